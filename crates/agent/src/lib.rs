@@ -1,0 +1,1 @@
+//! On the instance: channels, ranks, logs, metrics, artifacts, the end.

@@ -1,0 +1,1 @@
+//! Built-in algorithms that need no tensor engine (XGBoost) as ordinary training programs.

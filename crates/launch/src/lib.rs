@@ -1,0 +1,82 @@
+//! What starts agents on capacity. A launcher knows nothing of training jobs: it is given an [`AllocationSpec`] (so many
+//! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine.
+//!
+//! Promises: `submit` with an id that lives already starts nothing anew, so a caller that crashed may repeat it; what was
+//! started outlives the caller; after `stop` nothing of the allocation is left.
+
+mod local;
+
+pub use local::Local;
+
+use std::path::PathBuf;
+
+/// What to start: `instances` processes, each `program args.. --host K` (K from 1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocationSpec {
+    /// Unique; the caller's attempt id. Also the name under which leftovers are found again.
+    pub id: String,
+    /// How many processes.
+    pub instances: u32,
+    /// Executable, absolute.
+    pub program: PathBuf,
+    /// Arguments before `--host K`.
+    pub args: Vec<String>,
+    /// Variables that the processes get, nothing else but `PATH`.
+    pub env: Vec<(String, String)>,
+    /// An existing directory that belongs to this allocation: pid files and the processes' own stderr (`agent-K.log`) go there.
+    pub dir: PathBuf,
+}
+
+/// How an allocation stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllocationStatus {
+    /// This launcher never started it, or has forgotten it.
+    Unknown,
+    /// Waiting for capacity elsewhere (never said by [`Local`]).
+    Queued {
+        /// What the scheduler says.
+        reason: String,
+    },
+    /// Started; `lost` names the instances (from 1) whose process is gone.
+    Running {
+        /// Host numbers.
+        lost: Vec<u32>,
+    },
+    /// No process is left.
+    Ended,
+}
+
+/// Why a launcher could not do as told.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The operating system refused.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Starts, watches and ends allocations.
+pub trait Launcher: Send + Sync {
+    /// Starts all processes or none. Idempotent by `spec.id`.
+    ///
+    /// # Errors
+    /// Nothing is left running.
+    fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError>;
+
+    /// How the allocation with this id and directory stands; works after a restart of the caller.
+    ///
+    /// # Errors
+    /// The launcher cannot tell.
+    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError>;
+
+    /// Ends every process at once (SIGKILL); returns when none is left. Unknown ids are fine.
+    ///
+    /// # Errors
+    /// Something may be left.
+    fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError>;
+}

@@ -1,0 +1,126 @@
+//! What an agent is told to run. Everything an instance needs is in here: the agent asks the server nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The work of one instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Training job's name.
+    pub job_name: String,
+    /// Training job's ARN.
+    pub job_arn: String,
+    /// Region that clients believe in.
+    pub region: String,
+    /// This instance's number, from 1; its name is `hosts[host - 1]`.
+    pub host: u32,
+    /// `algo-1` .. `algo-N`.
+    pub hosts: Vec<String>,
+    /// As requested, for `resourceconfig.json`.
+    pub instance_type: String,
+    /// For `hyperparameters.json`; every value a string.
+    pub hyperparameters: BTreeMap<String, String>,
+    /// The request's `Environment`.
+    pub environment: BTreeMap<String, String>,
+    /// File-mode inputs.
+    pub channels: Vec<Channel>,
+    /// What to run.
+    pub program: Program,
+    /// Applied to every line.
+    pub metric_definitions: Vec<MetricDefinition>,
+    /// What the instance may use.
+    pub limits: Limits,
+    /// The server as the program sees it, with keys of the job's own scope.
+    pub endpoint: Option<Endpoint>,
+    /// How the artifacts are packed.
+    pub output_compression: OutputCompression,
+    /// Without a server for so long, the agent stops its program and cleans up.
+    pub lease_s: u64,
+    /// Grace of a stop that the agent decides by itself (end of lease).
+    pub grace_s: u32,
+}
+
+/// A named input, ready on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Channel {
+    /// Its directory's name under `/opt/ml/input/data`.
+    pub name: String,
+    /// A tree of links on this machine; read-only for everybody but a throw-away layer.
+    pub tree: String,
+    /// For `inputdataconfig.json`.
+    pub content_type: Option<String>,
+    /// `FullyReplicated` or `ShardedByS3Key`.
+    pub distribution: String,
+    /// `None` or `RecordIO`.
+    pub record_wrapper: String,
+}
+
+/// A training program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Program {
+    /// One of ours: this binary, started as `shoal algorithm NAME`.
+    Builtin {
+        /// `xgboost`.
+        name: String,
+        /// The image as requested, for messages.
+        image: String,
+        /// Directory on this machine that the program needs to see (libxgboost and its companions), mounted read-only at the same path.
+        library_dir: Option<String>,
+    },
+    /// The user's program on the machine's own `/usr`.
+    Host {
+        /// `ContainerEntrypoint`, not empty.
+        entrypoint: Vec<String>,
+        /// `ContainerArguments`.
+        arguments: Vec<String>,
+    },
+}
+
+/// A metric definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricDefinition {
+    /// Metric's name.
+    pub name: String,
+    /// First group is the value; searched for in every line.
+    pub regex: String,
+}
+
+/// What one instance may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// A limit.
+    pub memory_bytes: u64,
+    /// CPU cores that the instance believes in (threads of built-ins, SM_NUM_CPUS).
+    pub cpus: u32,
+    /// Share against other instances, as cgroup v2's `cpu.weight` (1 to 10000).
+    pub cpu_weight: u32,
+    /// Most processes and threads.
+    pub pids: u32,
+    /// GPUs, by index.
+    pub gpus: Vec<u32>,
+}
+
+/// The server as a training program sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Where the agent's forwarder connects to (`127.0.0.1:9777`). The program sees a port of its own network.
+    pub server_address: String,
+    /// Temporary keys.
+    pub access_key_id: String,
+    /// Temporary keys.
+    pub secret_access_key: String,
+    /// Temporary keys.
+    pub session_token: String,
+}
+
+/// `OutputDataConfig.CompressionType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputCompression {
+    /// One `model.tar.gz`.
+    Gzip,
+    /// Files under `model/`. Parts are then gzip members all the same; the server unpacks them.
+    None,
+}

@@ -1,0 +1,126 @@
+//! Length-prefixed frames over any byte stream.
+//!
+//! `u32` little-endian length of what follows, one kind byte, payload. Kind 0: a JSON message. Kind 1: a part of an artifact:
+//! `u64` seq, `u8` artifact (0 model, 1 output), bytes.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::Artifact;
+
+/// Frames larger than this are refused: a peer that sends one is broken or hostile.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame<M> {
+    /// A message.
+    Message(M),
+    /// A part of an artifact, in order; numbered in the same sequence as the reports.
+    Part {
+        /// See [`crate::Report::seq`].
+        seq: u64,
+        /// Which.
+        artifact: Artifact,
+        /// Appended to what came before.
+        bytes: Vec<u8>,
+    },
+}
+
+/// The stream does not hold frames of this protocol.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than [`MAX_FRAME_BYTES`] or empty.
+    #[error("frame of {0} bytes is outside 1..={MAX_FRAME_BYTES}")]
+    Length(usize),
+    /// Unknown kind byte.
+    #[error("unknown frame kind {0}")]
+    Kind(u8),
+    /// Unknown artifact or a part cut short.
+    #[error("malformed artifact part")]
+    Part,
+    /// Not a message of this protocol.
+    #[error("malformed message")]
+    Message(#[from] serde_json::Error),
+}
+
+/// The bytes of a frame, length prefix included.
+///
+/// # Errors
+/// [`FrameError::Message`] if the message cannot be serialised, [`FrameError::Length`] if it is too long.
+pub fn encode<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, FrameError> {
+    let mut out = vec![0; 4];
+    match frame {
+        Frame::Message(message) => {
+            out.push(0);
+            serde_json::to_writer(&mut out, message)?;
+        }
+        Frame::Part { seq, artifact, bytes } => {
+            out.push(1);
+            out.extend_from_slice(&seq.to_le_bytes());
+            out.push(match artifact {
+                Artifact::Model => 0,
+                Artifact::Output => 1,
+            });
+            out.extend_from_slice(bytes);
+        }
+    }
+    let length = out.len() - 4;
+    if length > MAX_FRAME_BYTES {
+        return Err(FrameError::Length(length));
+    }
+    let prefix = u32::try_from(length).map_err(|_| FrameError::Length(length))?;
+    out[..4].copy_from_slice(&prefix.to_le_bytes());
+    Ok(out)
+}
+
+/// Cuts a byte stream into frames.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl Decoder {
+    /// Adds bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 && self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, or `None` until more bytes come.
+    ///
+    /// # Errors
+    /// The stream is not of this protocol; it must be closed.
+    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
+        let available = &self.buffer[self.start..];
+        let Some((prefix, rest)) = available.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*prefix) as usize;
+        if length == 0 || length > MAX_FRAME_BYTES {
+            return Err(FrameError::Length(length));
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let frame = match body[0] {
+            0 => Frame::Message(serde_json::from_slice(&body[1..])?),
+            1 => {
+                let (seq, rest) = body[1..].split_first_chunk::<8>().ok_or(FrameError::Part)?;
+                let (artifact, bytes) = rest.split_first().ok_or(FrameError::Part)?;
+                let artifact = match artifact {
+                    0 => Artifact::Model,
+                    1 => Artifact::Output,
+                    _ => return Err(FrameError::Part),
+                };
+                Frame::Part { seq: u64::from_le_bytes(*seq), artifact, bytes: bytes.to_vec() }
+            }
+            kind => return Err(FrameError::Kind(kind)),
+        };
+        self.start += 4 + length;
+        if self.start > 1 << 20 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        Ok(Some(frame))
+    }
+}

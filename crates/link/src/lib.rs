@@ -1,0 +1,17 @@
+//! Messages between server and agent: typed, versioned, with golden files. Pure: bytes in, messages out; who moves the bytes is
+//! the caller's affair.
+//!
+//! One connection per agent, opened by the agent. The agent says [`ToServer::Hello`] and gets [`ToAgent::Welcome`] (or
+//! [`ToAgent::Refused`]); from then on it sends numbered reports and the server acknowledges each *after* its durable write.
+//! Reports carry (attempt, host, seq): a report that comes twice is acknowledged and dropped. Orders come down the same
+//! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent.
+
+mod assignment;
+mod frame;
+mod message;
+
+pub use assignment::{Assignment, Channel, Endpoint, Limits, MetricDefinition, OutputCompression, Program};
+pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
+pub use message::{
+    Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
+};

@@ -1,0 +1,200 @@
+//! What server and agent say to each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Assignment;
+
+/// Version of this protocol. A server refuses an agent that speaks another one.
+pub const PROTOCOL: u32 = 1;
+
+/// From an agent to the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToServer {
+    /// The first message on every connection.
+    Hello(Hello),
+    /// A numbered fact, acknowledged when durable.
+    Report(Report),
+}
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the agent.
+    pub protocol: u32,
+    /// The attempt that it serves.
+    pub attempt: String,
+    /// Its host number, from 1.
+    pub host: u32,
+    /// The attempt's secret, hexadecimal.
+    pub token: String,
+    /// Its process id, for people.
+    pub pid: u32,
+}
+
+/// A numbered fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// From 1, without gaps, per (attempt, host). Artifact parts (see [`crate::Frame::Part`]) take numbers from the same sequence.
+    pub seq: u64,
+    /// When it was so, in milliseconds since the epoch, by the agent's clock.
+    pub at_ms: u64,
+    /// What.
+    #[serde(flatten)]
+    pub body: ReportBody,
+}
+
+/// What an agent has to say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum ReportBody {
+    /// The instance entered a phase.
+    Phase {
+        /// Which.
+        phase: Phase,
+    },
+    /// Lines that the training program wrote, already escaped as the log shows them.
+    Logs {
+        /// In order.
+        lines: Vec<LogLine>,
+    },
+    /// Values that the metric definitions found.
+    Metrics {
+        /// In order of appearance.
+        points: Vec<MetricPoint>,
+    },
+    /// Something a person should know, for the log and the status message (a fallback, a capped size).
+    Note {
+        /// One sentence.
+        text: String,
+    },
+    /// The training program on this instance is over (uploads may follow).
+    RankEnded {
+        /// How.
+        end: RankEnd,
+        /// The last value of every metric that appeared.
+        final_metrics: Vec<MetricPoint>,
+    },
+    /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members holding tar entries *without* the
+    /// end-of-archive blocks, so that the hosts' artifacts can be joined into one `.tar.gz` by concatenation.
+    ArtifactSent {
+        /// Which.
+        artifact: Artifact,
+        /// Bytes sent.
+        bytes: u64,
+        /// Regular files inside; 0 means that the directory was empty.
+        files: u64,
+    },
+    /// Everything is sent; only [`Order::Release`] is awaited.
+    Uploaded,
+    /// The instance could not be made or went wrong on our side (not the program's fault).
+    InstanceFailed {
+        /// What is wrong, where, and what to do.
+        reason: String,
+    },
+}
+
+/// Where an instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Channels are being mounted or fetched.
+    Downloading,
+    /// The training program runs.
+    Training,
+    /// Artifacts are being sent.
+    Uploading,
+}
+
+/// One line of a host's log stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Without its line end; a tab is `#011`.
+    pub text: String,
+}
+
+/// One value of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetricPoint {
+    /// The metric definition's name.
+    pub name: String,
+    /// Finite.
+    pub value: f64,
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+}
+
+/// How the training program on an instance ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankEnd {
+    /// Exit status.
+    pub outcome: RankOutcome,
+    /// The kernel killed a process of the instance for memory (read from the cgroup, never guessed).
+    pub out_of_memory: bool,
+    /// First 1024 characters of `/opt/ml/output/failure`, if the program left one.
+    pub failure_file: Option<String>,
+    /// End of what the program wrote to stderr, at most 1024 characters.
+    pub stderr_tail: String,
+}
+
+/// Exit status of the training program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankOutcome {
+    /// `exit(code)`.
+    Exited(i32),
+    /// Killed by a signal.
+    Signaled(i32),
+}
+
+/// What an instance leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Artifact {
+    /// `/opt/ml/model` -> `model.tar.gz`.
+    Model,
+    /// `/opt/ml/output/data` -> `output.tar.gz`.
+    Output,
+}
+
+/// From the server to an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToAgent {
+    /// The agent is known.
+    Welcome {
+        /// Everything up to here is durable; send on from the next.
+        acked: u64,
+        /// What to do.
+        assignment: Box<Assignment>,
+    },
+    /// The agent is not wanted: it stops its program and cleans up.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// Everything up to `seq` is durable.
+    Ack {
+        /// The highest durable number.
+        seq: u64,
+    },
+    /// Do something; idempotent.
+    Order(Order),
+}
+
+/// What the server wants done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// SIGTERM now, SIGKILL after the grace.
+    Stop {
+        /// Seconds between the two.
+        grace_s: u32,
+        /// For the log.
+        reason: String,
+    },
+    /// All is stored; clean up and exit.
+    Release,
+}

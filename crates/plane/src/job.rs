@@ -1,0 +1,103 @@
+//! Nouns of a training job.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Time;
+
+/// What the core decides on; the rest of the request is opaque to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainingSpec {
+    /// `ml.m5.xlarge`.
+    pub instance_type: String,
+    /// At least 1.
+    pub instances: u32,
+    /// `StoppingCondition.MaxRuntimeInSeconds`, counted from the start of training.
+    pub max_runtime_s: u64,
+    /// `StoppingCondition.MaxPendingTimeInSeconds`.
+    pub max_pending_s: Option<u64>,
+    /// Seconds between SIGTERM and SIGKILL of a stop.
+    pub grace_s: u32,
+}
+
+/// `TrainingJobStatus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum JobStatus {
+    /// Queued or running.
+    InProgress,
+    /// Done, artifacts stored.
+    Completed,
+    /// See its failure reason.
+    Failed,
+    /// A stop is under way.
+    Stopping,
+    /// Stopped, artifacts stored.
+    Stopped,
+}
+
+/// `SecondaryStatus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SecondaryStatus {
+    /// Accepted; instances being made.
+    Starting,
+    /// Waits for capacity.
+    Pending,
+    /// Channels.
+    Downloading,
+    /// Program runs.
+    Training,
+    /// Artifacts.
+    Uploading,
+    /// Stop under way.
+    Stopping,
+    /// Stopped by the user.
+    Stopped,
+    /// Stopped by MaxRuntimeInSeconds.
+    MaxRuntimeExceeded,
+    /// Stopped by MaxPendingTimeInSeconds.
+    MaxWaitTimeExceeded,
+    /// Done.
+    Completed,
+    /// Failed.
+    Failed,
+}
+
+/// One entry of `SecondaryStatusTransitions`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Entered.
+    pub status: SecondaryStatus,
+    /// When.
+    pub start: Time,
+    /// Left.
+    pub end: Option<Time>,
+    /// Always set; the SDK prints it.
+    pub message: String,
+}
+
+/// Last value of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetricValue {
+    /// Metric definition's name.
+    pub name: String,
+    /// Finite.
+    pub value: f64,
+    /// When it was printed.
+    pub at: Time,
+}
+
+/// How the training program on an instance ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankEnd {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if it was killed.
+    pub signal: Option<i32>,
+    /// Killed for memory.
+    pub out_of_memory: bool,
+    /// First 1024 characters of the failure file.
+    pub failure_file: Option<String>,
+    /// End of stderr.
+    pub stderr_tail: String,
+    /// When, by the agent's clock.
+    pub at: Time,
+}

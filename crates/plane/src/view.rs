@@ -1,0 +1,51 @@
+//! What the world is shown of a job: the part of Describe that the core knows.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition};
+
+/// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// `TrainingJobStatus`.
+    pub status: JobStatus,
+    /// `SecondaryStatus`.
+    pub secondary: SecondaryStatus,
+    /// `SecondaryStatusTransitions`.
+    pub transitions: Vec<Transition>,
+    /// `FailureReason`, at most 1024 characters.
+    pub failure_reason: Option<String>,
+    /// `CreationTime`.
+    pub created: Time,
+    /// `LastModifiedTime`.
+    pub modified: Time,
+    /// `TrainingStartTime`: when the program started on the first host.
+    pub training_start: Option<Time>,
+    /// `TrainingEndTime`: after the upload; for failures at detection.
+    pub training_end: Option<Time>,
+    /// `TrainingTimeInSeconds`, at least 1 once started.
+    pub training_s: Option<u64>,
+    /// `BillableTimeInSeconds` (of one instance, as AWS counts), at least 1 once started.
+    pub billable_s: Option<u64>,
+    /// `FinalMetricDataList`: the last value of each metric over all hosts, at most 40, by name.
+    pub final_metrics: Vec<MetricValue>,
+    /// Why it waits, machine-readable.
+    pub pending: Option<PendingReason>,
+    /// Current or last attempt.
+    pub attempt: Option<String>,
+    /// The job is over (its attempt may still be being released).
+    pub ended: bool,
+}
+
+/// Why a job waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingReason {
+    /// 1 is next.
+    pub place: u32,
+    /// What lacks: `memory`, `gpus`, `instances`.
+    pub lacking: String,
+    /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances).
+    pub needs: u64,
+    /// How much is free.
+    pub free: u64,
+}

@@ -1,0 +1,1 @@
+//! The S3 front: the s3s framework over our objects.

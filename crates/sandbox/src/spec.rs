@@ -1,0 +1,72 @@
+//! What an instance is made of.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Unique on this machine: names cgroups and processes, e.g. `<data dir id>-<attempt>-<host>`.
+    pub id: String,
+    /// `algo-1`.
+    pub hostname: String,
+    /// This instance's number, from 1 (its address on the job's network ends in it).
+    pub host: u32,
+    /// All host names, in order; resolved by `/etc/hosts` inside.
+    pub hosts: Vec<String>,
+    /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`, `/dev/shm`, `/proc`, `/sys`).
+    pub mounts: Vec<Mount>,
+    /// Program and arguments; looked up in the given `PATH`.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory inside.
+    pub cwd: PathBuf,
+    /// Memory limit of the whole instance.
+    pub memory_bytes: u64,
+    /// cgroup v2 weight, 1 to 10000.
+    pub cpu_weight: u32,
+    /// Most processes and threads.
+    pub pids: u32,
+}
+
+/// Something of the machine that the instance sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mount {
+    /// Writable, and owned by the program's user (the sandbox sees to that).
+    Bind {
+        /// On the machine.
+        source: PathBuf,
+        /// Inside.
+        target: PathBuf,
+    },
+    /// Read-only.
+    ReadOnly {
+        /// On the machine.
+        source: PathBuf,
+        /// Inside.
+        target: PathBuf,
+    },
+    /// `lower` with a throw-away writable layer; read-only where no overlay can be had.
+    Overlay {
+        /// On the machine; never changed.
+        lower: PathBuf,
+        /// An existing empty directory on the machine for the layer.
+        scratch: PathBuf,
+        /// Inside.
+        target: PathBuf,
+    },
+}
+
+/// How an instance's program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if it was killed.
+    pub signal: Option<i32>,
+    /// The kernel killed something of the instance for memory.
+    pub out_of_memory: bool,
+}

@@ -1,0 +1,1 @@
+//! The shell: HTTP, auth, timers, workers; requests become commands, actions become effects.

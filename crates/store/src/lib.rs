@@ -1,0 +1,1 @@
+//! Journal, rows, objects, time series, logs; bytes and rows, no policy.

@@ -1,0 +1,2 @@
+//! Project chores: `cargo xtask test|ci|tidy|codegen`.
+fn main() {}
