@@ -1,0 +1,93 @@
+//! What the tests said, summed over every runner.
+
+/// Counts, and names where a person wants them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// How many passed.
+    pub(crate) passed: usize,
+    /// Names of those that failed.
+    pub(crate) failed: Vec<String>,
+    /// Those that this machine could not run.
+    pub(crate) skipped: Vec<Skip>,
+}
+
+/// A test that did not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Skip {
+    /// Test's name.
+    pub(crate) name: String,
+    /// As the test says it, e.g. `needs root`.
+    pub(crate) reason: String,
+}
+
+impl Outcome {
+    /// Counts a check that has no counts of its own.
+    pub(crate) fn count(&mut self, name: &str, passed: bool) {
+        if passed {
+            self.passed += 1;
+        } else {
+            self.fail(name);
+        }
+    }
+
+    /// Counts a failure.
+    pub(crate) fn fail(&mut self, name: &str) {
+        self.failed.push(name.to_owned());
+    }
+
+    /// Turns skips into failures unless their reason holds on this machine.
+    pub(crate) fn refuse_skips(&mut self, is_honest: impl Fn(&str) -> bool) {
+        let (honest, refused): (Vec<_>, Vec<_>) = self.skipped.drain(..).partition(|skip| is_honest(&skip.reason));
+        self.skipped = honest;
+        self.failed.extend(refused.into_iter().map(|skip| format!("{} (skipped here without need: {})", skip.name, skip.reason)));
+    }
+
+    /// Prints skips and failures by name, then the closing line; says whether all is well.
+    pub(crate) fn report(&self) -> bool {
+        for skip in &self.skipped {
+            println!("skipped {}: {}", skip.name, skip.reason);
+        }
+        for name in &self.failed {
+            println!("FAILED {name}");
+        }
+        println!("{}", self.closing_line());
+        self.failed.is_empty() && self.passed > 0
+    }
+
+    /// `N passed, N failed[, N skipped]`.
+    fn closing_line(&self) -> String {
+        let counts = format!("{} passed, {} failed", self.passed, self.failed.len());
+        if self.skipped.is_empty() { counts } else { format!("{counts}, {} skipped", self.skipped.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(passed: usize, failed: &[&str], skipped: &[(&str, &str)]) -> Outcome {
+        let skipped = skipped.iter().map(|(name, reason)| Skip { name: (*name).into(), reason: (*reason).into() }).collect();
+        Outcome { passed, failed: failed.iter().map(|name| (*name).into()).collect(), skipped }
+    }
+
+    #[test]
+    fn closing_lines() {
+        assert_eq!(outcome(3, &[], &[]).closing_line(), "3 passed, 0 failed");
+        assert_eq!(outcome(3, &["a"], &[("b", "needs root")]).closing_line(), "3 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_run_without_tests_is_no_success() {
+        assert!(!outcome(0, &[], &[]).report());
+        assert!(outcome(1, &[], &[]).report());
+        assert!(!outcome(1, &["a"], &[]).report());
+    }
+
+    #[test]
+    fn skips_without_need_fail() {
+        let mut outcome = outcome(1, &[], &[("a", "needs root"), ("b", "too lazy")]);
+        outcome.refuse_skips(|reason| reason == "needs root");
+        assert_eq!(outcome.skipped.len(), 1);
+        assert_eq!(outcome.failed, ["b (skipped here without need: too lazy)"]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The rules of ARCHITECTURE.md, executed. Each rule is a function from what there is to a list of complaints, tested with input
+//! that breaks it.
+
+mod budget;
+mod edges;
+mod licences;
+mod manifest;
+mod names;
+mod purity;
+mod words;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+/// A file of the project.
+#[derive(Debug)]
+struct Source {
+    /// Relative to the repository's root, with `/`.
+    path: String,
+    /// All of it.
+    text: String,
+}
+
+/// Everything that breaks a rule, as `where: what; what to do`.
+pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut sources = Vec::new();
+    collect(&workspace.root, &workspace.root, &mut sources)?;
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    let root_manifest = fs::read_to_string(workspace.root.join("Cargo.toml"))?;
+    let deny = fs::read_to_string(workspace.root.join("deny.toml"))?;
+    Ok([
+        edges::check(&edges::packages(&workspace.metadata)),
+        purity::check(&sources),
+        budget::check(&sources),
+        names::check(&sources),
+        words::check(&sources),
+        manifest::check(&root_manifest),
+        licences::check(&licences::packages(&workspace.metadata), &licences::allowed(&deny)),
+    ]
+    .concat())
+}
+
+/// Text files that people write here, build outputs left out.
+fn collect(root: &Path, dir: &Path, sources: &mut Vec<Source>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("could not read {}", dir.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() {
+            if !["target", ".git", "__pycache__", ".venv", "node_modules"].contains(&name.as_str()) {
+                collect(root, &path, sources)?;
+            }
+        } else if [".rs", ".py", ".toml", ".md", ".sh"].iter().any(|end| name.ends_with(end)) || name == "run" {
+            let text = fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
+            let path = path.strip_prefix(root).context("found below the root")?.to_string_lossy().replace('\\', "/");
+            sources.push(Source { path, text });
+        }
+    }
+    Ok(())
+}

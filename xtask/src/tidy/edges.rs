@@ -1,0 +1,122 @@
+//! Which of our crates may use which, and what the pure ones may use of others.
+
+use serde_json::Value;
+
+/// Our crates, and those of ours that each may depend on. Anything not listed is forbidden.
+const EDGES: [(&str, &[&str]); 13] = [
+    ("wire", &[]),
+    ("plane", &[]),
+    ("link", &[]),
+    ("contract", &[]),
+    ("store", &[]),
+    ("launch", &[]),
+    ("sandbox", &[]),
+    ("s3", &["store"]),
+    ("server", &["wire", "s3", "plane", "store", "link", "launch"]),
+    ("agent", &["contract", "link", "sandbox"]),
+    ("algos", &["contract"]),
+    // The client half of the binary signs requests (wire); doctor asks the sandbox and the store what this machine allows.
+    ("cli", &["server", "agent", "algos", "launch", "wire", "sandbox", "contract", "store"]),
+    ("xtask", &[]),
+];
+
+/// Crates without a clock, I/O, async or randomness.
+pub(super) const PURE: [&str; 4] = ["wire", "plane", "link", "contract"];
+
+/// The foreign crates that a pure crate may use: none of them touches the world unasked.
+const PURE_MAY_USE: [&str; 8] = ["fancy-regex", "hmac", "http", "serde", "serde_json", "sha2", "thiserror", "time"];
+
+/// One of our crates and what it declares.
+#[derive(Debug)]
+pub(super) struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug)]
+struct Dependency {
+    name: String,
+    /// For tests only.
+    dev: bool,
+}
+
+/// The workspace's members, from `cargo metadata`.
+pub(super) fn packages(metadata: &Value) -> Vec<Package> {
+    let members: Vec<_> = metadata["workspace_members"].as_array().into_iter().flatten().collect();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter(|package| members.contains(&&package["id"]))
+        .map(|package| Package {
+            name: text(&package["name"]),
+            dependencies: package["dependencies"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|dependency| Dependency { name: text(&dependency["name"]), dev: dependency["kind"] == "dev" })
+                .collect(),
+        })
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Complaints about edges that the tables do not allow.
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for package in packages {
+        let name = package.name.trim_start_matches("shoal-");
+        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
+            problems.push(format!("{}: a crate that the table of edges in xtask/src/tidy/edges.rs does not know", package.name));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            match dependency.name.strip_prefix("shoal-") {
+                Some(other) if !allowed.contains(&other) => {
+                    problems.push(format!("{}: must not depend on {}; see ARCHITECTURE.md", package.name, dependency.name));
+                }
+                None if PURE.contains(&name) && !dependency.dev && !PURE_MAY_USE.contains(&dependency.name.as_str()) => {
+                    problems.push(format!("{}: is pure and must not depend on {}", package.name, dependency.name));
+                }
+                _ => {}
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn complaints(package: &str, dependency: &str, kind: Option<&str>) -> usize {
+        let metadata = json!({
+            "workspace_members": ["a"],
+            "packages": [
+                {"id": "a", "name": package, "dependencies": [{"name": dependency, "kind": kind}]},
+                {"id": "b", "name": "foreign", "dependencies": [{"name": "shoal-wire", "kind": null}]},
+            ],
+        });
+        check(&packages(&metadata)).len()
+    }
+
+    #[test]
+    fn edges_outside_the_table_are_found() {
+        for (package, dependency, kind, expected) in [
+            ("shoal-server", "shoal-plane", None, 0),
+            ("shoal-server", "shoal-agent", None, 1),
+            ("shoal-server", "shoal-agent", Some("dev"), 1),
+            ("shoal-plane", "shoal-store", None, 1),
+            ("shoal-plane", "serde", None, 0),
+            ("shoal-plane", "tokio", None, 1),
+            ("shoal-link", "rand", None, 1),
+            ("shoal-link", "tempfile", Some("dev"), 0),
+            ("shoal-store", "rusqlite", None, 0),
+            ("shoal-everything", "serde", None, 1),
+        ] {
+            assert_eq!(complaints(package, dependency, kind), expected, "{package} -> {dependency}");
+        }
+    }
+}
