@@ -82,7 +82,7 @@ pub enum ReportBody {
         artifact: Artifact,
         /// Bytes sent.
         bytes: u64,
-        /// Regular files inside; 0 means that the directory was empty.
+        /// Files and symbolic links inside; 0 means that there is nothing to keep.
         files: u64,
     },
     /// Everything is sent; only [`Order::Release`] is awaited.

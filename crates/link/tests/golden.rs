@@ -1,0 +1,81 @@
+//! Golden files: the wire form of every message. A kind without a file fails, and so does a file that no longer reads or writes the same.
+//! A changed file is a changed protocol: raise `PROTOCOL` or keep the old form readable.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, de::DeserializeOwned};
+use shoal_link::{Order, Program, RankOutcome, ReportBody, ToAgent, ToServer};
+
+/// A name for every variant, as an exhaustive match, and the list of the names: a new variant does not compile until it is named here.
+macro_rules! kinds {
+    ($function:ident, $list:ident, $message:ty, $($pattern:pat $(if $guard:expr)? => $name:literal),+ $(,)?) => {
+        const $list: &[&str] = &[$($name),+];
+        fn $function(message: &$message) -> &'static str {
+            match message { $($pattern $(if $guard)? => $name),+ }
+        }
+    };
+}
+
+kinds!(report_kind, REPORTS, ReportBody,
+    ReportBody::Phase { .. } => "report_phase",
+    ReportBody::Logs { .. } => "report_logs",
+    ReportBody::Metrics { .. } => "report_metrics",
+    ReportBody::Note { .. } => "report_note",
+    ReportBody::RankEnded { end, .. } if matches!(end.outcome, RankOutcome::Exited(_)) => "report_rank_ended_exited",
+    ReportBody::RankEnded { .. } => "report_rank_ended_signaled",
+    ReportBody::ArtifactSent { .. } => "report_artifact_sent",
+    ReportBody::Uploaded => "report_uploaded",
+    ReportBody::InstanceFailed { .. } => "report_instance_failed",
+);
+kinds!(order_kind, ORDERS, Order,
+    Order::Stop { .. } => "order_stop",
+    Order::Release => "order_release",
+);
+kinds!(to_agent_kind, TO_AGENT, ToAgent,
+    ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Builtin { .. }) => "welcome_builtin",
+    ToAgent::Welcome { .. } => "welcome_host",
+    ToAgent::Refused { .. } => "refused",
+    ToAgent::Ack { .. } => "ack",
+    ToAgent::Order(_) => "order",
+);
+
+fn to_server_kind(message: &ToServer) -> &'static str {
+    match message {
+        ToServer::Hello(_) => "hello",
+        ToServer::Report(report) => report_kind(&report.body),
+    }
+}
+
+fn golden_dir() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'static str) {
+    let path = golden_dir().join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{} has no golden file: {e}", path.display()));
+    let message: M = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(kind(&message), name, "{} holds another kind", path.display());
+    assert_eq!(serde_json::to_string_pretty(&message).unwrap() + "\n", text, "{} is no longer written like this", path.display());
+}
+
+#[test]
+fn every_message_has_its_golden_form() {
+    let to_server: Vec<&str> = ["hello"].into_iter().chain(REPORTS.iter().copied()).collect();
+    // "order(..)" is reached through the orders' own names.
+    let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
+    for name in &to_server {
+        check::<ToServer>(name, to_server_kind);
+    }
+    for name in &to_agent {
+        check::<ToAgent>(name, |message| match message {
+            ToAgent::Order(order) => order_kind(order),
+            other => to_agent_kind(other),
+        });
+    }
+    let mut found: Vec<String> =
+        golden_dir().read_dir().unwrap().map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let mut known: Vec<String> = to_server.into_iter().chain(to_agent).map(String::from).collect();
+    found.sort();
+    known.sort();
+    assert_eq!(found, known, "a file that no message is checked against proves nothing");
+}
