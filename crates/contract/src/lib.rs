@@ -1,1 +1,31 @@
-//! What a training program may rely on: paths, variables, metric lines, failure file, ranks. Pure.
+//! What a training program may rely on: paths, variables, metric lines, failure file, ranks. Pure: this crate parses and formats
+//! bytes, and who reads and writes them is the caller's affair.
+//!
+//! The contract is the one of SageMaker's training containers, so a program in any language that runs there runs here. It has two
+//! sides. The agent writes it: [`config_files`] and [`environment`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what
+//! the program says, [`failure_text`] and [`Tail`] for how it ends. A training program reads it: [`Job::parse`].
+//!
+//! What is left out: everything that only SageMaker's own images do (unpacking `sagemaker_submit_directory`, `pip install`,
+//! torchrun); a program that wants it brings the toolkit along, which reads the same files.
+
+mod config;
+mod environment;
+mod exit;
+mod facts;
+mod failure;
+mod job;
+mod log_line;
+mod metrics;
+mod partition;
+mod paths;
+
+pub use config::config_files;
+pub use environment::environment;
+pub use exit::{FAILURE, SUCCESS, exit_code};
+pub use facts::{ChannelFacts, EndpointFacts, Facts};
+pub use failure::{MAX_CHARACTERS, Tail, failure_text};
+pub use job::{ChannelConfig, ConfigError, Job};
+pub use log_line::escape_line;
+pub use metrics::{Definition, Rejected, Scraper, Value};
+pub use partition::partition;
+pub use paths::{BASE, Paths};

@@ -1,0 +1,52 @@
+//! The JSON files under `/opt/ml/input/config`.
+
+use serde_json::{Map, Value, json};
+
+use crate::Facts;
+
+/// An instance group's name when the request has no groups; toolkits look it up.
+pub(crate) const GROUP: &str = "homogeneousCluster";
+
+/// The files that every program finds: path relative to `/opt/ml` and content.
+pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
+    [
+        ("input/config/hyperparameters.json", json!(facts.hyperparameters)),
+        ("input/config/inputdataconfig.json", input_data_config(facts)),
+        ("input/config/resourceconfig.json", resource_config(facts)),
+    ]
+    .map(|(path, value)| (path, value.to_string().into_bytes()))
+    .into()
+}
+
+pub(crate) fn input_data_config(facts: &Facts) -> Value {
+    let channels = facts.channels.iter().map(|channel| {
+        let mut config = Map::new();
+        if let Some(content_type) = &channel.content_type {
+            config.insert("ContentType".into(), json!(content_type));
+        }
+        config.insert("TrainingInputMode".into(), json!("File"));
+        config.insert("S3DistributionType".into(), json!(channel.distribution));
+        config.insert("RecordWrapperType".into(), json!(channel.record_wrapper));
+        (channel.name.clone(), Value::Object(config))
+    });
+    Value::Object(channels.collect())
+}
+
+pub(crate) fn resource_config(facts: &Facts) -> Value {
+    let hosts = sorted_hosts(facts);
+    json!({
+        "current_host": facts.current_host(),
+        "current_instance_type": facts.instance_type,
+        "current_group_name": GROUP,
+        "hosts": hosts,
+        "instance_groups": [{ "instance_group_name": GROUP, "instance_type": facts.instance_type, "hosts": hosts }],
+        "network_interface_name": facts.network_interface,
+    })
+}
+
+/// Sorted as SageMaker sorts them: by name, so that `algo-10` comes before `algo-2`. Ranks follow from this order.
+pub(crate) fn sorted_hosts(facts: &Facts) -> Vec<&str> {
+    let mut hosts: Vec<&str> = facts.hosts.iter().map(String::as_str).collect();
+    hosts.sort_unstable();
+    hosts
+}

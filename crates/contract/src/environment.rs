@@ -1,0 +1,189 @@
+//! The program's environment variables.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::Facts;
+use crate::config::{GROUP, input_data_config, resource_config, sorted_hosts};
+
+/// Hyperparameters that are for the toolkit, not for the script.
+fn is_reserved(name: &str) -> bool {
+    name.starts_with("sagemaker_") || name == "_tuning_objective_metric" || name == "default_user_module_name"
+}
+
+/// The whole environment of the program: what the platform sets, what SageMaker's images would have set (`PATH`, unbuffered Python,
+/// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`, which wins.
+///
+/// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_` variable; it is in `SM_HPS` and in the file all the same.
+pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
+    let mut variables = platform(facts);
+    variables.extend(toolkit(facts));
+    variables.extend(facts.environment.clone());
+    variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
+    variables
+}
+
+fn platform(facts: &Facts) -> BTreeMap<String, String> {
+    let mut variables: BTreeMap<String, String> = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/tmp"),
+        ("LANG", "C.UTF-8"),
+        ("PYTHONUNBUFFERED", "1"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+        ("TRAINING_JOB_NAME", &facts.job_name),
+        ("TRAINING_JOB_ARN", &facts.job_arn),
+        ("AWS_REGION", &facts.region),
+        ("AWS_DEFAULT_REGION", &facts.region),
+        ("SAGEMAKER_JOB_NAME", &facts.job_name),
+        ("SAGEMAKER_REGION", &facts.region),
+        ("CURRENT_HOST", facts.current_host()),
+        // Frameworks rendezvous at the first host; the port is the one that SageMaker's images use.
+        ("MASTER_ADDR", sorted_hosts(facts)[0]),
+        ("MASTER_PORT", "7777"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into();
+    if let Some(endpoint) = &facts.endpoint {
+        let of_endpoint = [
+            ("AWS_ENDPOINT_URL", &endpoint.url),
+            ("AWS_ACCESS_KEY_ID", &endpoint.access_key_id),
+            ("AWS_SECRET_ACCESS_KEY", &endpoint.secret_access_key),
+            ("AWS_SESSION_TOKEN", &endpoint.session_token),
+        ];
+        variables.extend(of_endpoint.map(|(name, value)| (name.to_owned(), value.clone())));
+        // Without it clients ask the instance metadata service, which nobody answers, before they use the keys above.
+        variables.insert("AWS_EC2_METADATA_DISABLED".into(), "true".into());
+    }
+    if facts.paths.base() != crate::Paths::default().base() {
+        variables.insert("SAGEMAKER_BASE_DIR".into(), text(facts.paths.base()));
+    }
+    variables
+}
+
+/// `SM_*` as `to_env_vars` of sagemaker-training-toolkit writes them: strings raw, everything else as compact JSON with sorted keys.
+fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
+    let paths = &facts.paths;
+    let hosts = sorted_hosts(facts);
+    let decoded = facts.hyperparameters.iter().map(|(name, value)| (name.clone(), decoded(value)));
+    let (reserved, own): (Map<_, _>, Map<_, _>) = decoded.partition(|(name, _)| is_reserved(name));
+    let channel_dirs: Map<String, Value> = facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
+    let channel_names: Vec<String> =
+        sorted(Value::Object(channel_dirs.clone())).as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default();
+    let group = json!({ "instance_group_name": GROUP, "instance_type": facts.instance_type, "hosts": hosts });
+
+    let values = json!({
+        "hosts": hosts,
+        "network_interface_name": facts.network_interface,
+        "hps": own,
+        "framework_params": reserved,
+        "user_entry_point": reserved.get("sagemaker_program").cloned().unwrap_or_default(),
+        "resource_config": resource_config(facts),
+        "input_data_config": input_data_config(facts),
+        "output_data_dir": paths.output_data(),
+        "channels": channel_names,
+        "current_host": facts.current_host(),
+        "current_instance_type": facts.instance_type,
+        "current_instance_group": GROUP,
+        "current_instance_group_hosts": hosts,
+        "instance_groups": [GROUP],
+        "instance_groups_dict": { GROUP: group },
+        "distribution_instance_groups": [],
+        "is_hetero": false,
+        "log_level": reserved.get("sagemaker_container_log_level").cloned().unwrap_or(json!(20)),
+        "input_dir": paths.input(),
+        "input_config_dir": paths.config(),
+        "output_dir": paths.output(),
+        "output_intermediate_dir": paths.output_intermediate(),
+        "model_dir": paths.model(),
+        "num_cpus": facts.cpus,
+        "num_gpus": facts.gpus,
+        "num_neurons": 0,
+        // What SDK v3's driver adds.
+        "host_count": hosts.len(),
+        "current_host_rank": hosts.iter().position(|host| *host == facts.current_host()),
+        "master_addr": hosts[0],
+        "master_port": "7777",
+        "input_data_dir": paths.data(),
+        "output_failure": paths.failure(),
+    });
+    let training_env = json!({
+        "additional_framework_parameters": reserved,
+        "channel_input_dirs": channel_dirs,
+        "current_host": facts.current_host(),
+        "current_instance_group": GROUP,
+        "current_instance_group_hosts": hosts,
+        "current_instance_type": facts.instance_type,
+        "distribution_hosts": hosts,
+        "distribution_instance_groups": [],
+        "hosts": hosts,
+        "hyperparameters": own,
+        "input_config_dir": paths.config(),
+        "input_data_config": input_data_config(facts),
+        "input_dir": paths.input(),
+        "instance_groups": [GROUP],
+        "instance_groups_dict": { GROUP: group },
+        "is_hetero": false,
+        "is_master": hosts[0] == facts.current_host(),
+        "job_name": facts.job_name,
+        "log_level": values["log_level"],
+        "master_hostname": hosts[0],
+        "model_dir": paths.model(),
+        "network_interface_name": facts.network_interface,
+        "num_cpus": facts.cpus,
+        "num_gpus": facts.gpus,
+        "num_neurons": 0,
+        "output_data_dir": paths.output_data(),
+        "output_dir": paths.output(),
+        "output_intermediate_dir": paths.output_intermediate(),
+        "resource_config": resource_config(facts),
+        "user_entry_point": values["user_entry_point"],
+    });
+
+    let named = values.as_object().into_iter().flatten().map(|(name, value)| (format!("SM_{}", name.to_uppercase()), as_variable(value)));
+    let of_channels = channel_dirs.iter().map(|(name, dir)| (format!("SM_CHANNEL_{}", name.to_uppercase()), as_variable(dir)));
+    // A dash stays a dash, as in the toolkit: SM_HP_BATCH-SIZE.
+    let of_hyperparameters = own.iter().map(|(name, value)| (format!("SM_HP_{}", name.to_uppercase()), as_variable(value)));
+    let mut variables: BTreeMap<String, String> = named.chain(of_channels).chain(of_hyperparameters).collect();
+    variables.insert("SM_TRAINING_ENV".into(), as_variable(&training_env));
+    variables.insert("SM_USER_ARGS".into(), as_variable(&user_arguments(&own)));
+    variables
+}
+
+/// Toolkits read each value as JSON and fall back to the raw string.
+fn decoded(value: &str) -> Value {
+    serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))
+}
+
+fn as_variable(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => sorted(other.clone()).to_string(),
+    }
+}
+
+fn sorted(mut value: Value) -> Value {
+    value.sort_all_objects();
+    value
+}
+
+/// The command line that the toolkit makes of hyperparameters: `--name value`, one letter with one dash.
+fn user_arguments(hyperparameters: &Map<String, Value>) -> Value {
+    let mut arguments = Vec::new();
+    for (name, value) in hyperparameters {
+        arguments.push(if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") });
+        arguments.push(match value {
+            // Python's str() of the decoded value.
+            Value::Bool(true) => "True".into(),
+            Value::Bool(false) => "False".into(),
+            Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", as_variable(v))).collect::<Vec<_>>().join(","),
+            other => as_variable(other),
+        });
+    }
+    json!(arguments)
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,74 @@
+//! What the agent knows of an instance and the contract shows to the program.
+
+use std::collections::BTreeMap;
+
+use crate::Paths;
+
+/// One instance of a training job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Training job's name.
+    pub job_name: String,
+    /// Training job's ARN.
+    pub job_arn: String,
+    /// Region that AWS clients believe in.
+    pub region: String,
+    /// This instance's number, from 1; its name is `hosts[host - 1]`.
+    pub host: u32,
+    /// `algo-1` .. `algo-N`, resolvable from every instance.
+    pub hosts: Vec<String>,
+    /// As requested (`ml.m5.large`).
+    pub instance_type: String,
+    /// The interface that the instances talk over.
+    pub network_interface: String,
+    /// As requested; every value a string.
+    pub hyperparameters: BTreeMap<String, String>,
+    /// The request's `Environment`; wins over every variable of ours.
+    pub environment: BTreeMap<String, String>,
+    /// Inputs.
+    pub channels: Vec<ChannelFacts>,
+    /// Cores that the program may count on.
+    pub cpus: u32,
+    /// GPUs of this instance.
+    pub gpus: u32,
+    /// Where AWS clients of the program should go, if anywhere.
+    pub endpoint: Option<EndpointFacts>,
+    /// Where the tree lies for the program.
+    pub paths: Paths,
+}
+
+/// One input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelFacts {
+    /// Its directory's name.
+    pub name: String,
+    /// As requested.
+    pub content_type: Option<String>,
+    /// `FullyReplicated` or `ShardedByS3Key`.
+    pub distribution: String,
+    /// `None` or `RecordIO`.
+    pub record_wrapper: String,
+}
+
+/// An AWS endpoint and temporary keys for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointFacts {
+    /// `http://127.0.0.1:9777`, as the program reaches it.
+    pub url: String,
+    /// Temporary key.
+    pub access_key_id: String,
+    /// Temporary key.
+    pub secret_access_key: String,
+    /// Temporary key.
+    pub session_token: String,
+}
+
+impl Facts {
+    /// This instance's name.
+    ///
+    /// # Panics
+    /// If `host` is not in `1..=hosts.len()`.
+    pub fn current_host(&self) -> &str {
+        &self.hosts[self.host as usize - 1]
+    }
+}
