@@ -1,6 +1,16 @@
 //! What this machine has, and what an instance gets of it.
+//!
+//! - **CPUs are over-committed.** An instance believes in its type's cores, capped to the machine's, and competes by weight.
+//! - **Memory is a promise.** An instance may use its limit whatever the others do, so limits never add up to more than the machine's
+//!   memory. A type that is too large for the machine is capped, and this is told: each of N instances gets the smaller of the type's memory and
+//!   an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each; one gets its 16 GiB, and a second training
+//!   job of one waits until the first is over, with the reason in its status. Sharing out less than was asked for to jobs that could have it a little
+//!   later would make the same request succeed or run out of memory depending on the neighbours.
+//! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused at creation.
 
 use serde::{Deserialize, Serialize};
+
+use crate::{Catalog, InstanceType, Rejection, TrainingSpec};
 
 /// What there is to give.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,4 +38,158 @@ pub struct Placement {
     pub gpus: Vec<Vec<u32>>,
     /// What was capped, as a sentence for the status message and the log.
     pub capped: Option<String>,
+}
+
+/// What must not be over-committed, of a whole job or of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) memory_bytes: u64,
+    pub(crate) gpus: u32,
+    pub(crate) instances: u32,
+}
+
+impl Resources {
+    pub(crate) fn covers(&self, demand: &Resources) -> bool {
+        self.lacking(demand).is_none()
+    }
+
+    /// The first resource of which there is too little, how much is needed, how much there is.
+    pub(crate) fn lacking(&self, demand: &Resources) -> Option<(&'static str, u64, u64)> {
+        [
+            ("gpus", demand.gpus.into(), self.gpus.into()),
+            ("memory", demand.memory_bytes, self.memory_bytes),
+            ("instances", demand.instances.into(), self.instances.into()),
+        ]
+        .into_iter()
+        .find(|(_, needs, free)| needs > free)
+    }
+
+    pub(crate) fn plus(&self, other: &Resources) -> Resources {
+        Resources {
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            gpus: self.gpus.saturating_add(other.gpus),
+            instances: self.instances.saturating_add(other.instances),
+        }
+    }
+
+    /// Nothing is ever below zero: a capacity that was lowered under running jobs is simply used up.
+    pub(crate) fn minus(&self, other: &Resources) -> Resources {
+        Resources {
+            memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
+            gpus: self.gpus.saturating_sub(other.gpus),
+            instances: self.instances.saturating_sub(other.instances),
+        }
+    }
+}
+
+impl Capacity {
+    pub(crate) fn resources(&self) -> Resources {
+        Resources { memory_bytes: self.memory_bytes, gpus: self.gpus, instances: self.instances }
+    }
+}
+
+impl Placement {
+    /// What the job holds until it is released.
+    pub(crate) fn holds(&self) -> Resources {
+        let instances = count(self.gpus.len());
+        Resources {
+            memory_bytes: self.memory_bytes.saturating_mul(instances.into()),
+            gpus: count(self.gpus.iter().map(Vec::len).sum()),
+            instances,
+        }
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// How a job would be cut to this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cut {
+    instances: u32,
+    gpus_each: u32,
+    cpus: u32,
+    memory_each: u64,
+    capped: Option<String>,
+}
+
+/// Sizes of a job's instances on this machine.
+///
+/// # Errors
+/// [`Rejection::UnknownInstanceType`], or [`Rejection::NeverFits`] if no waiting helps.
+pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
+    let kind = catalog.find(&spec.instance_type)?;
+    if spec.instances == 0 {
+        return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
+    }
+    if spec.instances > capacity.instances {
+        return Err(Rejection::NeverFits(format!(
+            "InstanceCount is {} and this server runs at most {} instances at once: ask for fewer instances",
+            spec.instances, capacity.instances
+        )));
+    }
+    let gpus = u64::from(kind.gpus) * u64::from(spec.instances);
+    if gpus > u64::from(capacity.gpus) {
+        return Err(Rejection::NeverFits(format!(
+            "{} of {} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs",
+            spec.instances,
+            kind.name,
+            if spec.instances == 1 { "s" } else { "" },
+            kind.gpu_kind,
+            if gpus == 1 { "" } else { "s" },
+            if capacity.gpus == 0 { "none".to_owned() } else { capacity.gpus.to_string() },
+        )));
+    }
+    // Whole MiB, so that the number is the same in the cgroup, in messages and in the program.
+    let share = (capacity.memory_bytes / u64::from(spec.instances)) >> 20 << 20;
+    if share == 0 {
+        return Err(Rejection::NeverFits(format!(
+            "{} of memory are too little for {} instances: ask for fewer instances",
+            gib(capacity.memory_bytes),
+            spec.instances
+        )));
+    }
+    let memory_each = kind.memory_bytes.min(share);
+    let cpus = kind.cpus.min(capacity.cpus).max(1);
+    Ok(Cut { instances: spec.instances, gpus_each: kind.gpus, cpus, memory_each, capped: capped(kind, cpus, memory_each) })
+}
+
+fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
+    let mut parts = Vec::new();
+    if cpus < kind.cpus {
+        parts.push(format!("{cpus} of {} CPUs", kind.cpus));
+    }
+    if memory < kind.memory_bytes {
+        parts.push(format!("{} of {} of memory", gib(memory), gib(kind.memory_bytes)));
+    }
+    (!parts.is_empty()).then(|| format!("{} capped to this machine: each instance has {}", kind.name, parts.join(" and ")))
+}
+
+impl Cut {
+    pub(crate) fn demand(&self) -> Resources {
+        Resources {
+            memory_bytes: self.memory_each.saturating_mul(self.instances.into()),
+            gpus: self.gpus_each.saturating_mul(self.instances),
+            instances: self.instances,
+        }
+    }
+
+    /// Takes GPUs from the front of `free_gpus`, which holds enough of them.
+    pub(crate) fn place(self, free_gpus: &mut Vec<u32>) -> Placement {
+        let gpus = (0..self.instances).map(|_| free_gpus.drain(..(self.gpus_each as usize).min(free_gpus.len())).collect()).collect();
+        Placement {
+            cpus: self.cpus,
+            cpu_weight: self.cpus.saturating_mul(100).min(10_000),
+            memory_bytes: self.memory_each,
+            gpus,
+            capped: self.capped,
+        }
+    }
+}
+
+/// `16.0 GiB`, rounded down: what is free must not look like enough.
+pub(crate) fn gib(bytes: u64) -> String {
+    let tenths = (u128::from(bytes) * 10) >> 30;
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
 }

@@ -1,6 +1,6 @@
 //! What is asked of the core.
 
-use crate::{MetricValue, RankEnd, TrainingSpec};
+use crate::{JobStatus, MetricValue, RankEnd, TrainingSpec};
 
 /// A wish or a report; [`crate::decide`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,8 +20,8 @@ pub enum Command {
     StopTrainingJob {
         /// Training job's name.
         name: String,
-        /// The job is over and no longer in the hot state.
-        ended: bool,
+        /// Status of an ended job of this name that is no longer in the hot state (the shell knows from its row).
+        ended: Option<JobStatus>,
     },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
     Tick,
@@ -29,7 +29,8 @@ pub enum Command {
     LaunchFailed {
         /// Which.
         attempt: String,
-        /// For the failure reason.
+        /// For the failure reason; one that starts with `ClientError: ` or `AlgorithmError: ` keeps its kind, anything else is an
+        /// `InternalServerError`.
         reason: String,
     },
     /// An agent says something. Late, repeated and unknown reports are fine: they yield no event.

@@ -11,7 +11,7 @@ pub struct TrainingSpec {
     pub instance_type: String,
     /// At least 1.
     pub instances: u32,
-    /// `StoppingCondition.MaxRuntimeInSeconds`, counted from the start of training.
+    /// `StoppingCondition.MaxRuntimeInSeconds`, counted from `TrainingStartTime`.
     pub max_runtime_s: u64,
     /// `StoppingCondition.MaxPendingTimeInSeconds`.
     pub max_pending_s: Option<u64>,
@@ -32,6 +32,19 @@ pub enum JobStatus {
     Stopping,
     /// Stopped, artifacts stored.
     Stopped,
+}
+
+impl JobStatus {
+    /// As AWS spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobStatus::InProgress => "InProgress",
+            JobStatus::Completed => "Completed",
+            JobStatus::Failed => "Failed",
+            JobStatus::Stopping => "Stopping",
+            JobStatus::Stopped => "Stopped",
+        }
+    }
 }
 
 /// `SecondaryStatus`.
@@ -59,6 +72,25 @@ pub enum SecondaryStatus {
     Completed,
     /// Failed.
     Failed,
+}
+
+impl SecondaryStatus {
+    /// As AWS spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SecondaryStatus::Starting => "Starting",
+            SecondaryStatus::Pending => "Pending",
+            SecondaryStatus::Downloading => "Downloading",
+            SecondaryStatus::Training => "Training",
+            SecondaryStatus::Uploading => "Uploading",
+            SecondaryStatus::Stopping => "Stopping",
+            SecondaryStatus::Stopped => "Stopped",
+            SecondaryStatus::MaxRuntimeExceeded => "MaxRuntimeExceeded",
+            SecondaryStatus::MaxWaitTimeExceeded => "MaxWaitTimeExceeded",
+            SecondaryStatus::Completed => "Completed",
+            SecondaryStatus::Failed => "Failed",
+        }
+    }
 }
 
 /// One entry of `SecondaryStatusTransitions`.

@@ -13,8 +13,13 @@ mod catalog;
 mod command;
 mod decide;
 mod event;
+mod failure;
 mod job;
+mod lifecycle;
+mod queue;
+mod sanity;
 mod state;
+mod training_job;
 mod view;
 
 pub use action::Action;
@@ -23,9 +28,9 @@ pub use capacity::{Capacity, Placement};
 pub use catalog::{Catalog, CatalogError, InstanceType};
 pub use command::{Command, InstanceReport, Rejection};
 pub use decide::decide;
-pub use event::{EVENT_FORMAT, Event, StopCause};
+pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
 pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
-pub use state::State;
+pub use state::{SnapshotError, State};
 pub use view::{JobView, PendingReason};
 
 /// Milliseconds since the epoch; always an argument, never read from a clock here.

@@ -1,8 +1,10 @@
 //! What the world is shown of a job: the part of Describe that the core knows.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition};
+use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition, capacity::gib};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +21,7 @@ pub struct JobView {
     pub created: Time,
     /// `LastModifiedTime`.
     pub modified: Time,
-    /// `TrainingStartTime`: when the program started on the first host.
+    /// `TrainingStartTime`: when the first host entered Downloading, as AWS starts to bill; MaxRuntimeInSeconds counts from here.
     pub training_start: Option<Time>,
     /// `TrainingEndTime`: after the upload; for failures at detection.
     pub training_end: Option<Time>,
@@ -42,10 +44,31 @@ pub struct JobView {
 pub struct PendingReason {
     /// 1 is next.
     pub place: u32,
-    /// What lacks: `memory`, `gpus`, `instances`.
+    /// What lacks: `memory`, `gpus`, `instances`; or `turn` when it would fit, but must not delay the head of the queue.
     pub lacking: String,
-    /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances).
+    /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances; bytes for `turn`).
     pub needs: u64,
     /// How much is free.
     pub free: u64,
+}
+
+/// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
+impl fmt::Display for PendingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PendingReason { place, lacking, needs, free } = self;
+        write!(f, "Waiting for capacity: ")?;
+        match lacking.as_str() {
+            "memory" => write!(f, "needs {} of memory, {} free", gib(*needs), gib(*free))?,
+            "turn" => write!(f, "what is free is kept for the training job at the head of the queue")?,
+            "gpus" => write!(f, "needs {needs} GPUs, {free} free")?,
+            other => write!(f, "needs {needs} {other}, {free} free")?,
+        }
+        let ending = match (place % 10, place % 100) {
+            (1, hundred) if hundred != 11 => "st",
+            (2, hundred) if hundred != 12 => "nd",
+            (3, hundred) if hundred != 13 => "rd",
+            _ => "th",
+        };
+        write!(f, "; {place}{ending} in the queue")
+    }
 }

@@ -1,0 +1,181 @@
+//! Instance types: sizes and prices.
+//!
+//! The table that comes with Shoal is `catalog.txt`; a user's file of the same form is merged over it. One type a line, columns separated by
+//! blanks, `#` starts a comment:
+//!
+//! ```text
+//! # name        vcpus  memory_gib  gpus  gpu_kind  usd_per_hour
+//! ml.m5.xlarge  4      16          0     -         0.23
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::Rejection;
+
+/// A size that one can ask for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InstanceType {
+    /// `ml.m5.xlarge`.
+    pub name: String,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory.
+    pub memory_bytes: u64,
+    /// GPUs (or other accelerators).
+    pub gpus: u32,
+    /// `A10G`; `-` without GPUs.
+    pub gpu_kind: String,
+    /// US dollars per instance and hour, on demand: for "what would this have cost".
+    pub usd_per_hour: f64,
+}
+
+/// All instance types that are known here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalog {
+    types: BTreeMap<String, InstanceType>,
+}
+
+/// A catalogue's text is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogError {
+    /// Not six columns.
+    #[error("line {line}: {found} columns instead of 6 (name, vcpus, memory_gib, gpus, gpu_kind, usd_per_hour)")]
+    Columns {
+        /// From 1.
+        line: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A number is not one, or out of its range.
+    #[error("line {line}: {column} is {value:?}, which is not {expected}")]
+    Number {
+        /// From 1.
+        line: usize,
+        /// Its name.
+        column: &'static str,
+        /// As it stands there.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// AWS's clients refuse other names.
+    #[error("line {line}: instance type {name:?} does not start with \"ml.\"")]
+    Name {
+        /// From 1.
+        line: usize,
+        /// As it stands there.
+        name: String,
+    },
+    /// Two lines for one name.
+    #[error("line {line}: instance type {name} stands in line {first} already")]
+    Twice {
+        /// From 1.
+        line: usize,
+        /// Which.
+        name: String,
+        /// From 1.
+        first: usize,
+    },
+}
+
+impl Default for Catalog {
+    /// The table that comes with Shoal.
+    fn default() -> Catalog {
+        let types = table(include_str!("catalog.txt")).expect("the embedded table is parsed by a test");
+        Catalog { types }
+    }
+}
+
+impl Catalog {
+    /// A user's table merged over the one that comes with Shoal: its lines win.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn parse(text: &str) -> Result<Catalog, CatalogError> {
+        let mut catalog = Catalog::default();
+        catalog.types.append(&mut table(text)?);
+        Ok(catalog)
+    }
+
+    /// By name.
+    pub fn get(&self, name: &str) -> Option<&InstanceType> {
+        self.types.get(name)
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &InstanceType> {
+        self.types.values()
+    }
+
+    /// By name, or a refusal that names near matches.
+    pub(crate) fn find(&self, name: &str) -> Result<&InstanceType, Rejection> {
+        self.get(name).ok_or_else(|| {
+            let near = self.near(name);
+            let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+            Rejection::UnknownInstanceType(format!(
+                "Value '{name}' at 'resourceConfig.instanceType' failed to satisfy constraint: the instance catalogue has no such type{hint}"
+            ))
+        })
+    }
+
+    /// Up to three names within three edits, nearest first.
+    fn near(&self, name: &str) -> Vec<&str> {
+        let mut near: Vec<_> =
+            self.types.keys().map(|known| (edits(known, name), known.as_str())).filter(|(distance, _)| *distance <= 3).collect();
+        near.sort_unstable();
+        near.into_iter().take(3).map(|(_, known)| known).collect()
+    }
+}
+
+/// Levenshtein's distance, row by row.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substitution = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitution.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn table(text: &str) -> Result<BTreeMap<String, InstanceType>, CatalogError> {
+    let mut types = BTreeMap::new();
+    let mut lines = BTreeMap::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let columns: Vec<&str> = text.split('#').next().unwrap_or_default().split_whitespace().collect();
+        if columns.is_empty() {
+            continue;
+        }
+        let kind = row(line, &columns)?;
+        if let Some(first) = lines.insert(kind.name.clone(), line) {
+            return Err(CatalogError::Twice { line, name: kind.name, first });
+        }
+        types.insert(kind.name.clone(), kind);
+    }
+    Ok(types)
+}
+
+fn row(line: usize, columns: &[&str]) -> Result<InstanceType, CatalogError> {
+    let &[name, cpus, memory, gpus, gpu_kind, price] = columns else {
+        return Err(CatalogError::Columns { line, found: columns.len() });
+    };
+    if !name.starts_with("ml.") {
+        return Err(CatalogError::Name { line, name: name.to_owned() });
+    }
+    let wrong = |column, value: &str, expected| CatalogError::Number { line, column, value: value.to_owned(), expected };
+    let real = |value: &str| value.parse::<f64>().ok().filter(|number| (0.0..1e6).contains(number));
+    let memory_gib = real(memory).filter(|gib| *gib > 0.0).ok_or_else(|| wrong("memory_gib", memory, "a positive number"))?;
+    Ok(InstanceType {
+        name: name.to_owned(),
+        cpus: cpus.parse().ok().filter(|n| *n > 0).ok_or_else(|| wrong("vcpus", cpus, "a positive whole number"))?,
+        memory_bytes: (memory_gib * f64::from(1 << 30)).round() as u64,
+        gpus: gpus.parse().map_err(|_| wrong("gpus", gpus, "a whole number"))?,
+        gpu_kind: gpu_kind.to_owned(),
+        usd_per_hour: real(price).ok_or_else(|| wrong("usd_per_hour", price, "a number from 0"))?,
+    })
+}

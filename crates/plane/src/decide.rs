@@ -1,0 +1,180 @@
+//! From wishes and reports to facts.
+
+use crate::{
+    Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, State, StopCause, Time, TrainingSpec,
+    capacity::cut,
+    failure::{self, first_characters, internal_error, last_characters},
+    lifecycle::{completed, consequence, failed, stop, stopped, stopped_as},
+    queue::{Change, schedule},
+    training_job::{Instance, Stage, TrainingJob},
+};
+
+/// Most characters of texts that come from an instance.
+const MOST_TEXT: usize = 1024;
+
+/// What happens because of a command; changes nothing by itself. Reports that are late, repeated or of unknown attempts yield no events.
+///
+/// # Errors
+/// The wish cannot be granted; nothing happens.
+pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>, Rejection> {
+    // A clock that was set back must not make an end come before its start.
+    let now = now.max(state.clock);
+    let mut decision = Decision { state, now, events: Vec::new(), change: Change::default(), schedule: false };
+    match command {
+        Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec, *name_taken)?,
+        Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
+        Command::Tick => decision.tick(),
+        Command::LaunchFailed { attempt, reason } => {
+            decision
+                .of_attempt(attempt, Stage::Running, |job| (job.status == JobStatus::InProgress).then(|| failed(internal_error(reason))));
+        }
+        Command::InstanceReported { attempt, host, report } => {
+            decision.of_attempt(attempt, Stage::Running, |job| reported(job, attempt, *host, report));
+        }
+        Command::ArtifactsStored { attempt } => decision
+            .of_attempt(attempt, Stage::Storing, |job| Some(if job.stop.is_some() { stopped(stopped_as(job)) } else { completed() })),
+        Command::ArtifactsFailed { attempt, reason } => {
+            decision.of_attempt(attempt, Stage::Storing, |_| Some(failed(internal_error(reason))));
+        }
+        Command::Released { attempt } => {
+            decision.of_attempt(attempt, Stage::Releasing, |_| Some(Fact::Released { attempt: Some(attempt.clone()) }));
+        }
+    }
+    Ok(decision.finish())
+}
+
+struct Decision<'a> {
+    state: &'a State,
+    now: Time,
+    events: Vec<Event>,
+    change: Change,
+    /// The queue or what is free has changed, or may have.
+    schedule: bool,
+}
+
+impl Decision<'_> {
+    fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
+        cut(spec, &self.state.capacity, &self.state.catalog)?;
+        if name_taken || self.state.jobs.contains_key(name) {
+            return Err(Rejection::NameTaken(name.to_owned()));
+        }
+        let message = "Starting the training job";
+        let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message: message.to_owned() };
+        self.events.push(Event { at: self.now, job: name.to_owned(), fact });
+        self.change.newcomer = Some(TrainingJob::new(name, uid, spec.clone(), self.state.created, self.now, message));
+        self.schedule = true;
+        Ok(())
+    }
+
+    fn stop(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
+        let Some(job) = self.state.jobs.get(name) else {
+            return Err(ended.map_or(Rejection::NotFound, |status| Rejection::AlreadyEnded(status.name())));
+        };
+        match job.status {
+            JobStatus::InProgress => self.happens(job, stop_of(job)),
+            JobStatus::Stopping => {}
+            JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped => return Err(Rejection::AlreadyEnded(job.status.name())),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        let Decision { state, now, .. } = *self;
+        let due = state.index.deadlines.iter().take_while(|(at, _)| *at <= now);
+        for job in due.filter_map(|(_, name)| state.jobs.get(name)) {
+            self.follow(job.clone());
+        }
+        self.schedule = true;
+    }
+
+    fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob) -> Option<Fact>) {
+        let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
+        if job.attempt.as_ref().is_some_and(|attempt| attempt.stage == stage)
+            && let Some(fact) = fact(job)
+        {
+            self.happens(job, fact);
+        }
+    }
+
+    /// The fact and all that follows from it for this job.
+    fn happens(&mut self, job: &TrainingJob, fact: Fact) {
+        let mut job = job.clone();
+        self.record(&mut job, fact);
+        self.follow(job);
+    }
+
+    fn follow(&mut self, mut job: TrainingJob) {
+        while !self.change.gone.contains(&job.name) {
+            let Some(fact) = consequence(&job, self.now) else { return };
+            self.record(&mut job, fact);
+        }
+    }
+
+    fn record(&mut self, job: &mut TrainingJob, fact: Fact) {
+        job.apply(self.now, &fact);
+        if matches!(fact, Fact::Released { .. }) {
+            self.change.gone.insert(job.name.clone());
+            self.schedule = true;
+        }
+        self.events.push(Event { at: self.now, job: job.name.clone(), fact });
+    }
+
+    fn finish(mut self) -> Vec<Event> {
+        if self.schedule {
+            self.events.append(&mut schedule(self.state, &self.change, self.now));
+        }
+        self.events
+    }
+}
+
+/// How a job in progress begins to stop.
+fn stop_of(job: &TrainingJob) -> Fact {
+    let Some(attempt) = job.running() else {
+        // Either it waits, or its artifacts are being stored.
+        return if job.waits() { stopped(stopped_as(job)) } else { stop(StopCause::User) };
+    };
+    if failure::first_seen(attempt).is_some() {
+        return failed(failure::reason(attempt));
+    }
+    if attempt.instances.iter().all(|instance| *instance == Instance::Starting) {
+        return stopped(stopped_as(job));
+    }
+    stop(StopCause::User)
+}
+
+fn reported(job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
+    let instances = &job.running()?.instances;
+    let instance = instances.get((host as usize).checked_sub(1)?)?;
+    let attempt = attempt.to_owned();
+    match (report, instance) {
+        (InstanceReport::Downloading, Instance::Starting) => Some(Fact::InstanceMoved { attempt, host, phase: InstancePhase::Downloading }),
+        (InstanceReport::Training, Instance::Starting | Instance::Downloading) => {
+            Some(Fact::InstanceMoved { attempt, host, phase: InstancePhase::Training })
+        }
+        (InstanceReport::RankEnded { end, final_metrics }, Instance::Starting | Instance::Downloading | Instance::Training) => {
+            Some(Fact::RankEnded { attempt, host, end: bounded(end), final_metrics: finite(final_metrics) })
+        }
+        (InstanceReport::Uploaded, Instance::Ended { .. }) => Some(Fact::InstanceUploaded { attempt, host }),
+        // Stopped before it had started its program.
+        (InstanceReport::Uploaded, Instance::Starting | Instance::Downloading | Instance::Training) if job.stop.is_some() => {
+            Some(Fact::InstanceUploaded { attempt, host })
+        }
+        (InstanceReport::Lost { reason }, Instance::Starting | Instance::Downloading | Instance::Training | Instance::Ended { .. }) => {
+            Some(Fact::InstanceLost { attempt, host, reason: first_characters(reason, MOST_TEXT) })
+        }
+        _ => None,
+    }
+}
+
+fn bounded(end: &RankEnd) -> RankEnd {
+    RankEnd {
+        failure_file: end.failure_file.as_deref().map(|text| first_characters(text, MOST_TEXT)),
+        stderr_tail: last_characters(&end.stderr_tail, MOST_TEXT),
+        ..end.clone()
+    }
+}
+
+/// JSON has no other numbers, and neither has AWS's wire.
+fn finite(metrics: &[MetricValue]) -> Vec<MetricValue> {
+    metrics.iter().filter(|metric| metric.value.is_finite()).cloned().collect()
+}

@@ -1,0 +1,126 @@
+//! Which host is to blame for a failed training job, and what is said about it.
+//!
+//! One host's end is another's: when a rank dies, its peers lose a connection and exit too, often reported before it. So of all failures that are
+//! known when the job fails, the culprit is the one that can least be a consequence, and of equals the earliest by the agents' clocks:
+//!
+//! 1. ran out of memory, was killed by SIGKILL (which nobody does to itself), or was lost with its agent;
+//! 2. died by another signal, or left a failure file;
+//! 3. just exited.
+
+use crate::{
+    RankEnd, Time,
+    capacity::gib,
+    training_job::{Attempt, Instance},
+};
+
+/// `FailureReason`'s limit, in characters.
+const MOST_CHARACTERS: usize = 1024;
+
+/// When the server learnt of the first failure.
+pub(crate) fn first_seen(attempt: &Attempt) -> Option<Time> {
+    let failures = attempt.instances.iter().filter_map(|instance| match instance {
+        Instance::Ended { end, seen } if !end.success() => Some(*seen),
+        Instance::Lost { seen, .. } => Some(*seen),
+        _ => None,
+    });
+    failures.min()
+}
+
+/// `FailureReason`. Some instance has failed.
+pub(crate) fn reason(attempt: &Attempt) -> String {
+    let culprit = (1u32..)
+        .zip(&attempt.instances)
+        .filter_map(|(host, instance)| blame(instance).map(|(rank, at)| (rank, at, host, instance)))
+        .min_by_key(|(rank, at, host, _)| (*rank, *at, *host));
+    match culprit {
+        Some((_, _, host, Instance::Ended { end, .. })) => rank_ended(host, end, attempt.placement.memory_bytes),
+        Some((_, _, host, Instance::Lost { reason, .. })) => internal_error(&format!("algo-{host}: {reason}")),
+        _ => internal_error("the training job failed"),
+    }
+}
+
+/// Smaller is guiltier.
+fn blame(instance: &Instance) -> Option<(u8, Time)> {
+    match instance {
+        Instance::Ended { end, .. } if end.success() => None,
+        Instance::Ended { end, .. } => {
+            let rank = match (end.out_of_memory, end.signal, &end.failure_file) {
+                (true, ..) | (_, Some(SIGKILL), _) => 0,
+                (_, Some(_), _) | (_, _, Some(_)) => 1,
+                _ => 2,
+            };
+            Some((rank, end.at))
+        }
+        Instance::Lost { seen, .. } => Some((0, *seen)),
+        _ => None,
+    }
+}
+
+const SIGKILL: i32 = 9;
+
+fn rank_ended(host: u32, end: &RankEnd, memory_limit: u64) -> String {
+    let code = match (end.code, end.signal) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => signal.saturating_add(128),
+        (None, None) => 137,
+    };
+    let what = if end.out_of_memory {
+        format!("algo-{host} ran out of memory (limit {})", gib(memory_limit))
+    } else if let Some(signal) = end.signal {
+        format!("algo-{host} was killed by {}", signal_name(signal))
+    } else {
+        format!("algo-{host}")
+    };
+    let before = format!("AlgorithmError: {what}");
+    let after = format!(", exit code: {code}");
+    let room = MOST_CHARACTERS - before.chars().count() - after.chars().count() - 2;
+    let said = match &end.failure_file {
+        Some(text) if !text.trim().is_empty() => first_characters(text.trim(), room),
+        _ => last_characters(end.stderr_tail.trim(), room),
+    };
+    match said.as_str() {
+        "" if end.out_of_memory || end.signal.is_some() => format!("{before}{after}"),
+        "" => format!("{before}: the program left no failure file and wrote nothing to stderr{after}"),
+        said => format!("{before}: {said}{after}"),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        SIGKILL => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        31 => "SIGSYS",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}
+
+/// `InternalServerError: ...`, unless the reason already says whose error it is.
+pub(crate) fn internal_error(reason: &str) -> String {
+    let kinds = ["AlgorithmError: ", "ClientError: ", "InternalServerError: ", "CapacityError: "];
+    if kinds.iter().any(|kind| reason.starts_with(kind)) {
+        return first_characters(reason, MOST_CHARACTERS);
+    }
+    first_characters(&format!("InternalServerError: {reason}"), MOST_CHARACTERS)
+}
+
+/// At most `most` characters, the first ones.
+pub(crate) fn first_characters(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// At most `most` characters, the last ones.
+pub(crate) fn last_characters(text: &str, most: usize) -> String {
+    let skip = text.chars().count().saturating_sub(most);
+    text.chars().skip(skip).collect()
+}

@@ -1,0 +1,219 @@
+//! What follows from what is known of a training job, and when.
+//!
+//! Instances report; the job's status follows them:
+//!
+//! | secondary status | entered when | leaves to |
+//! |---|---|---|
+//! | Starting | created; again when it leaves the queue | Pending, Downloading, Failed, Stopped |
+//! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
+//! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Stopping, Failed |
+//! | Training | the first instance trains | Uploading, Stopping, Failed |
+//! | Stopping | StopTrainingJob or MaxRuntimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, Failed |
+//! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, Failed |
+//! | Completed, Failed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded | once | - |
+//!
+//! - Success is exit code 0 everywhere, all artifacts uploaded and stored.
+//! - A failing host does not decide at once: a rank that is killed makes its peers exit within milliseconds, and their reports may come first. The
+//!   job fails when all hosts are over or [`SETTLE_MS`] after the first failure arrived; which host is to blame is [`crate::failure`]'s.
+//!   Peers that still run are then told to stop. A failed job stores nothing.
+//! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts then upload is stored and the job is Stopped. Hosts that
+//!   do not answer within the grace and [`UNANSWERED_S`] end it without artifacts.
+//! - Nothing waits forever for a launcher that is silent: see [`LAUNCH_LIMIT_S`].
+//!
+//! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents say what they have to say
+//! before its first Tick.
+
+use crate::{
+    Fact, JobStatus, SecondaryStatus, StopCause, Time,
+    failure::{self, internal_error},
+    training_job::{Attempt, Instance, Stage, TrainingJob},
+};
+
+/// Between the first failure and the verdict, if other hosts have not ended by then.
+pub(crate) const SETTLE_MS: u64 = 2_000;
+/// Between SIGTERM and SIGKILL for the peers of a failed host, whose results are worth nothing.
+pub(crate) const PEER_GRACE_S: u32 = 5;
+/// Beyond a stop's grace; then the agents are taken for dead.
+pub(crate) const UNANSWERED_S: u64 = 30;
+/// From the launch to the first report of any instance.
+pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
+
+impl Time {
+    pub(crate) fn plus_s(self, seconds: u64) -> Time {
+        Time(self.0.saturating_add(seconds.saturating_mul(1000)))
+    }
+}
+
+/// What a job waits for besides reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timer {
+    MaxPending,
+    Launch,
+    MaxRuntime,
+    Settle,
+    StopUnanswered,
+    PeersUnanswered,
+}
+
+/// The job's next deadline.
+pub(crate) fn deadline(job: &TrainingJob) -> Option<Time> {
+    timer(job).map(|(at, _)| at)
+}
+
+/// At most one timer runs at a time.
+fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
+    let Some(attempt) = &job.attempt else {
+        let limit = job.spec.max_pending_s.filter(|_| job.waits())?;
+        return Some((job.created.plus_s(limit), Timer::MaxPending));
+    };
+    if attempt.stage != Stage::Running {
+        return None;
+    }
+    let any_active = attempt.instances.iter().any(Instance::active);
+    match (job.status, &job.stop, job.ended) {
+        (JobStatus::Failed, _, Some(ended)) if any_active => {
+            Some((ended.plus_s(u64::from(PEER_GRACE_S) + UNANSWERED_S), Timer::PeersUnanswered))
+        }
+        (JobStatus::Stopping, Some(stop), _) if !all_over(attempt) => {
+            Some((stop.at.plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S), Timer::StopUnanswered))
+        }
+        (JobStatus::InProgress, ..) => {
+            if let Some(first) = failure::first_seen(attempt) {
+                return Some((Time(first.0.saturating_add(SETTLE_MS)), Timer::Settle));
+            }
+            if all_over(attempt) {
+                return None;
+            }
+            match job.training_start {
+                None => Some((attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch)),
+                Some(start) => Some((start.plus_s(job.spec.max_runtime_s), Timer::MaxRuntime)),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn all_over(attempt: &Attempt) -> bool {
+    attempt.instances.iter().all(Instance::over)
+}
+
+/// The next fact that follows from what is known; asked again after it is applied, until none follows.
+pub(crate) fn consequence(job: &TrainingJob, now: Time) -> Option<Fact> {
+    let due = timer(job).filter(|(at, _)| *at <= now).map(|(_, timer)| timer);
+    let Some(attempt) = &job.attempt else {
+        return match due {
+            Some(Timer::MaxPending) => Some(stopped(SecondaryStatus::MaxWaitTimeExceeded)),
+            _ => job.ended.map(|_| Fact::Released { attempt: None }),
+        };
+    };
+    if attempt.stage != Stage::Running {
+        return match job.ended {
+            Some(_) if attempt.stage == Stage::Storing => Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() }),
+            _ => None,
+        };
+    }
+    match job.status {
+        JobStatus::InProgress => in_progress(job, attempt, due),
+        JobStatus::Stopping => stopping(job, attempt, due),
+        JobStatus::Failed if due.is_none() && attempt.instances.iter().any(Instance::active) => None,
+        JobStatus::Failed | JobStatus::Stopped | JobStatus::Completed => Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() }),
+    }
+}
+
+fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
+    if let Some(step) = step(job, attempt) {
+        return Some(step);
+    }
+    if failure::first_seen(attempt).is_some() {
+        return (all_over(attempt) || due == Some(Timer::Settle)).then(|| failed(failure::reason(attempt)));
+    }
+    match due {
+        Some(Timer::Launch) => {
+            return Some(failed(internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch"))));
+        }
+        Some(Timer::MaxRuntime) => return Some(stop(StopCause::MaxRuntime)),
+        _ => {}
+    }
+    attempt.instances.iter().all(|instance| *instance == Instance::Uploaded).then(|| Fact::UploadsEnded { attempt: attempt.id.clone() })
+}
+
+fn stopping(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
+    let ended = || stopped(stopped_as(job));
+    if due == Some(Timer::StopUnanswered) {
+        return Some(ended());
+    }
+    if !all_over(attempt) {
+        return None;
+    }
+    if attempt.instances.iter().all(|instance| matches!(instance, Instance::Lost { .. })) {
+        return Some(ended());
+    }
+    if job.secondary() == SecondaryStatus::Stopping {
+        return Some(moved(SecondaryStatus::Uploading));
+    }
+    let waits = attempt.instances.iter().any(|instance| matches!(instance, Instance::Ended { .. }));
+    (!waits).then(|| Fact::UploadsEnded { attempt: attempt.id.clone() })
+}
+
+/// One step forward, if the instances are further than the job's secondary status.
+fn step(job: &TrainingJob, attempt: &Attempt) -> Option<Fact> {
+    let any = |wanted: fn(&Instance) -> bool| attempt.instances.iter().any(wanted);
+    let next = match job.secondary() {
+        SecondaryStatus::Starting if any(|i| i.active() || matches!(i, Instance::Ended { .. } | Instance::Uploaded)) => {
+            SecondaryStatus::Downloading
+        }
+        SecondaryStatus::Downloading if any(|i| matches!(i, Instance::Training | Instance::Ended { .. } | Instance::Uploaded)) => {
+            SecondaryStatus::Training
+        }
+        SecondaryStatus::Training if all_over(attempt) && failure::first_seen(attempt).is_none() => SecondaryStatus::Uploading,
+        _ => return None,
+    };
+    Some(moved(next))
+}
+
+fn moved(secondary: SecondaryStatus) -> Fact {
+    let message = match secondary {
+        SecondaryStatus::Downloading => "Downloading input data",
+        SecondaryStatus::Training => "Training image download completed. Training in progress.",
+        _ => "Uploading generated training model",
+    };
+    Fact::JobMoved { secondary, message: message.to_owned() }
+}
+
+pub(crate) fn stop(cause: StopCause) -> Fact {
+    let message = match cause {
+        StopCause::User => "Stopping the training job",
+        StopCause::MaxRuntime => "Stopping the training job: it reached MaxRuntimeInSeconds",
+    };
+    Fact::StopRequested { cause, message: message.to_owned() }
+}
+
+/// The final secondary status of a job that is being stopped.
+pub(crate) fn stopped_as(job: &TrainingJob) -> SecondaryStatus {
+    match job.stop.as_ref().map(|stop| stop.cause) {
+        Some(StopCause::MaxRuntime) => SecondaryStatus::MaxRuntimeExceeded,
+        Some(StopCause::User) | None => SecondaryStatus::Stopped,
+    }
+}
+
+pub(crate) fn stopped(secondary: SecondaryStatus) -> Fact {
+    let message = match secondary {
+        SecondaryStatus::MaxRuntimeExceeded => "Training job runtime exceeded MaxRuntimeInSeconds provided",
+        SecondaryStatus::MaxWaitTimeExceeded => "Training job waited longer than MaxPendingTimeInSeconds provided",
+        _ => "Training job stopped",
+    };
+    Fact::JobEnded { status: JobStatus::Stopped, secondary, message: message.to_owned(), failure_reason: None }
+}
+
+pub(crate) fn completed() -> Fact {
+    Fact::JobEnded {
+        status: JobStatus::Completed,
+        secondary: SecondaryStatus::Completed,
+        message: "Training job completed".to_owned(),
+        failure_reason: None,
+    }
+}
+
+pub(crate) fn failed(reason: String) -> Fact {
+    Fact::JobEnded { status: JobStatus::Failed, secondary: SecondaryStatus::Failed, message: reason.clone(), failure_reason: Some(reason) }
+}

@@ -1,0 +1,183 @@
+//! Who gets capacity when.
+//!
+//! Training jobs wait in order of creation. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
+//! starved: from the latest ends of the running jobs follows the time at which it will fit at the latest, and a later job may start before
+//! it only if it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D. Lifka, "The ANL/IBM SP
+//! scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the user's estimate, which is enforced here.)
+//!
+//! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
+//! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time, TrainingSpec,
+    capacity::{Cut, Resources, cut},
+    lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
+    training_job::{Attempt, Stage, TrainingJob},
+};
+
+/// How many waiting jobs are tried per decision. More would cost time and start little.
+const LOOK_AHEAD: usize = 1000;
+
+/// The agents' lease beyond MaxRuntimeInSeconds.
+const LEASE_MARGIN_S: u64 = 3600;
+
+/// What a decision has changed already, though the state does not show it yet.
+#[derive(Default)]
+pub(crate) struct Change {
+    /// Jobs that left the queue or gave back what they held.
+    pub(crate) gone: BTreeSet<String>,
+    pub(crate) newcomer: Option<TrainingJob>,
+}
+
+/// Until when a job may hold its capacity; in the past if it should be over already.
+fn latest_end(job: &TrainingJob, attempt: &Attempt) -> Time {
+    let stop_s = u64::from(job.spec.grace_s) + UNANSWERED_S;
+    if let Some(stop) = &job.stop {
+        return stop.at.plus_s(stop_s);
+    }
+    if job.ended.is_some() || attempt.stage != Stage::Running || job.secondary() == SecondaryStatus::Uploading {
+        return Time::default();
+    }
+    let start = job.training_start.unwrap_or_else(|| attempt.launched.plus_s(LAUNCH_LIMIT_S));
+    start.plus_s(job.spec.max_runtime_s).plus_s(stop_s)
+}
+
+/// The latest end of a job that would start now.
+fn latest_end_if_started(spec: &TrainingSpec, now: Time) -> Time {
+    now.plus_s(LAUNCH_LIMIT_S).plus_s(spec.max_runtime_s).plus_s(u64::from(spec.grace_s) + UNANSWERED_S)
+}
+
+/// The machine during one round of scheduling.
+struct Round {
+    now: Time,
+    free: Resources,
+    /// Latest ends of those that run, and what each gives back then.
+    ends: Vec<(Time, Resources)>,
+    /// Set by the first job that does not fit.
+    head: Option<Reservation>,
+}
+
+/// When the head will fit at the latest, and what it leaves free then.
+struct Reservation {
+    at: Time,
+    spare: Resources,
+}
+
+impl Round {
+    /// Whether the job may start; if so, what it needs is taken.
+    fn admit(&mut self, spec: &TrainingSpec, demand: &Resources) -> bool {
+        let end = latest_end_if_started(spec, self.now);
+        if !self.free.covers(demand) {
+            if self.head.is_none() {
+                self.head = Some(self.reserve(demand));
+            }
+            return false;
+        }
+        if let Some(head) = &mut self.head
+            && end > head.at
+        {
+            if !head.spare.covers(demand) {
+                return false;
+            }
+            head.spare = head.spare.minus(demand);
+        }
+        self.free = self.free.minus(demand);
+        self.ends.push((end, *demand));
+        true
+    }
+
+    fn reserve(&mut self, demand: &Resources) -> Reservation {
+        self.ends.sort_unstable_by_key(|(end, _)| *end);
+        let mut free = self.free;
+        let mut at = self.now;
+        for (end, held) in &self.ends {
+            if free.covers(demand) {
+                break;
+            }
+            free = free.plus(held);
+            at = at.max(*end);
+        }
+        Reservation { at, spare: free.minus(demand) }
+    }
+}
+
+/// Starts what may start. The newcomer that may not gets its reason.
+pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> {
+    let holders: Vec<_> = state.holders().filter(|(job, _)| !change.gone.contains(&job.name)).collect();
+    let free = holders.iter().fold(state.capacity.resources(), |free, (_, attempt)| free.minus(&attempt.placement.holds()));
+    let used: BTreeSet<u32> = holders.iter().flat_map(|(_, attempt)| attempt.placement.gpus.iter().flatten().copied()).collect();
+    let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).filter(|gpu| !used.contains(gpu)).collect();
+    let ends = holders.iter().map(|(job, attempt)| (latest_end(job, attempt), attempt.placement.holds())).collect();
+    let mut round = Round { now, free, ends, head: None };
+
+    let queued = state.index.queue.values().filter_map(|name| state.jobs.get(name)).filter(|job| !change.gone.contains(&job.name));
+    let mut events = Vec::new();
+    for job in queued.take(LOOK_AHEAD).chain(&change.newcomer) {
+        let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
+        match cut(&job.spec, &state.capacity, &state.catalog) {
+            Err(rejection) => {
+                happens(failed(no_longer_fits(&rejection)));
+                happens(Fact::Released { attempt: None });
+            }
+            Ok(cut) => {
+                if round.admit(&job.spec, &cut.demand()) {
+                    happens(launch(job, cut, &mut free_gpus));
+                }
+            }
+        }
+    }
+    let waits = change.newcomer.as_ref().filter(|job| events.iter().all(|event| event.job != job.name));
+    if let Some(job) = waits
+        && let Ok(cut) = cut(&job.spec, &state.capacity, &state.catalog)
+    {
+        let started = events.iter().filter(|event| matches!(event.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. })).count();
+        let queue = state.index.queue.values().filter(|name| !change.gone.contains(*name)).count();
+        let reason = why(&round.free, &cut.demand(), place(queue.saturating_sub(started)));
+        events.push(Event { at: now, job: job.name.clone(), fact: Fact::JobWaits { reason } });
+    }
+    events
+}
+
+fn no_longer_fits(rejection: &Rejection) -> String {
+    format!("CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}")
+}
+
+fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
+    let placement = cut.place(free_gpus);
+    let message = match &placement.capped {
+        Some(capped) => format!("Preparing the instances for training ({capped})"),
+        None => "Preparing the instances for training".to_owned(),
+    };
+    let lease_s = job.spec.max_runtime_s.saturating_add(LEASE_MARGIN_S);
+    Fact::AttemptLaunched { attempt: format!("{}-1", job.uid), placement, lease_s, message }
+}
+
+fn place(before: usize) -> u32 {
+    u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+fn why(free: &Resources, demand: &Resources, place: u32) -> PendingReason {
+    let (lacking, needs, free) = free.lacking(demand).unwrap_or(("turn", demand.memory_bytes, free.memory_bytes));
+    PendingReason { place, lacking: lacking.to_owned(), needs, free }
+}
+
+/// Why a job waits, if it does.
+pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> {
+    if !job.waits() {
+        return None;
+    }
+    let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+    Some(why(&state.free(), &cut.demand(), place(state.index.queue.range(..job.order).count())))
+}
+
+/// Why each waiting job waits, from the head on.
+pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReason)> {
+    let free = state.free();
+    let queue = state.index.queue.values().filter_map(|name| state.jobs.get(name)).enumerate();
+    queue.filter_map(move |(before, job)| {
+        let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+        Some((job.name.as_str(), why(&free, &cut.demand(), place(before))))
+    })
+}

@@ -1,0 +1,162 @@
+//! All that the core knows: live training jobs, in the queue or on instances. Ended jobs leave it when their capacity is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, lifecycle, queue, training_job::TrainingJob};
+
+/// Version of the snapshot's encoding.
+const SNAPSHOT_FORMAT: u32 = 1;
+
+/// The fold of all events so far, beside this machine's capacity and catalogue, which are configuration: given at the start, not events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    pub(crate) capacity: Capacity,
+    pub(crate) catalog: Catalog,
+    /// The latest event's time.
+    pub(crate) clock: Time,
+    /// For the next training job's place in the order of creation.
+    pub(crate) created: u64,
+    pub(crate) jobs: BTreeMap<String, TrainingJob>,
+    pub(crate) index: Index,
+}
+
+/// What follows from the jobs alone, kept so that no decision looks at all of them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Index {
+    /// Waiting jobs in order of creation.
+    pub(crate) queue: BTreeMap<u64, String>,
+    /// Jobs that hold capacity, by attempt.
+    pub(crate) attempts: BTreeMap<String, String>,
+    pub(crate) deadlines: BTreeSet<(Time, String)>,
+}
+
+impl Index {
+    pub(crate) fn add(&mut self, job: &TrainingJob) {
+        if job.waits() {
+            self.queue.insert(job.order, job.name.clone());
+        }
+        if let Some(attempt) = &job.attempt {
+            self.attempts.insert(attempt.id.clone(), job.name.clone());
+        }
+        if let Some(at) = lifecycle::deadline(job) {
+            self.deadlines.insert((at, job.name.clone()));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, job: &TrainingJob) {
+        self.queue.remove(&job.order);
+        if let Some(attempt) = &job.attempt {
+            self.attempts.remove(&attempt.id);
+        }
+        if let Some(at) = lifecycle::deadline(job) {
+            self.deadlines.remove(&(at, job.name.clone()));
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Snapshot {
+    v: u32,
+    clock: Time,
+    created: u64,
+    jobs: Vec<TrainingJob>,
+}
+
+/// The bytes are no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Written by a newer version.
+    #[error("snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or a newer one")]
+    Format {
+        /// Its `v`.
+        found: u32,
+    },
+    /// Not JSON of a snapshot.
+    #[error("malformed snapshot")]
+    Malformed(#[from] serde_json::Error),
+}
+
+impl State {
+    /// Nothing has happened yet.
+    pub fn new(capacity: Capacity, catalog: Catalog) -> State {
+        State { capacity, catalog, clock: Time::default(), created: 0, jobs: BTreeMap::new(), index: Index::default() }
+    }
+
+    /// The state as bytes, without capacity and catalogue.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let jobs = self.jobs.values().cloned().collect();
+        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs };
+        serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
+    }
+
+    /// The state of [`State::snapshot`], on what this machine has now.
+    ///
+    /// # Errors
+    /// The bytes are from a newer version, or no snapshot at all.
+    pub fn restore(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
+        let snapshot: Snapshot = serde_json::from_slice(bytes)?;
+        if snapshot.v != SNAPSHOT_FORMAT {
+            return Err(SnapshotError::Format { found: snapshot.v });
+        }
+        let mut state = State { clock: snapshot.clock, created: snapshot.created, ..State::new(capacity, catalog) };
+        for job in snapshot.jobs {
+            state.index.add(&job);
+            state.jobs.insert(job.name.clone(), job);
+        }
+        Ok(state)
+    }
+
+    /// What there is to give from now on. What was given stays given.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        self.capacity = capacity;
+    }
+
+    /// The instance types from now on. What was placed stays as it is.
+    pub fn set_catalog(&mut self, catalog: Catalog) {
+        self.catalog = catalog;
+    }
+
+    /// When a [`crate::Command::Tick`] is due, if any: the earliest of all jobs' deadlines. It may lie in the past.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.index.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
+    pub fn pending_actions(&self) -> Vec<Action> {
+        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).flat_map(TrainingJob::pending_actions).collect()
+    }
+
+    /// A live job as of now; `None` once it is released.
+    pub fn view(&self, job: &str) -> Option<JobView> {
+        let job = self.jobs.get(job)?;
+        Some(job.view(queue::reason(self, job)))
+    }
+
+    /// The job of a live attempt.
+    pub fn job_of(&self, attempt: &str) -> Option<&str> {
+        self.index.attempts.get(attempt).map(String::as_str)
+    }
+
+    /// Live jobs, by name.
+    pub fn jobs(&self) -> impl Iterator<Item = &str> {
+        self.jobs.keys().map(String::as_str)
+    }
+
+    /// Waiting jobs from the head of the queue on, and why each waits as of now.
+    pub fn waiting(&self) -> impl Iterator<Item = (&str, PendingReason)> {
+        queue::reasons(self)
+    }
+
+    /// What no job holds.
+    pub(crate) fn free(&self) -> Resources {
+        let held = self.holders().map(|(_, attempt)| attempt.placement.holds());
+        held.fold(self.capacity.resources(), |free, held| free.minus(&held))
+    }
+
+    /// Jobs that hold capacity.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &crate::training_job::Attempt)> {
+        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).filter_map(|job| Some((job, job.attempt.as_ref()?)))
+    }
+}

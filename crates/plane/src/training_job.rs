@@ -1,0 +1,322 @@
+//! A live training job: what is known of it, and how each fact changes that. What follows from it is [`crate::lifecycle`]'s.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Action, Fact, InstancePhase, JobStatus, JobView, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, StopCause, Time,
+    TrainingSpec, Transition, lifecycle::PEER_GRACE_S,
+};
+
+/// `FinalMetricDataList` holds no more.
+const MOST_FINAL_METRICS: usize = 40;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TrainingJob {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Place in the order of creation.
+    pub(crate) order: u64,
+    pub(crate) spec: TrainingSpec,
+    pub(crate) status: JobStatus,
+    /// Never empty; the last one is the secondary status.
+    pub(crate) transitions: Vec<Transition>,
+    pub(crate) failure_reason: Option<String>,
+    pub(crate) created: Time,
+    pub(crate) modified: Time,
+    pub(crate) training_start: Option<Time>,
+    /// When it got its final status.
+    pub(crate) ended: Option<Time>,
+    pub(crate) final_metrics: BTreeMap<String, MetricValue>,
+    pub(crate) stop: Option<Stop>,
+    /// None while it waits.
+    pub(crate) attempt: Option<Attempt>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stop {
+    pub(crate) cause: StopCause,
+    pub(crate) at: Time,
+}
+
+/// The job on instances.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    pub(crate) id: String,
+    pub(crate) placement: Placement,
+    pub(crate) lease_s: u64,
+    pub(crate) launched: Time,
+    pub(crate) stage: Stage,
+    /// By host number - 1.
+    pub(crate) instances: Vec<Instance>,
+}
+
+/// What is awaited from the shell for the attempt as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    /// Reports.
+    Running,
+    /// The stored artifacts.
+    Storing,
+    /// The release.
+    Releasing,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Instance {
+    /// Has not reported yet.
+    Starting,
+    Downloading,
+    Training,
+    /// Its program is over; `seen` is when the server learnt of it.
+    Ended {
+        end: RankEnd,
+        seen: Time,
+    },
+    /// As before, and its artifacts are here; no end when it was stopped before it had started its program.
+    Uploaded,
+    Lost {
+        reason: String,
+        seen: Time,
+    },
+}
+
+impl Instance {
+    /// Nothing runs there any more.
+    pub(crate) fn over(&self) -> bool {
+        matches!(self, Instance::Ended { .. } | Instance::Uploaded | Instance::Lost { .. })
+    }
+
+    /// A program runs there, or is about to.
+    pub(crate) fn active(&self) -> bool {
+        matches!(self, Instance::Downloading | Instance::Training)
+    }
+}
+
+impl RankEnd {
+    /// Exit code 0.
+    pub(crate) fn success(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl TrainingJob {
+    pub(crate) fn new(name: &str, uid: &str, spec: TrainingSpec, order: u64, at: Time, message: &str) -> TrainingJob {
+        let first = Transition { status: SecondaryStatus::Starting, start: at, end: None, message: message.to_owned() };
+        TrainingJob {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            order,
+            spec,
+            status: JobStatus::InProgress,
+            transitions: vec![first],
+            failure_reason: None,
+            created: at,
+            modified: at,
+            training_start: None,
+            ended: None,
+            final_metrics: BTreeMap::new(),
+            stop: None,
+            attempt: None,
+        }
+    }
+
+    pub(crate) fn secondary(&self) -> SecondaryStatus {
+        self.transitions.last().expect("a job begins with a transition and loses none").status
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.attempt.is_none() && self.ended.is_none()
+    }
+
+    /// The attempt, if reports of its instances still matter.
+    pub(crate) fn running(&self) -> Option<&Attempt> {
+        self.attempt.as_ref().filter(|attempt| attempt.stage == Stage::Running)
+    }
+
+    /// Changes what is known. Facts that make no sense here change nothing. Returns what is to be done that was not to be done before.
+    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
+        let before = self.pending_actions();
+        if self.absorb(at, fact) {
+            self.modified = at;
+        }
+        let mut actions = self.pending_actions();
+        actions.retain(|action| !before.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(action)));
+        actions
+    }
+
+    /// Whether the fact made sense.
+    fn absorb(&mut self, at: Time, fact: &Fact) -> bool {
+        match fact {
+            Fact::JobCreated { .. } | Fact::Released { .. } => false,
+            Fact::JobWaits { reason } => self.waits() && self.enter(SecondaryStatus::Pending, at, &reason.to_string()),
+            Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
+                self.waits() && {
+                    self.attempt = Some(Attempt {
+                        id: attempt.clone(),
+                        placement: placement.clone(),
+                        lease_s: *lease_s,
+                        launched: at,
+                        stage: Stage::Running,
+                        instances: vec![Instance::Starting; placement.gpus.len()],
+                    });
+                    self.enter(SecondaryStatus::Starting, at, message)
+                }
+            }
+            Fact::JobMoved { secondary, message } => self.ended.is_none() && self.enter(*secondary, at, message),
+            Fact::InstanceMoved { attempt, host, phase } => {
+                let next = match phase {
+                    InstancePhase::Downloading => Instance::Downloading,
+                    InstancePhase::Training => Instance::Training,
+                };
+                self.set_instance(attempt, *host, next)
+            }
+            Fact::RankEnded { attempt, host, end, final_metrics } => {
+                self.set_instance(attempt, *host, Instance::Ended { end: end.clone(), seen: at }) && {
+                    self.keep_metrics(final_metrics);
+                    true
+                }
+            }
+            Fact::InstanceUploaded { attempt, host } => self.set_instance(attempt, *host, Instance::Uploaded),
+            Fact::InstanceLost { attempt, host, reason } => {
+                self.set_instance(attempt, *host, Instance::Lost { reason: reason.clone(), seen: at })
+            }
+            Fact::StopRequested { cause, message } => {
+                self.status == JobStatus::InProgress && {
+                    self.status = JobStatus::Stopping;
+                    self.stop = Some(Stop { cause: *cause, at });
+                    // What is being uploaded goes on being uploaded.
+                    self.secondary() == SecondaryStatus::Uploading || self.enter(SecondaryStatus::Stopping, at, message)
+                }
+            }
+            Fact::UploadsEnded { attempt } => self.set_stage(attempt, Stage::Storing),
+            Fact::JobEnded { status, secondary, message, failure_reason } => {
+                self.ended.is_none() && {
+                    self.enter(*secondary, at, message);
+                    if let Some(last) = self.transitions.last_mut() {
+                        last.end = Some(at);
+                    }
+                    self.status = *status;
+                    self.failure_reason.clone_from(failure_reason);
+                    self.ended = Some(at);
+                    true
+                }
+            }
+            Fact::ReleaseOrdered { attempt } => self.set_stage(attempt, Stage::Releasing),
+        }
+    }
+
+    fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {
+        if status >= SecondaryStatus::Downloading && matches!(status, SecondaryStatus::Downloading | SecondaryStatus::Training) {
+            self.training_start.get_or_insert(at);
+        }
+        match self.transitions.last_mut() {
+            Some(last) if last.status == status => message.clone_into(&mut last.message),
+            last => {
+                if let Some(last) = last {
+                    last.end = Some(at);
+                }
+                self.transitions.push(Transition { status, start: at, end: None, message: message.to_owned() });
+            }
+        }
+        true
+    }
+
+    fn set_stage(&mut self, attempt: &str, stage: Stage) -> bool {
+        match &mut self.attempt {
+            Some(current) if current.id == attempt && current.stage < stage => {
+                current.stage = stage;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn set_instance(&mut self, attempt: &str, host: u32, next: Instance) -> bool {
+        let Some(current) = self.attempt.as_mut().filter(|current| current.id == attempt) else { return false };
+        let Some(instance) = (host as usize).checked_sub(1).and_then(|index| current.instances.get_mut(index)) else { return false };
+        *instance = next;
+        true
+    }
+
+    /// The latest value of each metric, of all hosts; of two at the same time the one that came first.
+    fn keep_metrics(&mut self, metrics: &[MetricValue]) {
+        for metric in metrics {
+            match self.final_metrics.get_mut(&metric.name) {
+                Some(known) if known.at >= metric.at => {}
+                Some(known) => known.clone_from(metric),
+                None => {
+                    self.final_metrics.insert(metric.name.clone(), metric.clone());
+                }
+            }
+        }
+        while self.final_metrics.len() > MOST_FINAL_METRICS {
+            self.final_metrics.pop_last();
+        }
+    }
+
+    /// What is to be done as things stand; at most one action of each kind.
+    pub(crate) fn pending_actions(&self) -> Vec<Action> {
+        let Some(attempt) = &self.attempt else { return Vec::new() };
+        let (job, id) = (self.name.clone(), attempt.id.clone());
+        let hosts = |wanted: fn(&Instance) -> bool| -> Vec<u32> {
+            (1u32..).zip(&attempt.instances).filter(|(_, instance)| wanted(instance)).map(|(host, _)| host).collect()
+        };
+        let stop = |hosts: Vec<u32>, grace_s, reason: &str| {
+            let action = Action::StopInstances { attempt: id.clone(), hosts, grace_s, reason: reason.to_owned() };
+            if matches!(&action, Action::StopInstances { hosts, .. } if hosts.is_empty()) { vec![] } else { vec![action] }
+        };
+        match (attempt.stage, self.status) {
+            (Stage::Running, JobStatus::InProgress) if attempt.instances.contains(&Instance::Starting) => vec![Action::Launch {
+                job,
+                attempt: id,
+                placement: attempt.placement.clone(),
+                instances: self.spec.instances,
+                lease_s: attempt.lease_s,
+            }],
+            (Stage::Running, JobStatus::Stopping) => {
+                let reason = match self.stop.as_ref().map(|stop| stop.cause) {
+                    Some(StopCause::MaxRuntime) => "the training job reached MaxRuntimeInSeconds",
+                    Some(StopCause::User) | None => "the training job is being stopped",
+                };
+                stop(hosts(|instance| !instance.over()), self.spec.grace_s, reason)
+            }
+            (Stage::Running, JobStatus::Failed) => {
+                let reason = self.failure_reason.as_deref().unwrap_or("the training job failed");
+                stop(hosts(Instance::active), PEER_GRACE_S, reason)
+            }
+            (Stage::Running, _) => Vec::new(),
+            (Stage::Storing, _) => vec![Action::StoreArtifacts { job, attempt: id }],
+            (Stage::Releasing, _) => vec![Action::Release { job, attempt: id }],
+        }
+    }
+
+    /// `waits_for` is what a waiting job waits for as of now.
+    pub(crate) fn view(&self, waits_for: Option<PendingReason>) -> JobView {
+        let mut transitions = self.transitions.clone();
+        if let (Some(reason), Some(last)) = (&waits_for, transitions.last_mut()) {
+            last.message = reason.to_string();
+        }
+        let training_end = self.ended.filter(|_| self.training_start.is_some());
+        let training_s = self.training_start.zip(training_end).map(|(start, end)| end.0.saturating_sub(start.0).div_ceil(1000).max(1));
+        JobView {
+            status: self.status,
+            secondary: self.secondary(),
+            transitions,
+            failure_reason: self.failure_reason.clone(),
+            created: self.created,
+            modified: self.modified,
+            training_start: self.training_start,
+            training_end,
+            training_s,
+            billable_s: training_s,
+            final_metrics: self.final_metrics.values().cloned().collect(),
+            pending: waits_for,
+            attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
+            ended: self.ended.is_some(),
+        }
+    }
+}
