@@ -1,1 +1,42 @@
-//! Journal, rows, objects, time series, logs; bytes and rows, no policy.
+//! Everything that lasts: the journal and its rows, objects, logs and time series, in one data directory. Bytes and rows, no policy:
+//! what an event, a request or a view means is the caller's business.
+//!
+//! All code here is synchronous. Every write is durable when its call returns, and reads run beside writes. Three SQLite
+//! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
+//! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements).
+
+mod clock;
+mod data_dir;
+mod error;
+mod journal;
+mod link_tree;
+mod listing;
+mod logs;
+mod multipart;
+mod object_writer;
+mod objects;
+mod rows;
+mod series;
+mod sqlite;
+mod sqlite_journal;
+mod telemetry;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+mod memory_journal;
+
+pub use data_dir::{DataDir, FORMAT, Holder};
+pub use error::StoreError;
+pub use journal::{Batch, EachEvent, Journal, RowChange};
+pub use listing::Listing;
+pub use logs::{LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
+#[cfg(any(test, feature = "conformance"))]
+pub use memory_journal::MemoryJournal;
+pub use multipart::{PartMeta, UploadMeta};
+pub use object_writer::ObjectWriter;
+pub use objects::{Attributes, BucketMeta, ObjectMeta, Objects, PutCondition};
+pub use rows::{Cursor, JobFilter, JobRow, JobSort, Page, Rows, SortOrder};
+pub use series::Point;
+pub use sqlite_journal::{SqliteJournal, SqliteRows};
+pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};

@@ -1,0 +1,248 @@
+//! The data directory: who has it, what lies where in it.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+use crate::error::io_at;
+
+/// Format of the directory, as its `VERSION` file says.
+pub const FORMAT: u32 = 1;
+
+/// A data directory that this process has for itself until it drops this.
+///
+/// Everything lies under a directory of mode 0700: other users reach nothing in it, whatever the modes inside.
+#[derive(Debug)]
+pub struct DataDir {
+    root: PathBuf,
+    id: String,
+    // The lock is the open file description's, so it goes when the process does.
+    _lock: File,
+}
+
+/// The process that has a data directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id; `None` if it has not yet written it.
+    pub pid: Option<u32>,
+    /// Its command line.
+    pub command: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "process {pid} (`{}`)", self.command),
+            None => f.write_str("another process"),
+        }
+    }
+}
+
+impl DataDir {
+    /// Locks the directory and makes what is missing in it.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] with the holder, [`StoreError::Format`] for another version's directory.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        make_dir(path)?;
+        let root = path.canonicalize().map_err(io_at("resolve", path))?;
+        fs::set_permissions(&root, Permissions::from_mode(0o700)).map_err(io_at("set the mode of", &root))?;
+        let lock = take_lock(&root)?;
+
+        let version_path = root.join("VERSION");
+        match read_if_there(&version_path)? {
+            Some(text) if text.trim() == FORMAT.to_string() => {}
+            Some(text) => {
+                let found = text.trim().to_owned();
+                return Err(StoreError::Format { path: version_path, found, expected: FORMAT.to_string() });
+            }
+            None => write_private(&version_path, format!("{FORMAT}\n").as_bytes())?,
+        }
+        let id_path = root.join("id");
+        let id = match read_if_there(&id_path)? {
+            Some(text) => text.trim().to_owned(),
+            None => {
+                let id = random_hex::<8>()?;
+                write_private(&id_path, format!("{id}\n").as_bytes())?;
+                id
+            }
+        };
+        for name in ["objects", "runs", "channels"] {
+            make_dir(&root.join(name))?;
+        }
+        Ok(Self { root, id, _lock: lock })
+    }
+
+    /// Names this directory in sandboxes, cgroups and process names: 16 hexadecimal digits, drawn once.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The directory itself, absolute and without symbolic links.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `shoal.db`: journal and rows.
+    pub fn journal_path(&self) -> PathBuf {
+        self.root.join("shoal.db")
+    }
+
+    /// `objects.db`: metadata of the objects.
+    pub fn object_index_path(&self) -> PathBuf {
+        self.root.join("objects.db")
+    }
+
+    /// `objects/`: the objects' files under opaque ids.
+    pub fn objects_path(&self) -> PathBuf {
+        self.root.join("objects")
+    }
+
+    /// `telemetry.db`: logs, series and what is acknowledged.
+    pub fn telemetry_path(&self) -> PathBuf {
+        self.root.join("telemetry.db")
+    }
+
+    /// `runs/`: a directory per attempt.
+    pub fn runs_path(&self) -> PathBuf {
+        self.root.join("runs")
+    }
+
+    /// `runs/<attempt>/`, which the caller makes and removes.
+    pub fn run_path(&self, attempt: &str) -> PathBuf {
+        self.runs_path().join(attempt)
+    }
+
+    /// `channels/`: trees of links to objects, each whole or absent.
+    pub fn channels_path(&self) -> PathBuf {
+        self.root.join("channels")
+    }
+
+    /// `keys`: access keys; write it with [`DataDir::write_private`].
+    pub fn keys_path(&self) -> PathBuf {
+        self.root.join("keys")
+    }
+
+    /// `link.sock`: where agents call.
+    pub fn socket_path(&self) -> PathBuf {
+        self.root.join("link.sock")
+    }
+
+    /// `shoal.toml`: settings.
+    pub fn settings_path(&self) -> PathBuf {
+        self.root.join("shoal.toml")
+    }
+
+    /// Replaces a file of mode 0600 durably: after a crash it is the old one or the new one.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        write_private(path, bytes)
+    }
+}
+
+fn take_lock(root: &Path) -> Result<File, StoreError> {
+    let path = root.join("lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut lock = options.open(&path).map_err(io_at("open", &path))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            lock.read_to_string(&mut text).map_err(io_at("read", &path))?;
+            return Err(StoreError::Locked { path: root.to_owned(), holder: parse_holder(&text) });
+        }
+        Err(TryLockError::Error(error)) => return Err(io_at("lock", &path)(error)),
+    }
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    lock.set_len(0).map_err(io_at("empty", &path))?;
+    lock.write_all(format!("{}\n{command}\n", std::process::id()).as_bytes()).map_err(io_at("write", &path))?;
+    Ok(lock)
+}
+
+fn parse_holder(text: &str) -> Holder {
+    let (pid, command) = text.split_once('\n').unwrap_or((text, ""));
+    Holder { pid: pid.parse().ok(), command: command.trim_end().to_owned() }
+}
+
+/// Makes a directory of mode 0700 and its parents, if missing.
+fn make_dir(path: &Path) -> Result<(), StoreError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_at("create", path))
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, StoreError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_at("read", path)(error)),
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let next = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(io_at("create", &next))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_at("write", &next))?;
+    fs::rename(&next, path).map_err(io_at("replace", path))?;
+    sync_parent(path)
+}
+
+/// Makes a created, renamed or removed name durable.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), StoreError> {
+    let parent = path.parent().expect("a file in a data directory has a parent");
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(io_at("sync", parent))
+}
+
+/// `N` random bytes in hexadecimal.
+pub(crate) fn random_hex<const N: usize>() -> Result<String, StoreError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| io_at("read", Path::new("/dev/urandom"))(error.into()))?;
+    Ok(hex(&bytes))
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_told_who_has_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let first = DataDir::open(temp.path()).unwrap();
+        let error = DataDir::open(temp.path()).unwrap_err();
+        let StoreError::Locked { holder, .. } = &error else { panic!("{error}") };
+        assert_eq!(holder.pid, Some(std::process::id()));
+        assert!(error.to_string().contains(&std::env::args().next().unwrap()), "{error}");
+        let id = first.id().to_owned();
+        drop(first);
+        assert_eq!(DataDir::open(temp.path()).unwrap().id(), id);
+    }
+
+    #[test]
+    fn nobody_else_can_look_inside() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("deep/data");
+        let dir = DataDir::open(&root).unwrap();
+        DataDir::write_private(&dir.keys_path(), b"secret").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        assert_eq!(mode(&dir.keys_path()), 0o600);
+        assert_eq!(fs::read(dir.keys_path()).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join("VERSION"), "2\n").unwrap();
+        let error = DataDir::open(temp.path()).unwrap_err();
+        assert!(error.to_string().contains("has format 2, this version of shoal reads format 1"), "{error}");
+    }
+}

@@ -1,0 +1,122 @@
+//! What can go wrong, told apart by what a caller does about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Holder;
+
+/// Why the store could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The disk (or the quota) is full; free some space and try again. Nothing was half written.
+    #[error("no space left on the disk of {0}")]
+    Full(String),
+    /// The file system refused.
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        /// Verb phrase: `create`, `write`.
+        what: &'static str,
+        /// The file or directory concerned.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// SQLite refused.
+    #[error("database error")]
+    Sql(#[source] rusqlite::Error),
+    /// Stored bytes are not what was written.
+    #[error("{} is corrupt: {detail}", path.display())]
+    Corrupt {
+        /// The file concerned.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The directory was written by another version of Shoal.
+    #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote it", path.display())]
+    Format {
+        /// The file that says so.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+        /// What this version reads.
+        expected: String,
+    },
+    /// Another process has the data directory.
+    #[error("data directory {} is in use by {holder}; stop it or choose another directory", path.display())]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// A list cursor that no list call gave out.
+    #[error("`{0}` is not a list cursor")]
+    BadCursor(String),
+    /// S3: the bucket does not exist.
+    #[error("bucket `{0}` does not exist")]
+    NoSuchBucket(String),
+    /// S3: the bucket exists already.
+    #[error("bucket `{0}` exists already")]
+    BucketExists(String),
+    /// S3: the bucket to be deleted holds objects.
+    #[error("bucket `{0}` is not empty")]
+    BucketNotEmpty(String),
+    /// S3: the object does not exist (or no longer).
+    #[error("object `{key}` does not exist in bucket `{bucket}`")]
+    NoSuchKey {
+        /// S3 bucket.
+        bucket: String,
+        /// Object key.
+        key: String,
+    },
+    /// S3: the multipart upload does not exist (completed and aborted ones do not).
+    #[error("multipart upload `{0}` does not exist")]
+    NoSuchUpload(String),
+    /// S3: a part that completion names was not uploaded, or has another ETag.
+    #[error("part {0} was not uploaded or its ETag differs")]
+    InvalidPart(u32),
+    /// S3: completion names parts out of order.
+    #[error("part {0} is not in ascending order")]
+    InvalidPartOrder(u32),
+    /// S3: the object is not in the state that the request asks for.
+    #[error("object `{key}` does not meet the request's precondition")]
+    PreconditionFailed {
+        /// Object key.
+        key: String,
+    },
+    /// Two objects cannot both be files of one tree.
+    #[error("objects `{file}` and `{under}` cannot be in one directory tree: the first would be both a file and a directory; rename one")]
+    KeyConflict {
+        /// The key that would be a file.
+        file: String,
+        /// The key that needs it to be a directory (or the same file again).
+        under: String,
+    },
+    /// An object's key cannot be a path.
+    #[error("object `{key}` cannot be a file of a directory tree: {why}; rename it")]
+    UnusableKey {
+        /// The key's part below the prefix.
+        key: String,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(source: rusqlite::Error) -> Self {
+        match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full("the database".to_owned()),
+            _ => Self::Sql(source),
+        }
+    }
+}
+
+/// Names the path and the deed in I/O errors: `fs::read(p).map_err(io_at("read", p))`.
+pub(crate) fn io_at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(path.display().to_string()),
+        _ => StoreError::Io { what, path: path.to_owned(), source },
+    }
+}

@@ -1,0 +1,197 @@
+//! Directory trees of links to objects: a channel without a copy of its bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use crate::data_dir::{random_hex, sync_parent};
+use crate::error::io_at;
+use crate::object_writer::link_or_copy;
+use crate::{ObjectMeta, Objects, StoreError};
+
+impl Objects {
+    /// Makes `dir` a tree of hard links to the objects' files at their relative paths (copies, where the file system allows no link).
+    /// Directories have mode 0755, files the objects' 0666: mount it read-only or under an overlay. Keys that end in `/` (folder markers)
+    /// are left out.
+    ///
+    /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::NoSuchKey`] (with an
+    /// empty bucket) when an object was replaced or deleted meanwhile.
+    pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
+        let tree = Tree::plan(entries)?;
+        if dir.exists() {
+            return Ok(());
+        }
+        let parent = dir.parent().unwrap_or(Path::new("/"));
+        let draft = Draft { path: parent.join(format!(".draft-{}", random_hex::<8>()?)) };
+        make_dir(&draft.path)?;
+        for relative in &tree.dirs {
+            make_dir(&draft.path.join(relative))?;
+        }
+        for (relative, meta) in &tree.files {
+            let target = draft.path.join(relative);
+            match link_or_copy(&self.path(meta), &target) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(StoreError::NoSuchKey { bucket: String::new(), key: meta.key.clone() });
+                }
+                Err(error) => return Err(io_at("link", &target)(error)),
+            }
+        }
+        // Links before the name that promises them.
+        for relative in tree.dirs.iter().copied().chain([""]) {
+            let made = draft.path.join(relative);
+            File::open(&made).and_then(|made| made.sync_all()).map_err(io_at("sync", &made))?;
+        }
+        match fs::rename(&draft.path, dir) {
+            Ok(()) => sync_parent(dir),
+            // Another thread made the same tree first.
+            Err(_) if dir.is_dir() => Ok(()),
+            Err(error) => Err(io_at("create", dir)(error)),
+        }
+    }
+}
+
+/// A tree that is not yet in place, removed if it never gets there.
+struct Draft {
+    path: std::path::PathBuf,
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After the rename there is nothing here.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[derive(Debug)]
+struct Tree<'a> {
+    /// Parents before children.
+    dirs: BTreeSet<&'a str>,
+    files: BTreeMap<&'a str, &'a ObjectMeta>,
+}
+
+impl<'a> Tree<'a> {
+    fn plan(entries: &[(&'a str, &'a ObjectMeta)]) -> Result<Self, StoreError> {
+        let mut tree = Self { dirs: BTreeSet::new(), files: BTreeMap::new() };
+        // Which key first needed a directory, for the message.
+        let mut needed_by = BTreeMap::new();
+        for &(path, meta) in entries {
+            if path.ends_with('/') || path.is_empty() {
+                continue;
+            }
+            check_path(path)?;
+            if tree.files.insert(path, meta).is_some() {
+                return Err(StoreError::KeyConflict { file: path.to_owned(), under: path.to_owned() });
+            }
+            for (at, _) in path.match_indices('/') {
+                tree.dirs.insert(&path[..at]);
+                needed_by.entry(&path[..at]).or_insert(path);
+            }
+        }
+        match tree.files.keys().find_map(|file| needed_by.get_key_value(file)) {
+            Some((file, under)) => Err(StoreError::KeyConflict { file: (*file).to_owned(), under: (*under).to_owned() }),
+            None => Ok(tree),
+        }
+    }
+}
+
+fn check_path(path: &str) -> Result<(), StoreError> {
+    let unusable = |why| Err(StoreError::UnusableKey { key: path.to_owned(), why });
+    for segment in path.split('/') {
+        match segment {
+            "" => return unusable("a name between two `/` (or before the first) is empty"),
+            "." | ".." => return unusable("`.` and `..` are no file names"),
+            _ if segment.len() > 255 => return unusable("a name is longer than 255 bytes"),
+            _ if segment.contains('\0') => return unusable("a name holds a NUL character"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn make_dir(path: &Path) -> Result<(), StoreError> {
+    DirBuilder::new().mode(0o755).create(path).map_err(io_at("create", path))?;
+    fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(io_at("set the mode of", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::{Attributes, DataDir};
+
+    fn objects() -> (tempfile::TempDir, DataDir, Objects, ObjectMeta) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("b").unwrap();
+        let meta = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
+        (temp, dir, objects, meta)
+    }
+
+    #[test]
+    fn a_tree_links_the_stored_bytes() {
+        let (_temp, dir, objects, meta) = objects();
+        let tree = dir.channels_path().join("one");
+        let marker = objects.put("b", "m/", b"", &Attributes::default()).unwrap();
+        objects.link_tree(&tree, &[("a b/ö", &meta), ("x/y/z", &meta), ("a b/", &marker), ("top", &meta)]).unwrap();
+        for path in ["a b/ö", "x/y/z", "top"] {
+            let linked = fs::metadata(tree.join(path)).unwrap();
+            assert_eq!(linked.ino(), fs::metadata(objects.path(&meta)).unwrap().ino(), "{path} is a link");
+            assert_eq!(linked.mode() & 0o777, 0o666);
+        }
+        assert_eq!(fs::metadata(tree.join("x/y")).unwrap().mode() & 0o777, 0o755);
+        // The tree outlives the object, and making it again changes nothing.
+        objects.delete("b", "k").unwrap();
+        objects.link_tree(&tree, &[("other", &meta)]).unwrap();
+        assert_eq!(fs::read(tree.join("top")).unwrap(), b"content");
+        assert!(!tree.join("other").exists());
+    }
+
+    #[test]
+    fn a_tree_is_whole_or_absent() {
+        let (_temp, dir, objects, meta) = objects();
+        let tree = dir.channels_path().join("one");
+        let gone = ObjectMeta { id: "00".repeat(16), ..meta.clone() };
+        let error = objects.link_tree(&tree, &[("a", &meta), ("b", &gone)]).unwrap_err();
+        assert!(matches!(error, StoreError::NoSuchKey { .. }), "{error}");
+        assert_eq!(fs::read_dir(dir.channels_path()).unwrap().count(), 0, "no draft is left");
+    }
+
+    #[test]
+    fn a_tree_on_another_file_system_is_a_copy() {
+        let (_temp, _dir, objects, meta) = objects();
+        let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+        let tree = elsewhere.path().join("tree");
+        objects.link_tree(&tree, &[("a", &meta)]).unwrap();
+        assert_eq!(fs::read(tree.join("a")).unwrap(), b"content");
+        assert_eq!(fs::metadata(tree.join("a")).unwrap().mode() & 0o777, 0o666);
+    }
+
+    #[test]
+    fn keys_that_make_no_tree_are_named() {
+        let (_temp, dir, objects, meta) = objects();
+        let long = format!("a/{}", "x".repeat(256));
+        for (paths, expected) in [
+            (vec!["a", "a/b"], "objects `a` and `a/b` cannot"),
+            (vec!["d/e/f", "d/e"], "objects `d/e` and `d/e/f` cannot"),
+            (vec!["a", "a"], "objects `a` and `a` cannot"),
+            (vec!["../up"], "`../up` cannot be a file of a directory tree: `.` and `..`"),
+            (vec!["a/./b"], "`a/./b`"),
+            (vec!["/etc/passwd"], "`/etc/passwd` cannot be a file of a directory tree: a name between"),
+            (vec!["a//b"], "`a//b`"),
+            (vec!["a\0b"], "NUL"),
+            (vec![long.as_str()], "longer than 255"),
+        ] {
+            let entries: Vec<_> = paths.iter().map(|path| (*path, &meta)).collect();
+            let error = objects.link_tree(&dir.channels_path().join("t"), &entries).unwrap_err().to_string();
+            assert!(error.contains(expected), "{paths:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Listing a bucket by prefix and delimiter, as S3 does.
+
+use rusqlite::params;
+
+use crate::objects::{OBJECT_COLUMNS, bucket_id, object_of};
+use crate::{ObjectMeta, Objects, StoreError};
+
+/// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Objects whose key does not go on after a delimiter.
+    pub objects: Vec<ObjectMeta>,
+    /// The prefix and what follows up to and with the next delimiter, once each.
+    pub common_prefixes: Vec<String>,
+    /// What the next page starts after (a key or a common prefix); `None` at the end.
+    pub next: Option<String>,
+}
+
+impl Objects {
+    /// At most `max` keys and common prefixes of a bucket that start with `prefix` and come after `start_after`. With a delimiter, keys
+    /// that go on after it are rolled up into common prefixes; a `start_after` that is a common prefix skips all of it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn list(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        start_after: Option<&str>,
+        delimiter: Option<&str>,
+        max: usize,
+    ) -> Result<Listing, StoreError> {
+        let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty());
+        let Some(mut from) = first_candidate(prefix, start_after, delimiter) else { return Ok(Listing::default()) };
+        self.index.read(|connection| {
+            let bucket = bucket_id(connection, bucket)?;
+            let mut listing = Listing::default();
+            let mut last = None;
+            let sql = format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key >= ? ORDER BY key");
+            let mut select = connection.prepare_cached(&sql)?;
+            // One turn per common prefix: its keys are jumped over, not read.
+            'jump: loop {
+                let mut rows = select.query(params![bucket, from])?;
+                while let Some(row) = rows.next()? {
+                    let key = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+                    if !key.starts_with(prefix) {
+                        break;
+                    }
+                    if listing.objects.len() + listing.common_prefixes.len() >= max {
+                        listing.next = last;
+                        break;
+                    }
+                    match common_prefix(key, prefix, delimiter) {
+                        None => {
+                            last = Some(key.to_owned());
+                            listing.objects.push(object_of(row)?);
+                        }
+                        Some(common) => {
+                            last = Some(common.to_owned());
+                            listing.common_prefixes.push(common.to_owned());
+                            match after_prefix(common) {
+                                Some(next) => from = next,
+                                None => break,
+                            }
+                            continue 'jump;
+                        }
+                    }
+                }
+                return Ok(listing);
+            }
+        })
+    }
+}
+
+/// The least key that may be listed; `None` if none may.
+fn first_candidate(prefix: &str, start_after: Option<&str>, delimiter: Option<&str>) -> Option<String> {
+    let Some(start) = start_after.filter(|start| *start >= prefix) else { return Some(prefix.to_owned()) };
+    if common_prefix(start, prefix, delimiter) == Some(start) {
+        return after_prefix(start);
+    }
+    // The least string that is greater.
+    Some(format!("{start}\0"))
+}
+
+fn common_prefix<'a>(key: &'a str, prefix: &str, delimiter: Option<&str>) -> Option<&'a str> {
+    let delimiter = delimiter?;
+    let rest = key.strip_prefix(prefix)?;
+    let at = rest.find(delimiter)?;
+    Some(&key[..prefix.len() + at + delimiter.len()])
+}
+
+/// The least string that is greater than all that start with `prefix`; `None` if there is none.
+fn after_prefix(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        // A range of characters steps over the surrogates.
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attributes, DataDir};
+
+    #[test]
+    fn the_successor_of_a_prefix() {
+        for (prefix, expected) in [("a/", Some("a0")), ("", None), ("\u{d7ff}", Some("\u{e000}")), ("a\u{10ffff}", Some("b"))] {
+            assert_eq!(after_prefix(prefix).as_deref(), expected, "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_every_size_give_the_same_listing() {
+        let temp = tempfile::tempdir().unwrap();
+        let objects = Objects::open(&DataDir::open(temp.path()).unwrap()).unwrap();
+        objects.create_bucket("b").unwrap();
+        for key in ["a", "a/", "a/1", "a/2/x", "a/2/y", "a0", "ä/ö", "b/c", "b/c/d", "\u{ffff}/", "\u{1f600}"] {
+            objects.put("b", key, key.as_bytes(), &Attributes::default()).unwrap();
+        }
+        // Prefix, start after, delimiter; keys and common prefixes in order.
+        for (prefix, start, delimiter, expected) in [
+            ("", None, None, "a a/ a/1 a/2/x a/2/y a0 b/c b/c/d ä/ö \u{ffff}/ \u{1f600}"),
+            ("", None, Some("/"), "a a0 \u{1f600} | a/ b/ ä/ \u{ffff}/"),
+            ("a/", None, Some("/"), "a/ a/1 | a/2/"),
+            ("a", None, Some("/"), "a a0 | a/"),
+            ("a/", Some("a/1"), None, "a/2/x a/2/y"),
+            ("", Some("a/"), Some("/"), "a0 \u{1f600} | b/ ä/ \u{ffff}/"),
+            ("", Some("a/1"), Some("/"), "a0 \u{1f600} | a/ b/ ä/ \u{ffff}/"),
+            ("", None, Some("/c"), "a a/ a/1 a/2/x a/2/y a0 ä/ö \u{ffff}/ \u{1f600} | b/c"),
+            ("zzz", None, None, ""),
+            ("a/", Some("b"), None, ""),
+        ] {
+            for max in 1..=12 {
+                let (mut keys, mut commons, mut after) = (Vec::new(), Vec::new(), start.map(str::to_owned));
+                loop {
+                    let page = objects.list("b", prefix, after.as_deref(), delimiter, max).unwrap();
+                    assert!(page.objects.len() + page.common_prefixes.len() <= max);
+                    keys.extend(page.objects.into_iter().map(|meta| meta.key));
+                    commons.extend(page.common_prefixes);
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                let commons = if commons.is_empty() { String::new() } else { format!(" | {}", commons.join(" ")) };
+                assert_eq!(format!("{}{commons}", keys.join(" ")), expected, "{prefix:?} {start:?} {delimiter:?} by {max}");
+            }
+        }
+        assert_eq!(objects.list("b", "", None, None, 0).unwrap(), Listing::default());
+        assert!(matches!(objects.list("c", "", None, None, 9), Err(StoreError::NoSuchBucket(_))));
+    }
+}

@@ -1,0 +1,113 @@
+//! Journal and rows in memory, for tests of what stands on them. Clones share the contents.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::{Batch, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+
+/// A journal that lasts as long as its last clone.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryJournal {
+    contents: Arc<Mutex<Contents>>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    version: u64,
+    events: BTreeMap<u64, Vec<u8>>,
+    snapshot: Option<(u64, Vec<u8>)>,
+    jobs: BTreeMap<String, JobRow>,
+}
+
+impl MemoryJournal {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().expect("no method panics while it holds the lock")
+    }
+}
+
+impl Journal for MemoryJournal {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        let mut contents = self.lock();
+        for event in &batch.events {
+            contents.version += 1;
+            let version = contents.version;
+            contents.events.insert(version, event.clone());
+        }
+        for change in &batch.rows {
+            match change {
+                RowChange::PutJob(row) => contents.jobs.insert(row.name.clone(), JobRow::clone(row)),
+                RowChange::DeleteJob(name) => contents.jobs.remove(name),
+            };
+        }
+        Ok(contents.version)
+    }
+
+    fn version(&self) -> Result<u64, StoreError> {
+        Ok(self.lock().version)
+    }
+
+    fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
+        let events = self.lock().events.clone();
+        events.range(version.saturating_add(1)..).try_for_each(|(version, bytes)| each(*version, bytes))
+    }
+
+    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut contents = self.lock();
+        if contents.snapshot.as_ref().is_none_or(|(present, _)| version >= *present) {
+            contents.version = contents.version.max(version);
+            contents.events.retain(|event, _| *event > version);
+            contents.snapshot = Some((version, bytes.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        Ok(self.lock().snapshot.clone())
+    }
+}
+
+impl Rows for MemoryJournal {
+    fn job(&self, name: &str) -> Result<Option<JobRow>, StoreError> {
+        Ok(self.lock().jobs.get(name).cloned())
+    }
+
+    fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
+        let created_after_cursor = match (&filter.after, filter.sort) {
+            (Some(cursor), JobSort::CreationTime) => cursor.created_ms()?,
+            _ => 0,
+        };
+        // (created, status, name) with the parts that do not order left empty.
+        let place = |created_ms: u64, status: &str, name: &str| match filter.sort {
+            JobSort::Name => (0, String::new(), name.to_owned()),
+            JobSort::CreationTime => (created_ms, String::new(), name.to_owned()),
+            JobSort::Status => (0, status.to_owned(), name.to_owned()),
+        };
+        let place_of = |row: &JobRow| place(row.created_ms, &row.status, &row.name);
+        let start = filter.after.as_ref().map(|cursor| place(created_after_cursor, &cursor.value, &cursor.name));
+
+        let contents = self.lock();
+        let mut rows: Vec<&JobRow> = contents.jobs.values().filter(|row| matches(filter, row)).collect();
+        rows.sort_by_key(|row| place_of(row));
+        if filter.order == SortOrder::Descending {
+            rows.reverse();
+        }
+        rows.retain(|row| match (&start, filter.order) {
+            (None, _) => true,
+            (Some(start), SortOrder::Ascending) => place_of(row) > *start,
+            (Some(start), SortOrder::Descending) => place_of(row) < *start,
+        });
+        let more = rows.len() > filter.limit;
+        rows.truncate(filter.limit);
+        let next = if more { rows.last().map(|row| Cursor::after(row, filter.sort)) } else { None };
+        Ok(Page { rows: rows.into_iter().cloned().collect(), next })
+    }
+}
+
+fn matches(filter: &JobFilter, row: &JobRow) -> bool {
+    filter.name_contains.as_ref().is_none_or(|part| row.name.contains(part.as_str()))
+        && filter.status.as_ref().is_none_or(|status| row.status == *status)
+        && filter.created_after_ms.is_none_or(|ms| row.created_ms > ms)
+        && filter.created_before_ms.is_none_or(|ms| row.created_ms < ms)
+        && filter.modified_after_ms.is_none_or(|ms| row.modified_ms > ms)
+        && filter.modified_before_ms.is_none_or(|ms| row.modified_ms < ms)
+}

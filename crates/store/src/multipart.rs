@@ -1,0 +1,233 @@
+//! Multipart uploads: objects that come in parts, in any order.
+
+use std::collections::BTreeMap;
+
+use md5::{Digest, Md5};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::clock::now_ms;
+use crate::data_dir::{hex, random_hex};
+use crate::object_writer::{ObjectWriter, file_path};
+use crate::objects::{bucket_id, file_column, from_json, put_row, to_json};
+use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
+
+/// An upload that is neither complete nor aborted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadMeta {
+    /// Names it.
+    pub id: String,
+    /// Bucket of the object to be.
+    pub bucket: String,
+    /// Key of the object to be.
+    pub key: String,
+    /// When it was begun, in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// What its object will have.
+    pub attributes: Attributes,
+}
+
+/// A part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartMeta {
+    /// From 1.
+    pub number: u32,
+    /// Bytes.
+    pub size: u64,
+    /// MD5 in hexadecimal.
+    pub etag: String,
+    /// When it was stored, in milliseconds since the epoch.
+    pub modified_ms: u64,
+    /// Checksums, base64 by lower-case algorithm.
+    pub checksums: BTreeMap<String, String>,
+    /// Names the file.
+    pub(crate) id: String,
+}
+
+impl Objects {
+    /// Begins an upload and returns its id.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn create_upload(&self, bucket: &str, key: &str, attributes: &Attributes) -> Result<String, StoreError> {
+        let upload = random_hex::<16>()?;
+        self.index.write(|tx| {
+            let bucket = bucket_id(tx, bucket)?;
+            let insert = "INSERT INTO upload (id, bucket, key, created_ms, attributes) VALUES (?, ?, ?, ?, ?)";
+            tx.execute(insert, params![upload, bucket, key, now_ms(), to_json(attributes)])?;
+            Ok(())
+        })?;
+        Ok(upload)
+    }
+
+    /// The upload of this id.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`].
+    pub fn upload(&self, upload: &str) -> Result<UploadMeta, StoreError> {
+        self.index.read(|connection| upload_row(connection, upload))
+    }
+
+    /// Unfinished uploads of a bucket to keys with this prefix, by key and time.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn uploads(&self, bucket: &str, prefix: &str) -> Result<Vec<UploadMeta>, StoreError> {
+        self.index.read(|connection| {
+            let sql = "SELECT id FROM upload WHERE bucket = ? ORDER BY key, created_ms, id";
+            let ids = file_column(connection, sql, [bucket_id(connection, bucket)?])?;
+            let uploads = ids.iter().map(|id| upload_row(connection, id)).collect::<Result<Vec<_>, _>>()?;
+            Ok(uploads.into_iter().filter(|upload| upload.key.starts_with(prefix)).collect())
+        })
+    }
+
+    /// Makes what was written part `number` of the upload, durably. The last one of a number counts.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`]; then the file is removed.
+    pub fn commit_part(
+        &self,
+        writer: ObjectWriter,
+        upload: &str,
+        number: u32,
+        checksums: &BTreeMap<String, String>,
+    ) -> Result<PartMeta, StoreError> {
+        let written = writer.finish()?;
+        let part = PartMeta {
+            number,
+            size: written.size(),
+            etag: written.md5_hex(),
+            modified_ms: now_ms(),
+            checksums: checksums.clone(),
+            id: written.id().to_owned(),
+        };
+        let replaced = self.index.write(|tx| {
+            upload_row(tx, upload)?;
+            let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
+            let replaced = file_column(tx, same, params![upload, number])?;
+            let insert =
+                "INSERT OR REPLACE INTO part (upload, number, file, size, etag, modified_ms, checksums) VALUES (?, ?, ?, ?, ?, ?, ?)";
+            let checksums = to_json(&part.checksums);
+            tx.execute(insert, params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums])?;
+            Ok(replaced)
+        })?;
+        written.keep();
+        self.remove_files(replaced);
+        Ok(part)
+    }
+
+    /// The upload's parts, by number.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`].
+    pub fn parts(&self, upload: &str) -> Result<Vec<PartMeta>, StoreError> {
+        self.index.read(|connection| {
+            upload_row(connection, upload)?;
+            let sql = "SELECT number, file, size, etag, modified_ms, checksums FROM part WHERE upload = ? ORDER BY number";
+            let mut select = connection.prepare_cached(sql)?;
+            let parts = select.query_map([upload], |row| Ok(part_of(row)))?;
+            parts.map(|part| part?).collect()
+        })
+    }
+
+    /// Joins the parts (number and ETag, ascending) to the upload's object and ends the upload. Its ETag is the MD5 of the parts' MD5s,
+    /// a hyphen and their count.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
+    /// [`StoreError::PreconditionFailed`]; then the upload is as it was.
+    pub fn complete_upload(
+        &self,
+        upload: &str,
+        chosen: &[(u32, String)],
+        checksums: &BTreeMap<String, String>,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let meta = self.upload(upload)?;
+        let stored: BTreeMap<u32, PartMeta> = self.parts(upload)?.into_iter().map(|part| (part.number, part)).collect();
+        let mut md5 = Md5::new();
+        let mut writer = self.writer()?;
+        let mut last = 0;
+        for (number, etag) in chosen {
+            if *number <= last {
+                return Err(StoreError::InvalidPartOrder(*number));
+            }
+            last = *number;
+            let part = stored.get(number).filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
+            let digest = u128::from_str_radix(&part.etag, 16).map_err(|_| StoreError::InvalidPart(*number))?;
+            md5.update(digest.to_be_bytes());
+            writer.append_file(&file_path(&self.files, &part.id))?;
+        }
+        let written = writer.finish()?;
+        let object = ObjectMeta {
+            key: meta.key,
+            size: written.size(),
+            etag: format!("{}-{}", hex(&md5.finalize()), chosen.len()),
+            modified_ms: now_ms(),
+            id: written.id().to_owned(),
+            attributes: Attributes { checksums: checksums.clone(), ..meta.attributes },
+        };
+        let files = self.index.write(|tx| {
+            // Another call may have completed or aborted it while the parts were joined.
+            upload_row(tx, upload)?;
+            let replaced = put_row(tx, &meta.bucket, &object, condition)?;
+            let mut files = remove_upload(tx, upload)?;
+            files.extend(replaced);
+            Ok(files)
+        })?;
+        written.keep();
+        self.remove_files(files);
+        Ok(object)
+    }
+
+    /// Ends the upload and drops its parts.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchUpload`].
+    pub fn abort_upload(&self, upload: &str) -> Result<(), StoreError> {
+        let files = self.index.write(|tx| {
+            upload_row(tx, upload)?;
+            remove_upload(tx, upload)
+        })?;
+        self.remove_files(files);
+        Ok(())
+    }
+}
+
+fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, StoreError> {
+    let sql =
+        "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
+    let mut select = connection.prepare_cached(sql)?;
+    let row = select.query_row([upload], |row| {
+        let attributes: String = row.get(4)?;
+        Ok((
+            UploadMeta {
+                id: row.get(0)?,
+                bucket: row.get(1)?,
+                key: row.get(2)?,
+                created_ms: row.get(3)?,
+                attributes: Attributes::default(),
+            },
+            attributes,
+        ))
+    });
+    let (meta, attributes) = row.optional()?.ok_or_else(|| StoreError::NoSuchUpload(upload.to_owned()))?;
+    Ok(UploadMeta { attributes: from_json(&attributes)?, ..meta })
+}
+
+fn part_of(row: &Row<'_>) -> Result<PartMeta, StoreError> {
+    Ok(PartMeta {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        size: row.get(2)?,
+        etag: row.get(3)?,
+        modified_ms: row.get(4)?,
+        checksums: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
+    })
+}
+
+/// Returns the parts' files.
+fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<String>, StoreError> {
+    let files = file_column(connection, "DELETE FROM part WHERE upload = ? RETURNING file", [upload])?;
+    connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
+    Ok(files)
+}

@@ -1,0 +1,161 @@
+//! Objects' files: how one is written, when it lasts and when it goes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use md5::{Digest, Md5};
+
+use crate::StoreError;
+use crate::data_dir::{hex, random_hex, sync_parent};
+use crate::error::io_at;
+
+/// The sandbox maps its user to another id than the file's owner, and an overlay lets a script write its own copy only where it
+/// might write the original. The data directory's mode keeps other users out, and channels are mounted read-only.
+const FILE_MODE: u32 = 0o666;
+
+/// The file of an object that is not yet one. Counts and hashes what is written; removed on drop unless committed
+/// ([`crate::Objects::commit`], [`crate::Objects::commit_part`]).
+#[derive(Debug)]
+pub struct ObjectWriter {
+    file: BufWriter<File>,
+    written: Written,
+    md5: Md5,
+}
+
+/// A complete, durable file that waits for its row; removed on drop unless [`Written::keep`] is called.
+#[derive(Debug)]
+pub(crate) struct Written {
+    id: String,
+    path: PathBuf,
+    size: u64,
+    md5: [u8; 16],
+    kept: bool,
+}
+
+impl ObjectWriter {
+    pub(crate) fn create(files: &Path) -> Result<Self, StoreError> {
+        let written = Written::new(files)?;
+        let path = &written.path;
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(io_at("create", path))?;
+        // The umask has had its say at creation.
+        file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
+        Ok(Self { file: BufWriter::with_capacity(64 * 1024, file), written, md5: Md5::new() })
+    }
+
+    /// Bytes written so far.
+    pub fn size(&self) -> u64 {
+        self.written.size
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.written.path
+    }
+
+    /// Appends a whole file without carrying its bytes through this process; the caller says its MD5 does not matter.
+    pub(crate) fn append_file(&mut self, path: &Path) -> Result<(), StoreError> {
+        let mut part = File::open(path).map_err(io_at("open", path))?;
+        self.file.flush().map_err(io_at("write", &self.written.path))?;
+        let copied = io::copy(&mut part, self.file.get_mut()).map_err(io_at("write", &self.written.path))?;
+        self.written.size += copied;
+        Ok(())
+    }
+
+    /// Makes the content and the file's name durable.
+    pub(crate) fn finish(self) -> Result<Written, StoreError> {
+        let Self { file, mut written, md5 } = self;
+        let file = file.into_inner().map_err(|error| io_at("write", &written.path)(error.into_error()))?;
+        file.sync_all().map_err(io_at("sync", &written.path))?;
+        sync_parent(&written.path)?;
+        written.md5 = md5.finalize().into();
+        Ok(written)
+    }
+}
+
+impl Write for ObjectWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all(bytes)?;
+        self.md5.update(bytes);
+        self.written.size += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Written {
+    fn new(files: &Path) -> Result<Self, StoreError> {
+        let id = random_hex::<16>()?;
+        let path = file_path(files, &id);
+        let shard = path.parent().expect("an object's file is in a shard");
+        match DirBuilder::new().mode(0o700).create(shard) {
+            Ok(()) => sync_parent(shard)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(io_at("create", shard)(error)),
+        }
+        Ok(Self { id, path, size: 0, md5: [0; 16], kept: false })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn md5_hex(&self) -> String {
+        hex(&self.md5)
+    }
+
+    /// A row names the file now.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now is swept at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A second name for an object's file, or a copy where it can have no more names; `None` if the file has gone.
+pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, StoreError> {
+    let written = Written::new(files)?;
+    match link_or_copy(source, &written.path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_at("link", &written.path)(error)),
+    }
+    sync_parent(&written.path)?;
+    Ok(Some(written))
+}
+
+/// A hard link; where the file system allows none (another disk, too many links) a copy, which shares the blocks where it can.
+pub(crate) fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
+    match fs::hard_link(source, target) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(_) => copy(source, target),
+    }
+}
+
+fn copy(source: &Path, target: &Path) -> io::Result<()> {
+    let mut from = File::open(source)?;
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(target)?;
+    to.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    io::copy(&mut from, &mut to)?;
+    to.sync_all()
+}
+
+/// `<first two digits>/<id>`, so that no directory gets too many entries.
+pub(crate) fn file_path(files: &Path, id: &str) -> PathBuf {
+    files.join(&id[..2]).join(id)
+}

@@ -1,0 +1,381 @@
+//! S3-like buckets of immutable objects. An object is a plain file under an opaque id; its row is the commit point.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ms;
+use crate::data_dir::sync_parent;
+use crate::error::io_at;
+use crate::object_writer::{self, ObjectWriter};
+use crate::sqlite::{Database, Schema};
+use crate::{DataDir, StoreError};
+
+const SCHEMA: Schema = Schema {
+    version: 1,
+    sql: "
+    CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL);
+    CREATE TABLE object (
+        bucket INTEGER NOT NULL, key TEXT NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
+        modified_ms INTEGER NOT NULL, attributes TEXT NOT NULL, PRIMARY KEY (bucket, key)) WITHOUT ROWID;
+    CREATE TABLE upload (
+        id TEXT PRIMARY KEY, bucket INTEGER NOT NULL, key TEXT NOT NULL, created_ms INTEGER NOT NULL,
+        attributes TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE part (
+        upload TEXT NOT NULL, number INTEGER NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
+        modified_ms INTEGER NOT NULL, checksums TEXT NOT NULL, PRIMARY KEY (upload, number)) WITHOUT ROWID;
+    ",
+};
+
+/// The objects of a data directory. All methods may be called from many threads at once.
+#[derive(Debug)]
+pub struct Objects {
+    pub(crate) files: PathBuf,
+    pub(crate) index: Database,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketMeta {
+    /// Its name.
+    pub name: String,
+    /// When it was created, in milliseconds since the epoch.
+    pub created_ms: u64,
+}
+
+/// An object as of its last commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Its key.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// Entity tag without quotes: the MD5 in hexadecimal, or `<MD5 of the parts' MD5s>-<parts>`.
+    pub etag: String,
+    /// When it was committed, in milliseconds since the epoch.
+    pub modified_ms: u64,
+    /// Names the file. A new object of the same key has another id.
+    pub id: String,
+    /// What the writer said about it.
+    pub attributes: Attributes,
+}
+
+/// What a writer says about an object. Kept and given back, never interpreted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attributes {
+    /// `Content-Type`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Other HTTP headers that come back with the object, by lower-case name (`content-encoding`, `cache-control`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// User metadata, by name without `x-amz-meta-`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub user: BTreeMap<String, String>,
+    /// Checksums of the whole content, base64 by lower-case algorithm (`crc32`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub checksums: BTreeMap<String, String>,
+}
+
+/// What must hold for an object to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PutCondition {
+    /// Nothing.
+    Always,
+    /// No object has the key.
+    Absent,
+    /// The key's present object has this ETag.
+    Matches(String),
+}
+
+impl Objects {
+    /// Opens the objects of a data directory and removes files that no row names: what a crash left half written.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
+        let objects = Self { files: dir.objects_path(), index: Database::open(&dir.object_index_path(), &SCHEMA)? };
+        objects.sweep()?;
+        Ok(objects)
+    }
+
+    /// Makes a bucket.
+    ///
+    /// # Errors
+    /// [`StoreError::BucketExists`].
+    pub fn create_bucket(&self, bucket: &str) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let insert = "INSERT INTO bucket (name, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING";
+            if tx.execute(insert, params![bucket, now_ms()])? == 0 {
+                return Err(StoreError::BucketExists(bucket.to_owned()));
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes an empty bucket and its unfinished uploads.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`].
+    pub fn delete_bucket(&self, bucket: &str) -> Result<(), StoreError> {
+        let files = self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            if tx.query_row("SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?)", [id], |row| row.get(0))? {
+                return Err(StoreError::BucketNotEmpty(bucket.to_owned()));
+            }
+            let of_bucket = "upload IN (SELECT id FROM upload WHERE bucket = ?)";
+            let files = file_column(tx, &format!("SELECT file FROM part WHERE {of_bucket}"), [id])?;
+            tx.execute(&format!("DELETE FROM part WHERE {of_bucket}"), [id])?;
+            tx.execute("DELETE FROM upload WHERE bucket = ?", [id])?;
+            tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
+            Ok(files)
+        })?;
+        self.remove_files(files);
+        Ok(())
+    }
+
+    /// The bucket of this name, if there is one.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn bucket(&self, bucket: &str) -> Result<Option<BucketMeta>, StoreError> {
+        Ok(self.buckets()?.into_iter().find(|meta| meta.name == bucket))
+    }
+
+    /// All buckets, by name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn buckets(&self) -> Result<Vec<BucketMeta>, StoreError> {
+        self.index.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT name, created_ms FROM bucket ORDER BY name")?;
+            let buckets = select.query_map([], |row| Ok(BucketMeta { name: row.get(0)?, created_ms: row.get(1)? }))?;
+            Ok(buckets.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Starts an object's file. Dropping the writer instead of committing it removes the file.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn writer(&self) -> Result<ObjectWriter, StoreError> {
+        ObjectWriter::create(&self.files)
+    }
+
+    /// Makes what was written the object of this key, durably. An object that it replaces stays readable for those who have it open.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then the file is removed.
+    pub fn commit(
+        &self,
+        writer: ObjectWriter,
+        bucket: &str,
+        key: &str,
+        attributes: &Attributes,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let written = writer.finish()?;
+        let meta = ObjectMeta {
+            key: key.to_owned(),
+            size: written.size(),
+            etag: written.md5_hex(),
+            modified_ms: now_ms(),
+            id: written.id().to_owned(),
+            attributes: attributes.clone(),
+        };
+        let replaced = self.index.write(|tx| put_row(tx, bucket, &meta, condition))?;
+        written.keep();
+        self.remove_files(replaced);
+        Ok(meta)
+    }
+
+    /// Writes a small object in one go.
+    ///
+    /// # Errors
+    /// As [`Objects::commit`].
+    pub fn put(&self, bucket: &str, key: &str, bytes: &[u8], attributes: &Attributes) -> Result<ObjectMeta, StoreError> {
+        let mut writer = self.writer()?;
+        writer.write_all(bytes).map_err(io_at("write", writer.path()))?;
+        self.commit(writer, bucket, key, attributes, &PutCondition::Always)
+    }
+
+    /// Makes another object of the same content (and ETag) without copying bytes.
+    ///
+    /// # Errors
+    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile.
+    pub fn copy(
+        &self,
+        source: (&str, &ObjectMeta),
+        bucket: &str,
+        key: &str,
+        attributes: &Attributes,
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
+        let (source_bucket, source) = source;
+        let gone = || StoreError::NoSuchKey { bucket: source_bucket.to_owned(), key: source.key.clone() };
+        let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
+        let meta = ObjectMeta {
+            key: key.to_owned(),
+            modified_ms: now_ms(),
+            id: written.id().to_owned(),
+            attributes: attributes.clone(),
+            ..source.clone()
+        };
+        let replaced = self.index.write(|tx| put_row(tx, bucket, &meta, condition))?;
+        written.keep();
+        self.remove_files(replaced);
+        Ok(meta)
+    }
+
+    /// The object of this key, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn get(&self, bucket: &str, key: &str) -> Result<Option<ObjectMeta>, StoreError> {
+        self.index.read(|connection| {
+            let id = bucket_id(connection, bucket)?;
+            let mut select = connection.prepare_cached(&format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key = ?"))?;
+            let found = select.query_row(params![id, key], |row| Ok(object_of(row))).optional()?;
+            found.transpose()
+        })
+    }
+
+    /// The object's file. Once open it stays readable even if the object is replaced or deleted.
+    ///
+    /// # Errors
+    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read.
+    pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
+        let path = self.path(meta);
+        File::open(&path).map_err(io_at("open", &path))
+    }
+
+    /// The object of this key with its file open, both of the same commit.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::Corrupt`] if the file is missing.
+    pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
+        let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
+        let mut missing: Option<ObjectMeta> = None;
+        loop {
+            let meta = self.get(bucket, key)?.ok_or_else(gone)?;
+            match self.open_file(&meta) {
+                Err(StoreError::Io { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    // Replaced between the two steps, unless the row still says the same.
+                    if missing.is_some_and(|before| before.id == meta.id) {
+                        return Err(StoreError::Corrupt { path, detail: format!("the file of object `{key}` is missing") });
+                    }
+                    missing = Some(meta);
+                }
+                file => return Ok((meta, file?)),
+            }
+        }
+    }
+
+    /// Where the object's file is. Others may link or read it, never write it.
+    pub fn path(&self, meta: &ObjectMeta) -> PathBuf {
+        object_writer::file_path(&self.files, &meta.id)
+    }
+
+    /// Removes the object of this key; says whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn delete(&self, bucket: &str, key: &str) -> Result<bool, StoreError> {
+        let removed: Option<String> = self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
+            Ok(delete.query_row(params![id, key], |row| row.get(0)).optional()?)
+        })?;
+        let existed = removed.is_some();
+        self.remove_files(removed);
+        Ok(existed)
+    }
+
+    /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
+    pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
+        for id in ids {
+            let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
+        }
+    }
+
+    fn sweep(&self) -> Result<(), StoreError> {
+        let named: HashSet<u128> = self.index.read(|connection| {
+            let files = file_column(connection, "SELECT file FROM object UNION ALL SELECT file FROM part", [])?;
+            Ok(files.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect())
+        })?;
+        for shard in entries(&self.files)? {
+            for path in entries(&shard)? {
+                let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| u128::from_str_radix(name, 16).ok());
+                if !id.is_some_and(|id| named.contains(&id)) {
+                    fs::remove_file(&path).map_err(io_at("remove", &path))?;
+                }
+            }
+        }
+        sync_parent(&self.files)
+    }
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let read = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    read().map_err(io_at("list", dir))
+}
+
+pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
+    let id = connection.prepare_cached("SELECT id FROM bucket WHERE name = ?")?.query_row([bucket], |row| row.get(0)).optional()?;
+    id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
+}
+
+pub(crate) fn file_column(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<String>, StoreError> {
+    Ok(connection.prepare_cached(sql)?.query_map(params, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(crate) const OBJECT_COLUMNS: &str = "key, file, size, etag, modified_ms, attributes";
+
+pub(crate) fn object_of(row: &Row<'_>) -> Result<ObjectMeta, StoreError> {
+    Ok(ObjectMeta {
+        key: row.get(0)?,
+        id: row.get(1)?,
+        size: row.get(2)?,
+        etag: row.get(3)?,
+        modified_ms: row.get(4)?,
+        attributes: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
+    })
+}
+
+/// Returns the file of the object that this one replaces.
+pub(crate) fn put_row(
+    connection: &Connection,
+    bucket: &str,
+    meta: &ObjectMeta,
+    condition: &PutCondition,
+) -> Result<Option<String>, StoreError> {
+    let id = bucket_id(connection, bucket)?;
+    let mut select = connection.prepare_cached("SELECT file, etag FROM object WHERE bucket = ? AND key = ?")?;
+    let present: Option<(String, String)> = select.query_row(params![id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let holds = match (condition, &present) {
+        (PutCondition::Always, _) | (PutCondition::Absent, None) => true,
+        (PutCondition::Matches(etag), Some((_, present))) => etag == present,
+        (PutCondition::Absent, Some(_)) | (PutCondition::Matches(_), None) => false,
+    };
+    if !holds {
+        return Err(StoreError::PreconditionFailed { key: meta.key.clone() });
+    }
+    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, ?, ?, ?, ?, ?)";
+    let attributes = to_json(&meta.attributes);
+    connection.prepare_cached(upsert)?.execute(params![id, meta.key, meta.id, meta.size, meta.etag, meta.modified_ms, attributes])?;
+    Ok(present.map(|(file, _)| file))
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("maps of strings are always JSON")
+}
+
+pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, StoreError> {
+    let corrupt = |error: serde_json::Error| StoreError::Corrupt { path: "objects.db".into(), detail: error.to_string() };
+    serde_json::from_str(text).map_err(corrupt)
+}

@@ -1,0 +1,161 @@
+//! Rows: what lists and lookups read, kept by the journal's transactions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::StoreError;
+
+/// A training job as lists and lookups see it. Times are milliseconds since the epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobRow {
+    /// Unique among rows.
+    pub name: String,
+    /// Random, given at creation.
+    pub uid: String,
+    /// Amazon resource name.
+    pub arn: String,
+    /// Creation.
+    pub created_ms: u64,
+    /// Last change.
+    pub modified_ms: u64,
+    /// End, if it is over.
+    pub ended_ms: Option<u64>,
+    /// Primary status.
+    pub status: String,
+    /// Secondary status.
+    pub secondary: String,
+    /// The job is over.
+    pub ended: bool,
+    /// The request as it came, JSON.
+    pub request: Vec<u8>,
+    /// What the core knows of it, JSON.
+    pub view: Vec<u8>,
+    /// Tags, JSON.
+    pub tags: Vec<u8>,
+}
+
+/// Reads of the rows. Any number of readers run beside the journal's writer and see its last commit.
+pub trait Rows: Send + Sync {
+    /// The job of this name.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn job(&self, name: &str) -> Result<Option<JobRow>, StoreError>;
+
+    /// Jobs that match the filter, in its order, from after its cursor.
+    ///
+    /// # Errors
+    /// The storage's; [`StoreError::BadCursor`].
+    fn list(&self, filter: &JobFilter) -> Result<Page, StoreError>;
+}
+
+/// Which jobs a list shows. All conditions that are set must hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFilter {
+    /// The name contains this, case-sensitively.
+    pub name_contains: Option<String>,
+    /// The status is this.
+    pub status: Option<String>,
+    /// Created later than this.
+    pub created_after_ms: Option<u64>,
+    /// Created earlier than this.
+    pub created_before_ms: Option<u64>,
+    /// Modified later than this.
+    pub modified_after_ms: Option<u64>,
+    /// Modified earlier than this.
+    pub modified_before_ms: Option<u64>,
+    /// Order of the rows; equal ones come by name.
+    pub sort: JobSort,
+    /// Direction of the order.
+    pub order: SortOrder,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+    /// Most rows in a page.
+    pub limit: usize,
+}
+
+impl Default for JobFilter {
+    fn default() -> Self {
+        Self {
+            name_contains: None,
+            status: None,
+            created_after_ms: None,
+            created_before_ms: None,
+            modified_after_ms: None,
+            modified_before_ms: None,
+            sort: JobSort::CreationTime,
+            order: SortOrder::Ascending,
+            after: None,
+            limit: 100,
+        }
+    }
+}
+
+/// What a list is ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobSort {
+    /// `name`.
+    Name,
+    /// `created_ms`.
+    CreationTime,
+    /// `status`.
+    Status,
+}
+
+/// Direction of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortOrder {
+    /// Smallest first.
+    Ascending,
+    /// Greatest first.
+    Descending,
+}
+
+/// Rows of one page.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In the filter's order.
+    pub rows: Vec<JobRow>,
+    /// Where the next page starts; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// A place in a list: after the row with this sort value and name. It stays good when rows come and go. `Display` and `FromStr` give
+/// its text form, for tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    pub(crate) value: String,
+    pub(crate) name: String,
+}
+
+impl Cursor {
+    /// The place after `row` in a list sorted by `sort`.
+    pub(crate) fn after(row: &JobRow, sort: JobSort) -> Self {
+        let value = match sort {
+            JobSort::Name => String::new(),
+            JobSort::CreationTime => row.created_ms.to_string(),
+            JobSort::Status => row.status.clone(),
+        };
+        Self { value, name: row.name.clone() }
+    }
+
+    /// The sort value of a list by creation time.
+    pub(crate) fn created_ms(&self) -> Result<u64, StoreError> {
+        self.value.parse().map_err(|_| StoreError::BadCursor(self.to_string()))
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.value, self.name)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = StoreError;
+
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        let (value, name) = text.split_once('/').ok_or_else(|| StoreError::BadCursor(text.to_owned()))?;
+        Ok(Self { value: value.to_owned(), name: name.to_owned() })
+    }
+}

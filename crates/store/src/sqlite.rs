@@ -1,0 +1,92 @@
+//! One SQLite file: a connection that writes and a few that read beside it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::StoreError;
+
+/// Idle read connections that are kept open.
+const READERS_KEPT: usize = 8;
+
+/// Which tables a file has, and in which format.
+pub(crate) struct Schema {
+    /// `user_version` that this code reads and writes.
+    pub(crate) version: i64,
+    /// Creates them.
+    pub(crate) sql: &'static str,
+}
+
+/// A database file. Writers take turns, so none ever meets SQLITE_BUSY; readers see the last commit (WAL).
+#[derive(Debug)]
+pub(crate) struct Database {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    readers: Mutex<Vec<Connection>>,
+}
+
+impl Database {
+    /// Opens the file, creating it with the schema when it is new.
+    pub(crate) fn open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
+        let mut writer = Connection::open(path)?;
+        configure(&writer)?;
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        let found: i64 = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found == 0 {
+            let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            tx.execute_batch(schema.sql)?;
+            tx.pragma_update(None, "user_version", schema.version)?;
+            tx.commit()?;
+        } else if found != schema.version {
+            return Err(StoreError::Format { path: path.to_owned(), found: found.to_string(), expected: schema.version.to_string() });
+        }
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers: Mutex::default() })
+    }
+
+    /// Runs `work` in one transaction, committed durably when it returns `Ok`.
+    pub(crate) fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut writer = lock(&self.writer);
+        let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let value = work(&tx)?;
+        tx.commit()?;
+        Ok(value)
+    }
+
+    /// Runs `work` on one consistent view of the last commit.
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let idle = lock(&self.readers).pop();
+        let mut reader = match idle {
+            Some(reader) => reader,
+            None => self.open_reader()?,
+        };
+        let tx = reader.transaction()?;
+        let value = work(&tx);
+        drop(tx);
+        let mut readers = lock(&self.readers);
+        if readers.len() < READERS_KEPT {
+            readers.push(reader);
+        }
+        value
+    }
+
+    fn open_reader(&self) -> Result<Connection, StoreError> {
+        let reader = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        configure(&reader)?;
+        Ok(reader)
+    }
+}
+
+fn configure(connection: &Connection) -> Result<(), StoreError> {
+    // Only a person with the sqlite3 shell open can be in the way.
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// A transaction that panicked was rolled back when it was dropped, so a poisoned connection is still sound.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

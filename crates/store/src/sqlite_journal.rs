@@ -1,0 +1,224 @@
+//! Journal and rows on SQLite: `shoal.db`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+
+use crate::sqlite::{Database, Schema};
+use crate::{Batch, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+
+const SCHEMA: Schema = Schema {
+    version: 1,
+    sql: "
+    CREATE TABLE event (version INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+    CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, bytes BLOB NOT NULL);
+    CREATE TABLE job (
+        name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL, arn TEXT NOT NULL,
+        created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL, ended_ms INTEGER,
+        status TEXT NOT NULL, secondary TEXT NOT NULL, ended INTEGER NOT NULL,
+        request BLOB NOT NULL, view BLOB NOT NULL, tags BLOB NOT NULL);
+    CREATE INDEX job_created ON job (created_ms, name);
+    CREATE INDEX job_status ON job (status, name);
+    CREATE INDEX job_modified ON job (modified_ms);
+    ",
+};
+
+const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags";
+
+/// The journal in a data directory's `shoal.db`.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    database: Arc<Database>,
+}
+
+/// The rows of the same file, for any number of readers.
+#[derive(Debug, Clone)]
+pub struct SqliteRows {
+    database: Arc<Database>,
+}
+
+impl SqliteJournal {
+    /// Opens the file, creating it when missing; see [`crate::DataDir::journal_path`].
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] for another version's file.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self { database: Arc::new(Database::open(path, &SCHEMA)?) })
+    }
+
+    /// A reader of the rows.
+    pub fn rows(&self) -> SqliteRows {
+        SqliteRows { database: Arc::clone(&self.database) }
+    }
+}
+
+impl Journal for SqliteJournal {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        self.database.write(|tx| {
+            let mut version = last_version(tx)?;
+            let mut insert = tx.prepare_cached("INSERT INTO event (version, bytes) VALUES (?, ?)")?;
+            for event in &batch.events {
+                version += 1;
+                insert.execute(params![version, event])?;
+            }
+            for change in &batch.rows {
+                match change {
+                    RowChange::PutJob(row) => put_job(tx, row)?,
+                    RowChange::DeleteJob(name) => {
+                        tx.prepare_cached("DELETE FROM job WHERE name = ?")?.execute([name])?;
+                    }
+                }
+            }
+            Ok(version)
+        })
+    }
+
+    fn version(&self) -> Result<u64, StoreError> {
+        self.database.read(last_version)
+    }
+
+    fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT version, bytes FROM event WHERE version > ? ORDER BY version")?;
+            let mut rows = select.query([version])?;
+            while let Some(row) = rows.next()? {
+                each(row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            let newer = "INSERT INTO snapshot (one, version, bytes) VALUES (1, ?1, ?2)
+                ON CONFLICT DO UPDATE SET version = ?1, bytes = ?2 WHERE ?1 >= version";
+            if tx.execute(newer, params![version, bytes])? == 1 {
+                tx.execute("DELETE FROM event WHERE version <= ?", [version])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        self.database.read(|connection| {
+            let select = "SELECT version, bytes FROM snapshot";
+            Ok(connection.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+        })
+    }
+}
+
+/// The events' own greatest number, or the snapshot's when it has replaced them all.
+fn last_version(connection: &rusqlite::Connection) -> Result<u64, StoreError> {
+    let select = "SELECT max(coalesce((SELECT max(version) FROM event), 0), coalesce((SELECT version FROM snapshot), 0))";
+    Ok(connection.prepare_cached(select)?.query_row([], |row| row.get(0))?)
+}
+
+fn put_job(tx: &Transaction<'_>, row: &JobRow) -> Result<(), StoreError> {
+    let upsert = "INSERT INTO job (name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+        ON CONFLICT (name) DO UPDATE SET uid = ?2, arn = ?3, created_ms = ?4, modified_ms = ?5, ended_ms = ?6, status = ?7,
+            secondary = ?8, ended = ?9, request = ?10, view = ?11, tags = ?12";
+    tx.prepare_cached(upsert)?.execute(params![
+        row.name,
+        row.uid,
+        row.arn,
+        row.created_ms,
+        row.modified_ms,
+        row.ended_ms,
+        row.status,
+        row.secondary,
+        row.ended,
+        row.request,
+        row.view,
+        row.tags
+    ])?;
+    Ok(())
+}
+
+fn job_of(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        name: row.get(0)?,
+        uid: row.get(1)?,
+        arn: row.get(2)?,
+        created_ms: row.get(3)?,
+        modified_ms: row.get(4)?,
+        ended_ms: row.get(5)?,
+        status: row.get(6)?,
+        secondary: row.get(7)?,
+        ended: row.get(8)?,
+        request: row.get(9)?,
+        view: row.get(10)?,
+        tags: row.get(11)?,
+    })
+}
+
+impl Rows for SqliteRows {
+    fn job(&self, name: &str) -> Result<Option<JobRow>, StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM job WHERE name = ?"))?;
+            Ok(select.query_row([name], job_of).optional()?)
+        })
+    }
+
+    fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
+        let (sql, values) = list_sql(filter)?;
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached(&sql)?;
+            let rows = select.query_map(params_from_iter(values), job_of)?;
+            let mut rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let more = rows.len() > filter.limit;
+            rows.truncate(filter.limit);
+            let next = if more { rows.last().map(|row| Cursor::after(row, filter.sort)) } else { None };
+            Ok(Page { rows, next })
+        })
+    }
+}
+
+/// One statement per combination of conditions, so that each is answered from the index that fits.
+fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
+    let mut conditions = vec!["true".to_owned()];
+    let mut values = Vec::new();
+    let mut require = |condition: &str, operands: Vec<Value>| {
+        conditions.push(condition.to_owned());
+        values.extend(operands);
+    };
+    let time = |ms: u64| Value::Integer(i64::try_from(ms).unwrap_or(i64::MAX));
+    if let Some(part) = &filter.name_contains {
+        require("instr(name, ?) > 0", vec![part.clone().into()]);
+    }
+    if let Some(status) = &filter.status {
+        require("status = ?", vec![status.clone().into()]);
+    }
+    for (condition, bound) in [
+        ("created_ms > ?", filter.created_after_ms),
+        ("created_ms < ?", filter.created_before_ms),
+        ("modified_ms > ?", filter.modified_after_ms),
+        ("modified_ms < ?", filter.modified_before_ms),
+    ] {
+        if let Some(ms) = bound {
+            require(condition, vec![time(ms)]);
+        }
+    }
+    let (beyond, direction) = match filter.order {
+        SortOrder::Ascending => (">", "ASC"),
+        SortOrder::Descending => ("<", "DESC"),
+    };
+    if let Some(cursor) = &filter.after {
+        let name = cursor.name.clone().into();
+        match filter.sort {
+            JobSort::Name => require(&format!("name {beyond} ?"), vec![name]),
+            JobSort::CreationTime => require(&format!("(created_ms, name) {beyond} (?, ?)"), vec![time(cursor.created_ms()?), name]),
+            JobSort::Status => require(&format!("(status, name) {beyond} (?, ?)"), vec![cursor.value.clone().into(), name]),
+        }
+    }
+    let order = match filter.sort {
+        JobSort::Name => format!("name {direction}"),
+        JobSort::CreationTime => format!("created_ms {direction}, name {direction}"),
+        JobSort::Status => format!("status {direction}, name {direction}"),
+    };
+    // One row more than asked for says whether there is a next page.
+    values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
+    Ok((format!("SELECT {COLUMNS} FROM job WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND ")), values))
+}
