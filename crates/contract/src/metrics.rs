@@ -62,7 +62,7 @@ impl Scraper {
             match RegexBuilder::new(regex).backtrack_limit(STEP_LIMIT).build() {
                 Ok(regex) => searches.push(Search { name: name.clone(), regex, overruns: 0 }),
                 Err(error) => {
-                    rejected.push(Rejected { name: name.clone(), reason: format!("its regex {regex:?} does not compile: {error}") })
+                    rejected.push(Rejected { name: name.clone(), reason: format!("its regex {regex:?} does not compile: {error}") });
                 }
             }
         }

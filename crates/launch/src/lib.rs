@@ -1,10 +1,14 @@
 //! What starts agents on capacity. A launcher knows nothing of training jobs: it is given an [`AllocationSpec`] (so many
 //! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine.
 //!
-//! Promises: `submit` with an id that lives already starts nothing anew, so a caller that crashed may repeat it; what was
-//! started outlives the caller; after `stop` nothing of the allocation is left.
+//! Promises: an instance is started at most once per allocation directory, so a caller that crashed at any point may repeat
+//! `submit`; what was started outlives the caller; after `stop` nothing of the allocation is left. The conformance suite
+//! (feature `conformance`) holds every launcher to them.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod local;
+mod process;
 
 pub use local::Local;
 
@@ -58,11 +62,23 @@ pub enum LaunchError {
         #[source]
         source: std::io::Error,
     },
+    /// Killed processes do not go away (they hang in the kernel), or a starting one does not get on.
+    #[error("a process of instance {host} of {id} {what}; see {log}")]
+    Stuck {
+        /// The allocation.
+        id: String,
+        /// Which of its instances.
+        host: u32,
+        /// What it does not do.
+        what: &'static str,
+        /// The instance's own output.
+        log: PathBuf,
+    },
 }
 
 /// Starts, watches and ends allocations.
 pub trait Launcher: Send + Sync {
-    /// Starts all processes or none. Idempotent by `spec.id`.
+    /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not started again.
     ///
     /// # Errors
     /// Nothing is left running.

@@ -1,5 +1,204 @@
 //! Child processes of this machine.
+//!
+//! Instance K of an allocation owns two files in its directory. `agent-K.log` is its stdout and stderr, and is locked (flock) by
+//! whoever starts it; the lock goes with the open file to the child and so lasts exactly as long as something of the instance lives, whatever
+//! becomes of the caller and whenever. `agent-K.pid` says which process it is; once written, the instance is never started again.
 
-/// The launcher of this machine.
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, leader, writing_to};
+use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher};
+
+/// How long the kernel may take to start or to end a process.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+
+/// The launcher of this machine. It keeps nothing in memory: what there is to know stands in the allocation's directory.
 #[derive(Debug, Default)]
 pub struct Local {}
+
+impl Launcher for Local {
+    fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        let mut started = Vec::new();
+        for instance in instances(spec) {
+            match instance.start() {
+                Ok(Some(child)) => started.push((instance, child)),
+                Ok(None) => {}
+                Err(error) => {
+                    for (instance, mut child) in started {
+                        // A child that has ended already cannot be killed; either way it is gone after the wait.
+                        let _ = child.kill();
+                        let _ = child.wait();
+                        let _ = fs::remove_file(instance.pid_file());
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        started.into_iter().for_each(|(_, child)| reap(child));
+        Ok(())
+    }
+
+    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+        let (mut known, mut lost) = (false, Vec::new());
+        for instance in instances(spec) {
+            let process = instance.process()?;
+            known |= process.is_some();
+            if !process.is_some_and(|process| process.is_alive()) {
+                lost.push(instance.host);
+            }
+        }
+        Ok(match lost.len() {
+            _ if !known => AllocationStatus::Unknown,
+            n if n == spec.instances as usize => AllocationStatus::Ended,
+            _ => AllocationStatus::Running { lost },
+        })
+    }
+
+    fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        instances(spec).try_for_each(|instance| instance.stop())
+    }
+}
+
+fn instances(spec: &AllocationSpec) -> impl Iterator<Item = Instance<'_>> {
+    (1..=spec.instances).map(move |host| Instance { spec, host })
+}
+
+struct Instance<'a> {
+    spec: &'a AllocationSpec,
+    host: u32,
+}
+
+impl Instance<'_> {
+    fn pid_file(&self) -> PathBuf {
+        self.spec.dir.join(format!("agent-{}.pid", self.host))
+    }
+
+    fn log_file(&self) -> PathBuf {
+        // The kernel names open files by their real path.
+        let dir = self.spec.dir.canonicalize().unwrap_or_else(|_| self.spec.dir.clone());
+        dir.join(format!("agent-{}.log", self.host))
+    }
+
+    /// Starts the instance, unless it was started before: `None`.
+    fn start(&self) -> Result<Option<Child>, LaunchError> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if self.recorded()?.is_some() {
+                return Ok(None);
+            }
+            if let Some(log) = self.lock()? {
+                // Looked at again under the lock: another caller may have started it, and it may have ended.
+                return if self.recorded()?.is_some() { Ok(None) } else { self.spawn(log).map(Some) };
+            }
+            // Somebody started it and was killed before it could be recorded, or is about to record it.
+            if let Some(process) = leader(writing_to(&self.log_file())) {
+                self.record(&process)?;
+                return Ok(None);
+            }
+            thread::sleep(POLL);
+        }
+        Err(self.stuck("does not start"))
+    }
+
+    fn spawn(&self, log: File) -> Result<Child, LaunchError> {
+        let spec = self.spec;
+        let also = log.try_clone().map_err(failed(|| format!("duplicate {}", self.log_file().display())))?;
+        let mut command = Command::new(&spec.program);
+        command.args(&spec.args).arg("--host").arg(self.host.to_string()).env_clear();
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path))).envs(spec.env.iter().map(|(name, value)| (name, value)));
+        // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
+        command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);
+        let mut child = command.spawn().map_err(failed(|| format!("start {} for instance {}", spec.program.display(), self.host)))?;
+        // An unreaped child keeps its id, so this finds it even if it has ended already, as a zombie without identity.
+        let recorded = match Process::with_pid(child.id().cast_signed()) {
+            Some(process) => self.record(&process),
+            None => self.record_text(&format!("{} 0 ended", child.id())),
+        };
+        if let Err(error) = recorded {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        Ok(child)
+    }
+
+    /// What became of the instance, if it was ever started.
+    fn process(&self) -> Result<Option<Process>, LaunchError> {
+        match self.recorded()? {
+            None if self.log_file().exists() && self.lock()?.is_none() => Ok(leader(writing_to(&self.log_file()))),
+            recorded => Ok(recorded),
+        }
+    }
+
+    fn recorded(&self) -> Result<Option<Process>, LaunchError> {
+        let path = self.pid_file();
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            text => text.and_then(|text| text.parse()).map(Some).map_err(failed(|| format!("read {}", path.display()))),
+        }
+    }
+
+    fn record(&self, process: &Process) -> Result<(), LaunchError> {
+        self.record_text(&process.to_string())
+    }
+
+    /// All or nothing: a pid file is never seen half written.
+    fn record_text(&self, text: &str) -> Result<(), LaunchError> {
+        static DRAFTS: AtomicU32 = AtomicU32::new(0);
+        let path = self.pid_file();
+        let draft = path.with_extension(format!("draft-{}-{}", std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed)));
+        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
+        written.map_err(failed(|| format!("write {}", path.display())))
+    }
+
+    /// The log, locked; `None` while something of the instance lives.
+    fn lock(&self) -> Result<Option<File>, LaunchError> {
+        let path = self.log_file();
+        let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let log = log.map_err(failed(|| format!("open {}", path.display())))?;
+        match log.try_lock() {
+            Ok(()) => Ok(Some(log)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(|| format!("lock {}", path.display()))(source)),
+        }
+    }
+
+    fn stop(&self) -> Result<(), LaunchError> {
+        let kill = |process: &Process| process.kill(PATIENCE).map_err(failed(|| format!("kill process {}", process.pid)));
+        if let Some(process) = self.recorded()? {
+            kill(&process)?;
+        }
+        let until = Instant::now() + PATIENCE;
+        while self.log_file().exists() && self.lock()?.is_none() {
+            if Instant::now() >= until {
+                return Err(self.stuck("survives SIGKILL"));
+            }
+            writing_to(&self.log_file()).iter().try_for_each(kill)?;
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, what: &'static str) -> LaunchError {
+        LaunchError::Stuck { id: self.spec.id.clone(), host: self.host, what, log: self.log_file() }
+    }
+}
+
+/// Takes the child's exit status when it ends, so that no zombie stays. If there is no thread to be had, a zombie does.
+fn reap(mut child: Child) {
+    let reaper = thread::Builder::new().name("reaper".into()).stack_size(64 << 10);
+    let _ = reaper.spawn(move || child.wait());
+}
+
+fn failed(what: impl FnOnce() -> String) -> impl FnOnce(io::Error) -> LaunchError {
+    move |source| LaunchError::Io { what: what(), source }
+}

@@ -94,6 +94,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The stream is not of this protocol; it must be closed.
+    #[expect(clippy::should_implement_trait, reason = "an iterator has one item type and ends; this is asked again when more bytes came")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let available = &self.buffer[self.start..];
         let Some((prefix, rest)) = available.split_first_chunk::<4>() else { return Ok(None) };

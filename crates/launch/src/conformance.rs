@@ -1,0 +1,125 @@
+//! What every launcher must do, run on a real program. Each check panics with what went wrong.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{AllocationSpec, AllocationStatus, Launcher};
+
+/// Longest time that anything in this suite may take; reached only by a launcher that fails it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A shell that writes `host ATTEMPT K VARIABLE` to `started-K` in `dir`, leaves a child of its own, and goes on for longer than any test, or until `go-K` appears.
+pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
+    let script = format!(
+        "echo \"$0 $2 $GREETING ${{UNWANTED-none}}\" >> '{dir}/started-'$2; sleep 1000 & while ! [ -e '{dir}/go-'$2 ]; do sleep 0.01; done; kill $!; exit 3",
+        dir = dir.display()
+    );
+    AllocationSpec {
+        id: id.into(),
+        instances,
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script, id.into()],
+        env: vec![("GREETING".into(), "hello".into())],
+        dir: dir.into(),
+    }
+}
+
+type Check = fn(&dyn Launcher, &AllocationSpec);
+
+/// Runs every check in fresh directories below `dir`.
+pub fn check(launcher: &dyn Launcher, dir: &Path) {
+    let checks: [(&str, Check); 5] = [
+        ("unknown", nothing_is_known_of_what_was_never_submitted),
+        ("starts", every_instance_starts_once),
+        ("lost", lost_instances_are_named),
+        ("stop", stop_leaves_nothing),
+        ("none", all_or_none),
+    ];
+    for (name, check) in checks {
+        let dir = dir.join(name);
+        fs::create_dir(&dir).expect("the suite's directory is writable");
+        let spec = program(&format!("conformance-{name}-{}", std::process::id()), 3, &dir);
+        check(launcher, &spec);
+        launcher.stop(&spec).expect("stop");
+        assert_eq!(living(&dir), [0; 0], "{name} left processes");
+    }
+}
+
+fn nothing_is_known_of_what_was_never_submitted(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Unknown);
+    launcher.stop(spec).expect("stopping the unknown is fine");
+    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Unknown);
+}
+
+fn every_instance_starts_once(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    for _ in 0..3 {
+        launcher.submit(spec).expect("submit");
+        assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Running { lost: vec![] });
+    }
+    for host in 1..=3 {
+        assert_eq!(started(spec, host), format!("{} {host} hello none\n", spec.id));
+    }
+    (1..=3).for_each(|host| finish(spec, host));
+    until("the end", || launcher.status(spec).expect("status") == AllocationStatus::Ended);
+    launcher.submit(spec).expect("submit");
+    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Ended, "an allocation that is over stays over");
+}
+
+fn lost_instances_are_named(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    launcher.submit(spec).expect("submit");
+    started(spec, 2);
+    finish(spec, 2);
+    until("the loss", || launcher.status(spec).expect("status") == AllocationStatus::Running { lost: vec![2] });
+}
+
+fn stop_leaves_nothing(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    launcher.submit(spec).expect("submit");
+    started(spec, 3);
+    for _ in 0..2 {
+        launcher.stop(spec).expect("stop");
+        assert_eq!(living(&spec.dir), [0; 0]);
+        assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Ended);
+    }
+}
+
+fn all_or_none(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    let wrong = AllocationSpec { program: "/nonexistent/program".into(), ..spec.clone() };
+    launcher.submit(&wrong).expect_err("there is no such program");
+    assert_eq!(living(&spec.dir), [0; 0]);
+    launcher.submit(spec).expect("what never started can be started");
+    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Running { lost: vec![] });
+}
+
+/// What instance `host` wrote when it started.
+pub fn started(spec: &AllocationSpec, host: u32) -> String {
+    let path = spec.dir.join(format!("started-{host}"));
+    until("the start", || fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
+    fs::read_to_string(&path).expect("it was just there")
+}
+
+fn finish(spec: &AllocationSpec, host: u32) {
+    fs::write(spec.dir.join(format!("go-{host}")), "").expect("the suite's directory is writable");
+}
+
+/// Ids of the processes that write to a log in `dir`, or whose command line names it.
+pub fn living(dir: &Path) -> Vec<u32> {
+    let dir = dir.canonicalize().expect("the suite's directory exists");
+    let belongs = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let stderr = fs::read_link(format!("/proc/{pid}/fd/2"));
+        stderr.is_ok_and(|file| file.starts_with(&dir)) || String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy())
+    };
+    let entries = fs::read_dir("/proc").expect("Linux");
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id()).filter(belongs).collect()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what} did not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,80 @@
+//! [`Local`] against the conformance suite and against callers that are killed.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use shoal_launch::conformance::{self, living, program, started};
+use shoal_launch::{AllocationStatus, Launcher, Local};
+
+const DIRECTORY: &str = "SHOAL_TEST_CALLER_DIRECTORY";
+const INSTANCES: u32 = 12;
+
+#[test]
+fn conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::check(&Local::default(), dir.path());
+}
+
+/// Not a test by itself: what the next test runs as another process, to kill it.
+#[test]
+fn caller() {
+    if let Some(dir) = std::env::var_os(DIRECTORY) {
+        Local::default().submit(&program("killed-caller", INSTANCES, dir.as_ref())).unwrap();
+    }
+}
+
+#[test]
+fn a_caller_killed_at_any_moment_of_submit_starts_nothing_twice() {
+    for round in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = program("killed-caller", INSTANCES, dir.path());
+        let mut caller = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "caller"])
+            .env(DIRECTORY, dir.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Somewhere in the middle of its twelve starts, which take some ten milliseconds.
+        thread::sleep(Duration::from_millis(2 * round));
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+
+        Local::default().submit(&spec).unwrap();
+        for host in 1..=INSTANCES {
+            assert_eq!(started(&spec, host), format!("killed-caller {host} hello none\n"), "started twice, or not by itself");
+        }
+        assert_eq!(Local::default().status(&spec).unwrap(), AllocationStatus::Running { lost: vec![] });
+        Local::default().stop(&spec).unwrap();
+        assert_eq!(living(dir.path()), [0; 0]);
+    }
+}
+
+#[test]
+fn two_callers_at_once_start_everything_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = program("two-callers", INSTANCES, dir.path());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| Local::default().submit(&spec).unwrap());
+        }
+    });
+    for host in 1..=INSTANCES {
+        assert_eq!(started(&spec, host), format!("two-callers {host} hello none\n"));
+    }
+    Local::default().stop(&spec).unwrap();
+    assert_eq!(living(dir.path()), [0; 0]);
+}
+
+#[test]
+fn a_stale_pid_file_kills_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = program("stale", 1, dir.path());
+    let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
+    std::fs::write(dir.path().join("agent-1.pid"), format!("{} 1 another-boot", bystander.id())).unwrap();
+    assert_eq!(Local::default().status(&spec).unwrap(), AllocationStatus::Ended);
+    Local::default().stop(&spec).unwrap();
+    assert_eq!(bystander.try_wait().unwrap(), None);
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
