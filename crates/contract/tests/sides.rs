@@ -1,5 +1,7 @@
 //! The two sides of the contract agree: what the agent writes, a program reads.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::collections::BTreeMap;
 
 use shoal_contract::{ChannelFacts, ConfigError, EndpointFacts, Facts, Job, Paths, config_files, environment, exit_code};

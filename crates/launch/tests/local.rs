@@ -1,5 +1,7 @@
 //! [`Local`] against the conformance suite and against callers that are killed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The decoder over honest streams cut anywhere and over hostile ones.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use shoal_link::{Artifact, Decoder, Frame, FrameError, MAX_FRAME_BYTES, Report, ReportBody, ToServer, encode};
 
 fn frames() -> Vec<Frame<ToServer>> {

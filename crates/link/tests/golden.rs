@@ -1,6 +1,8 @@
 //! Golden files: the wire form of every message. A kind without a file fails, and so does a file that no longer reads or writes the same.
 //! A changed file is a changed protocol: raise `PROTOCOL` or keep the old form readable.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::path::PathBuf;
 
 use serde::{Serialize, de::DeserializeOwned};
