@@ -89,8 +89,13 @@ fn table(version: &str, service: &str, model: &Value, operations: &[&str]) -> Re
     for name in &wanted {
         write!(source, "\nstatic {}: Shape = {};\n", identifier(name), shape(&shapes[name])?)?;
     }
-    let imports = if source.contains("Member {") { "use super::{Member, Shape};" } else { "use super::Shape;" };
-    Ok(source.replacen("IMPORTS", imports, 1))
+    let mut imports = "use super::Shape;".to_owned();
+    for name in ["Member", "Pattern"] {
+        if source.contains(&format!("{name} {{")) || source.contains(&format!("{name}::")) {
+            imports.insert_str(0, &format!("use super::{name};"));
+        }
+    }
+    Ok(source.replacen("IMPORTS", &imports, 1))
 }
 
 /// A shape and all that it is made of.
@@ -111,7 +116,11 @@ fn collect(shapes: &Value, name: &str, wanted: &mut BTreeSet<String>) -> Result<
 /// A shape as a Rust expression.
 fn shape(shape: &Value) -> Result<String> {
     let part = |name: &str| Ok::<_, anyhow::Error>(identifier(shape[name]["shape"].as_str().with_context(|| format!("no {name}"))?));
-    let bound = |name: &str, absent: &str| shape[name].as_f64().map_or(absent.to_owned(), |bound| format!("{bound:.0}"));
+    let bound = |name: &str, absent: &str| match (shape[name].as_i64(), shape[name].as_f64()) {
+        (Some(bound), _) => bound.to_string(),
+        (None, Some(bound)) => format!("{bound:.0}"),
+        (None, None) => absent.to_owned(),
+    };
     let size = format!("min: {}, max: {}", bound("min", "0"), bound("max", "u64::MAX"));
     Ok(match shape["type"].as_str().context("a shape without a type")? {
         "structure" => {
@@ -126,7 +135,7 @@ fn shape(shape: &Value) -> Result<String> {
         }
         "string" if shape["enum"].is_array() => format!("Shape::Enum(&{})", shape["enum"]),
         "string" => {
-            let pattern = shape["pattern"].as_str().map_or("None".to_owned(), |pattern| format!("Some({pattern:?})"));
+            let pattern = shape["pattern"].as_str().map_or("None".to_owned(), |pattern| format!("Some(Pattern::new({pattern:?}))"));
             format!("Shape::String {{ {size}, pattern: {pattern} }}")
         }
         "list" => format!("Shape::List {{ {size}, member: &{} }}", part("member")?),
@@ -141,17 +150,10 @@ fn shape(shape: &Value) -> Result<String> {
                 bound("max", most)
             )
         }
-        "float" | "double" => {
-            format!("Shape::Float {{ min: {}, max: {} }}", float(&shape["min"], "f64::MIN"), float(&shape["max"], "f64::MAX"))
-        }
         "boolean" => "Shape::Boolean".to_owned(),
         "timestamp" => "Shape::Timestamp".to_owned(),
         other => bail!("shapes of type {other} are not handled yet"),
     })
-}
-
-fn float(bound: &Value, absent: &str) -> String {
-    bound.as_f64().map_or(absent.to_owned(), |bound| format!("{bound:?}"))
 }
 
 /// `S3DataSource` becomes `S3_DATA_SOURCE`, `VolumeSizeInGB` becomes `VOLUME_SIZE_IN_GB`.

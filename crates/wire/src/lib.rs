@@ -1,1 +1,35 @@
 //! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the constraint table and its validator. Pure.
+//!
+//! A request goes [`route`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`], and a [`Reply`] or an [`Error`] goes back through [`respond`] or
+//! [`respond_error`]. Shape constraints come from a generated table and are checked by one validator; what a table cannot say is in
+//! `semantics`. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or does I/O.
+
+pub mod arn;
+mod call;
+pub mod client;
+mod constraints;
+mod error;
+mod logs;
+mod pattern;
+mod query;
+mod reply;
+mod route;
+mod s3_uri;
+mod semantics;
+pub mod sigv4;
+mod timestamp;
+mod training_job;
+mod validate;
+mod xml;
+
+pub use call::{Call, MAX_REQUEST_BYTES, parse, restore};
+pub use error::{Error, ErrorCode};
+pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
+pub use reply::{Reply, respond, respond_error};
+pub use route::{Route, Service, route};
+pub use s3_uri::{S3Uri, S3UriError};
+pub use training_job::{
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,
+    Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, Tag, TrainingJobDescription,
+    TrainingJobSortBy, TrainingJobSummary, WarmPool,
+};

@@ -1,0 +1,142 @@
+//! A request's body becomes a typed call.
+
+use http::request::Parts;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, ListTrainingJobs, Service, constraints, logs, query, semantics,
+    training_job, validate::validate,
+};
+
+/// Bytes of the largest request that is read; the constraint table allows no request near it.
+pub const MAX_REQUEST_BYTES: usize = 4 << 20;
+
+/// A call that passed every check which needs no state.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// SageMaker.
+    CreateTrainingJob(Box<CreateTrainingJob>),
+    /// SageMaker.
+    DescribeTrainingJob {
+        /// Training job's name.
+        training_job_name: String,
+    },
+    /// SageMaker.
+    ListTrainingJobs(ListTrainingJobs),
+    /// SageMaker.
+    StopTrainingJob {
+        /// Training job's name.
+        training_job_name: String,
+    },
+    /// STS.
+    GetCallerIdentity,
+    /// IAM.
+    GetRole {
+        /// Role's name, without a path.
+        role_name: String,
+    },
+    /// CloudWatch Logs.
+    DescribeLogStreams(DescribeLogStreams),
+    /// CloudWatch Logs.
+    GetLogEvents(GetLogEvents),
+}
+
+/// Reads and checks a call of a service. The signature is [`crate::sigv4::verify`]'s business.
+///
+/// # Errors
+/// The operation is not served, the body cannot be read, or the request breaks a rule; all rules that it breaks are told at once as far as
+/// the constraint table has them, then the first of the others.
+pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error> {
+    if body.len() > MAX_REQUEST_BYTES {
+        return Err(Error::new(
+            ErrorCode::RequestTooLarge,
+            format!("The request has {} bytes; {MAX_REQUEST_BYTES} are allowed.", body.len()),
+        ));
+    }
+    let (operation, input) = if service.answers_json() { json_call(service, head, body)? } else { query_call(service, head, body)? };
+    match (service, operation.as_str()) {
+        (Service::SageMaker, "CreateTrainingJob") => semantics::create_training_job(input).map(Box::new).map(Call::CreateTrainingJob),
+        (Service::SageMaker, "DescribeTrainingJob") => {
+            let Named { training_job_name } = read(input)?;
+            Ok(Call::DescribeTrainingJob { training_job_name })
+        }
+        (Service::SageMaker, "ListTrainingJobs") => read(input).map(training_job::list_training_jobs).map(Call::ListTrainingJobs),
+        (Service::SageMaker, "StopTrainingJob") => {
+            let Named { training_job_name } = read(input)?;
+            Ok(Call::StopTrainingJob { training_job_name })
+        }
+        (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
+        (Service::Iam, "GetRole") => {
+            let Role { role_name } = read(input)?;
+            Ok(Call::GetRole { role_name })
+        }
+        (Service::Logs, "DescribeLogStreams") => read::<logs::DescribeLogStreamsRequest>(input)?.check().map(Call::DescribeLogStreams),
+        (Service::Logs, "GetLogEvents") => read::<logs::GetLogEventsRequest>(input)?.check().map(Call::GetLogEvents),
+        (_, operation) => Err(unknown(service, operation)),
+    }
+}
+
+/// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.
+///
+/// # Errors
+/// The bytes are no JSON, or break a rule that was not there when they were accepted.
+pub fn restore(raw: &[u8]) -> Result<CreateTrainingJob, Error> {
+    let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
+    semantics::create_training_job(input)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Named {
+    training_job_name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Role {
+    role_name: String,
+}
+
+/// The operation and its validated input, of an awsJson request.
+fn json_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
+    let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+    let Some(target) = target else {
+        return Err(Error::new(ErrorCode::UnknownOperationException, "The header X-Amz-Target, which names the operation, is missing."));
+    };
+    let operation = match target.split_once('.') {
+        Some((prefix, operation)) if Some(prefix) == service.target_prefix() => operation,
+        _ => return Err(unknown(service, target)),
+    };
+    let shape = constraints::input(service, operation).ok_or_else(|| unknown(service, operation))?;
+    let body = if body.is_empty() { b"{}" } else { body };
+    let mut input = serde_json::from_slice(body)
+        .map_err(|error| Error::new(ErrorCode::SerializationException, format!("The request's body is not valid JSON: {error}")))?;
+    validate(shape, &mut input)?;
+    Ok((operation.to_owned(), input))
+}
+
+/// The operation and its validated input, of a query request: a form, or the query string of a GET.
+fn query_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
+    let form = if body.is_empty() { head.uri.query().unwrap_or_default().as_bytes() } else { body };
+    let pairs = query::pairs(form)?;
+    let action = pairs.iter().find(|(name, _)| name == "Action").map(|(_, action)| action.as_str());
+    let Some(action) = action else {
+        return Err(Error::new(ErrorCode::UnknownOperationException, "The parameter Action, which names the operation, is missing."));
+    };
+    let shape = constraints::input(service, action).ok_or_else(|| unknown(service, action))?;
+    let mut input = query::input(shape, &pairs);
+    validate(shape, &mut input)?;
+    Ok((action.to_owned(), input))
+}
+
+fn unknown(service: Service, operation: &str) -> Error {
+    let shown: String = operation.chars().take(128).collect();
+    Error::new(ErrorCode::UnknownOperationException, format!("Shoal does not serve the operation {shown:?} of {}.", service.scope()))
+}
+
+/// A validated input as its request's type.
+pub(crate) fn read<T: DeserializeOwned>(input: Value) -> Result<T, Error> {
+    // The table has checked every type that is read here, so this is about numbers at the edges of their types.
+    serde_json::from_value(input).map_err(|error| Error::new(ErrorCode::SerializationException, error.to_string()))
+}

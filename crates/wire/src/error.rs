@@ -1,0 +1,119 @@
+//! Error codes of the services that are served, and how each service spells and numbers them.
+
+use http::StatusCode;
+
+use crate::Service;
+
+/// What went wrong, as AWS classifies it. Services spell some of these differently: [`ErrorCode::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The request breaks a rule; the message names the member. SageMaker also answers this for an unknown training job.
+    ValidationException,
+    /// The name is taken, or the resource's state forbids it.
+    ResourceInUse,
+    /// There is no such resource.
+    ResourceNotFound,
+    /// More than this account (here: this machine) has.
+    ResourceLimitExceeded,
+    /// The service has no such operation, or Shoal does not serve it.
+    UnknownOperationException,
+    /// The body is not what the operation's shape says: bad JSON, a wrong JSON type, a bad form.
+    SerializationException,
+    /// Nothing is signed.
+    MissingAuthenticationToken,
+    /// The signature's header lacks a part.
+    IncompleteSignature,
+    /// The access key or the session token is unknown.
+    UnrecognizedClient,
+    /// The signature is wrong or too old.
+    InvalidSignature,
+    /// These keys may not do that.
+    AccessDenied,
+    /// Too fast; clients try again.
+    ThrottlingException,
+    /// The request's body is too large.
+    RequestTooLarge,
+    /// Our fault; clients try again.
+    InternalFailure,
+    /// Not now (starting, shutting down); clients try again.
+    ServiceUnavailable,
+}
+
+impl ErrorCode {
+    /// The code as this service writes it.
+    pub fn name(self, service: Service) -> &'static str {
+        let (json, query) = match self {
+            Self::ValidationException => ("ValidationException", "ValidationError"),
+            Self::ResourceInUse => ("ResourceInUse", "EntityAlreadyExists"),
+            Self::ResourceNotFound => ("ResourceNotFound", "NoSuchEntity"),
+            Self::ResourceLimitExceeded => ("ResourceLimitExceeded", "LimitExceeded"),
+            Self::UnknownOperationException => ("UnknownOperationException", "InvalidAction"),
+            Self::SerializationException => ("SerializationException", "MalformedQueryString"),
+            Self::MissingAuthenticationToken => ("MissingAuthenticationTokenException", "MissingAuthenticationToken"),
+            Self::IncompleteSignature => ("IncompleteSignatureException", "IncompleteSignature"),
+            Self::UnrecognizedClient => ("UnrecognizedClientException", "InvalidClientTokenId"),
+            Self::InvalidSignature => ("InvalidSignatureException", "SignatureDoesNotMatch"),
+            Self::AccessDenied => ("AccessDeniedException", "AccessDenied"),
+            Self::ThrottlingException => ("ThrottlingException", "Throttling"),
+            Self::RequestTooLarge => ("RequestEntityTooLargeException", "RequestEntityTooLarge"),
+            Self::InternalFailure => ("InternalFailure", "InternalFailure"),
+            Self::ServiceUnavailable => ("ServiceUnavailable", "ServiceUnavailable"),
+        };
+        match (service, self) {
+            (Service::Logs, Self::ValidationException) => "InvalidParameterException",
+            (Service::Logs, Self::ResourceNotFound) => "ResourceNotFoundException",
+            (Service::Logs, Self::ResourceInUse) => "ResourceAlreadyExistsException",
+            (Service::Logs, Self::ResourceLimitExceeded) => "LimitExceededException",
+            (Service::Logs, Self::ServiceUnavailable) => "ServiceUnavailableException",
+            (Service::Sts | Service::Iam | Service::S3, _) => query,
+            (Service::SageMaker | Service::Logs | Service::CloudWatch, _) => json,
+        }
+    }
+
+    /// The HTTP status that goes with it.
+    pub fn status(self, service: Service) -> StatusCode {
+        match self {
+            Self::InternalFailure => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            _ if service.answers_json() => StatusCode::BAD_REQUEST,
+            Self::MissingAuthenticationToken | Self::UnrecognizedClient | Self::InvalidSignature | Self::AccessDenied => {
+                StatusCode::FORBIDDEN
+            }
+            Self::ResourceNotFound => StatusCode::NOT_FOUND,
+            Self::ResourceInUse | Self::ResourceLimitExceeded => StatusCode::CONFLICT,
+            Self::ValidationException
+            | Self::UnknownOperationException
+            | Self::SerializationException
+            | Self::IncompleteSignature
+            | Self::ThrottlingException => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Whether the server is at fault, and not who asked.
+    pub fn is_server_fault(self) -> bool {
+        matches!(self, Self::InternalFailure | Self::ServiceUnavailable)
+    }
+}
+
+/// A refusal: a code for the program and a message for its user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code:?}: {message}")]
+pub struct Error {
+    /// What kind.
+    pub code: ErrorCode,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+impl Error {
+    /// A refusal with its message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// A [`ErrorCode::ValidationException`].
+    pub fn validation(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ValidationException, message)
+    }
+}

@@ -1,0 +1,108 @@
+//! Which service a request is for. One port serves all: requests are told apart by their signature's scope.
+
+use http::{Method, header::AUTHORIZATION, request::Parts};
+
+use crate::{Error, ErrorCode, sigv4};
+
+/// A service whose requests are understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Control plane; awsJson 1.1.
+    SageMaker,
+    /// Served elsewhere.
+    S3,
+    /// Who am I; query and XML.
+    Sts,
+    /// Roles; query and XML.
+    Iam,
+    /// CloudWatch Logs; awsJson 1.1.
+    Logs,
+    /// CloudWatch metrics; awsJson 1.0.
+    CloudWatch,
+}
+
+impl Service {
+    /// The service's name in a signature's scope.
+    pub fn scope(self) -> &'static str {
+        match self {
+            Self::SageMaker => "sagemaker",
+            Self::S3 => "s3",
+            Self::Sts => "sts",
+            Self::Iam => "iam",
+            Self::Logs => "logs",
+            Self::CloudWatch => "monitoring",
+        }
+    }
+
+    fn from_scope(scope: &str) -> Option<Self> {
+        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch].into_iter().find(|service| service.scope() == scope)
+    }
+
+    /// What stands before the operation in `X-Amz-Target`; `None` for services that do not use it.
+    pub(crate) fn target_prefix(self) -> Option<&'static str> {
+        match self {
+            Self::SageMaker => Some("SageMaker"),
+            Self::Logs => Some("Logs_20140328"),
+            Self::CloudWatch => Some("GraniteServiceVersion20100801"),
+            Self::S3 | Self::Sts | Self::Iam => None,
+        }
+    }
+
+    pub(crate) fn answers_json(self) -> bool {
+        self.target_prefix().is_some()
+    }
+}
+
+/// Who serves a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The S3 front: signed for S3, pre-signed, or unsigned without being a page's GET.
+    S3,
+    /// A service with operations: verify the signature, then [`crate::parse`].
+    Api(Service),
+    /// An unsigned GET or HEAD, as browsers and probes send, or anything below `/console`.
+    Console,
+}
+
+/// Tells who serves a request. It looks at the head only and trusts nothing: signatures are checked afterwards.
+///
+/// # Errors
+/// The `Authorization` header cannot be read, or names a service that Shoal does not have.
+pub fn route(head: &Parts) -> Result<Route, Error> {
+    if let Some(authorization) = head.headers.get(AUTHORIZATION) {
+        // Signature version 2 is S3's business: no other service's client of today sends it.
+        if authorization.as_bytes().starts_with(b"AWS ") {
+            return Ok(Route::S3);
+        }
+        let scope = sigv4::scope_service(head)?;
+        return match Service::from_scope(scope) {
+            Some(Service::S3) => Ok(Route::S3),
+            Some(service) => Ok(Route::Api(service)),
+            None => Err(Error::new(
+                ErrorCode::UnknownOperationException,
+                format!("this server has no service {scope:?}; it serves SageMaker training, S3, STS, IAM, CloudWatch and CloudWatch Logs"),
+            )),
+        };
+    }
+    let names: Vec<&str> = head.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next()).collect();
+    if names.contains(&"X-Amz-Signature") || (names.contains(&"AWSAccessKeyId") && names.contains(&"Signature")) {
+        return Ok(Route::S3);
+    }
+    let path = head.uri.path();
+    if matches!(head.method, Method::GET | Method::HEAD) || path == "/console" || path.starts_with("/console/") {
+        return Ok(Route::Console);
+    }
+    // Unsigned calls of operations go to their service, which says in its own words that the signature is missing.
+    if head.headers.contains_key("x-amz-target") {
+        let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+        let named = |service: &Service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix));
+        let service = [Service::SageMaker, Service::Logs, Service::CloudWatch].into_iter().find(named);
+        return Ok(Route::Api(service.unwrap_or(Service::SageMaker)));
+    }
+    let form =
+        head.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+    if head.method == Method::POST && path == "/" && form {
+        return Ok(Route::Api(Service::Sts));
+    }
+    Ok(Route::S3)
+}

@@ -1,0 +1,271 @@
+//! Rules of `CreateTrainingJob` that a table of shapes cannot say and that need no state. What passes becomes the typed job.
+//!
+//! Besides AWS's own rules this refuses, with the member's name and what to do instead, what Shoal does not have. State (does the role,
+//! the input prefix, the image exist; is the name free) is checked elsewhere.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    str::FromStr as _,
+};
+
+use fancy_regex::RegexBuilder;
+use serde_json::Value;
+
+use crate::{
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, MetricDefinition, Output, Resources, S3DataType, S3Uri,
+    Stopping, Tag,
+    call::read,
+    training_job::{CreateTrainingJobRequest, request},
+};
+
+/// `MaxRuntimeInSeconds` by default and at most (28 days).
+const DEFAULT_RUNTIME_S: u64 = 86_400;
+const LONGEST_RUNTIME_S: u64 = 28 * 86_400;
+/// SDK v2's default; instances have no volume of their own.
+const DEFAULT_VOLUME_GB: u32 = 30;
+/// Steps that a metric's regex may take on one line.
+const MOST_STEPS: usize = 1_000_000;
+/// The image that runs the user's program on the machine's own `/usr`.
+const HOST_IMAGE: &str = "shoal/host";
+
+/// Checks a validated request.
+///
+/// # Errors
+/// The first rule that is broken.
+pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Error> {
+    let request: CreateTrainingJobRequest = read(input.clone())?;
+    let Value::Object(raw) = input else { return Err(Error::validation("The request is not an object.")) };
+    if request.serverless_job_config.is_some() {
+        return refuse("serverlessJobConfig", "Shoal has no serverless training; give AlgorithmSpecification and ResourceConfig instead");
+    }
+    let algorithm = algorithm(request.algorithm_specification)?;
+    let channels = channels(request.input_data_config, algorithm.input_mode)?;
+    let resources = resources(request.resource_config)?;
+    let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
+    if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
+        return refuse(
+            "resourceConfig.keepAlivePeriodInSeconds",
+            "a warm pool cannot be used with managed spot training; leave one of them out",
+        );
+    }
+    let output = Output {
+        s3_output_path: s3_uri("outputDataConfig.s3OutputPath", &request.output_data_config.s3_output_path)?,
+        kms_key_id: request.output_data_config.kms_key_id.filter(|key| !key.is_empty()),
+        compression: request.output_data_config.compression_type,
+    };
+    let checkpoint = request.checkpoint_config.map(checkpoint).transpose()?;
+    Ok(CreateTrainingJob {
+        name: request.training_job_name,
+        role_arn: request.role_arn,
+        hyperparameters: request.hyper_parameters,
+        algorithm,
+        channels,
+        output,
+        resources,
+        stopping,
+        environment: request.environment,
+        tags: tags(request.tags)?,
+        enable_network_isolation: request.enable_network_isolation,
+        enable_inter_container_traffic_encryption: request.enable_inter_container_traffic_encryption,
+        enable_managed_spot_training: request.enable_managed_spot_training,
+        checkpoint,
+        retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
+        raw,
+    })
+}
+
+fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
+    Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
+}
+
+fn s3_uri(path: &str, text: &str) -> Result<S3Uri, Error> {
+    S3Uri::from_str(text).or_else(|error| refuse(path, &format!("'{text}' is not an S3 location: {error}")))
+}
+
+fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<Algorithm, Error> {
+    let path = "algorithmSpecification";
+    let Some(specification) = specification else {
+        return refuse(path, "it is required; give at least TrainingImage and TrainingInputMode");
+    };
+    match (&specification.training_image, &specification.algorithm_name) {
+        (Some(image), None) if image.is_empty() => return refuse(&format!("{path}.trainingImage"), "it is empty"),
+        (Some(image), None) => {
+            let name = image.split([':', '@']).next().unwrap_or_default();
+            if name == HOST_IMAGE && specification.container_entrypoint.is_empty() {
+                return refuse(
+                    &format!("{path}.containerEntrypoint"),
+                    "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"]",
+                );
+            }
+        }
+        (None, Some(_)) => {}
+        (Some(_), Some(_)) => return refuse(path, "TrainingImage and AlgorithmName are alternatives; give one of them"),
+        (None, None) => return refuse(path, "give one of TrainingImage and AlgorithmName"),
+    }
+    let metric_definitions = metric_definitions(specification.metric_definitions)?;
+    Ok(Algorithm {
+        training_image: specification.training_image,
+        algorithm_name: specification.algorithm_name,
+        input_mode: specification.training_input_mode,
+        metric_definitions,
+        entrypoint: specification.container_entrypoint,
+        arguments: specification.container_arguments,
+    })
+}
+
+fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec<MetricDefinition>, Error> {
+    let mut names = HashSet::new();
+    let mut checked = Vec::with_capacity(definitions.len());
+    for (at, definition) in definitions.into_iter().enumerate() {
+        let path = format!("algorithmSpecification.metricDefinitions.{}.member", at + 1);
+        if !names.insert(definition.name.clone()) {
+            return refuse(&format!("{path}.name"), &format!("the metric '{}' is defined twice", definition.name));
+        }
+        match RegexBuilder::new(&definition.regex).backtrack_limit(MOST_STEPS).build() {
+            Ok(regex) if regex.captures_len() < 2 => {
+                let hint = r"it has no group; put the number into parentheses, as in 'loss: ([0-9.]+)'";
+                return refuse(&format!("{path}.regex"), hint);
+            }
+            Ok(_) => checked.push(MetricDefinition { name: definition.name, regex: definition.regex }),
+            Err(error) => return refuse(&format!("{path}.regex"), &format!("'{}' is not a regular expression: {error}", definition.regex)),
+        }
+    }
+    Ok(checked)
+}
+
+fn channels(channels: Vec<request::Channel>, default_mode: InputMode) -> Result<Vec<Channel>, Error> {
+    let mut names = HashSet::new();
+    let mut checked = Vec::with_capacity(channels.len());
+    for (at, channel) in channels.into_iter().enumerate() {
+        let path = format!("inputDataConfig.{}.member", at + 1);
+        if !names.insert(channel.channel_name.clone()) {
+            return refuse(&format!("{path}.channelName"), &format!("the channel '{}' is there twice", channel.channel_name));
+        }
+        if matches!(channel.channel_name.as_str(), "." | "..") {
+            return refuse(&format!("{path}.channelName"), "a channel is a directory and cannot have this name");
+        }
+        checked.push(self::channel(channel, &path, default_mode)?);
+    }
+    Ok(checked)
+}
+
+fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Result<Channel, Error> {
+    let input_mode = channel.input_mode.unwrap_or(default_mode);
+    if input_mode == InputMode::Pipe {
+        let place =
+            if channel.input_mode.is_some() { format!("{path}.inputMode") } else { "algorithmSpecification.trainingInputMode".to_owned() };
+        return refuse(&place, "Shoal has no Pipe mode; use File or FastFile, which copy nothing here");
+    }
+    if channel.compression_type.as_deref() == Some("Gzip") {
+        return refuse(&format!("{path}.compressionType"), "Gzip is for Pipe mode only; use None and let the program decompress");
+    }
+    let source = format!("{path}.dataSource");
+    let others = [
+        ("fileSystemDataSource", channel.data_source.file_system_data_source.is_some(), "Shoal has no EFS or FSx file systems"),
+        ("datasetSource", channel.data_source.dataset_source.is_some(), "Shoal has no hub data sets"),
+    ];
+    let given = others.iter().filter(|(_, given, _)| *given).count() + usize::from(channel.data_source.s3_data_source.is_some());
+    if given != 1 {
+        return refuse(&source, "exactly one data source is needed; give S3DataSource");
+    }
+    if let Some((name, _, what)) = others.iter().find(|(_, given, _)| *given) {
+        return refuse(
+            &format!("{source}.{name}"),
+            &format!("{what}; copy the data to S3 (`aws s3 cp --recursive`) and give S3DataSource"),
+        );
+    }
+    let Some(s3) = channel.data_source.s3_data_source else { return refuse(&source, "give S3DataSource") };
+    let source = format!("{source}.s3DataSource");
+    let data_type = match s3.s3_data_type.as_str() {
+        "S3Prefix" => S3DataType::S3Prefix,
+        "ManifestFile" => S3DataType::ManifestFile,
+        other => return refuse(&format!("{source}.s3DataType"), &format!("Shoal does not read {other}; use S3Prefix or ManifestFile")),
+    };
+    if !s3.attribute_names.is_empty() {
+        return refuse(&format!("{source}.attributeNames"), "they are for AugmentedManifestFile only; leave them out");
+    }
+    Ok(Channel {
+        name: channel.channel_name,
+        data_type,
+        uri: s3_uri(&format!("{source}.s3Uri"), &s3.s3_uri)?,
+        distribution: s3.s3_data_distribution_type,
+        content_type: channel.content_type,
+        record_wrapper: channel.record_wrapper_type,
+        input_mode,
+        shuffle_seed: channel.shuffle_config.map(|shuffle| shuffle.seed),
+    })
+}
+
+fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error> {
+    let path = "resourceConfig";
+    let Some(config) = config else { return refuse(path, "it is required; give InstanceType and InstanceCount") };
+    if !config.instance_preferences.is_empty() {
+        return refuse(&format!("{path}.instancePreferences"), "Shoal takes one type; give InstanceType and InstanceCount");
+    }
+    let mut groups = config.instance_groups.into_iter();
+    let (instance_type, instance_count, instance_group) = match (groups.next(), config.instance_type, config.instance_count) {
+        (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
+            return refuse(
+                &format!("{path}.instanceGroups"),
+                "groups and InstanceType with InstanceCount are alternatives; give one of them",
+            );
+        }
+        (Some(group), None, None) => {
+            if groups.next().is_some() {
+                return refuse(
+                    &format!("{path}.instanceGroups"),
+                    "Shoal has no heterogeneous clusters; give one group or InstanceType and InstanceCount",
+                );
+            }
+            (group.instance_type, group.instance_count, Some(group.instance_group_name))
+        }
+        (None, Some(instance_type), Some(count)) => (instance_type, count, None),
+        (None, None, _) => return refuse(&format!("{path}.instanceType"), "it is required"),
+        (None, Some(_), None) => return refuse(&format!("{path}.instanceCount"), "it is required"),
+    };
+    if instance_count == 0 {
+        return refuse(&format!("{path}.instanceCount"), "it must be at least 1");
+    }
+    Ok(Resources {
+        instance_type,
+        instance_count,
+        volume_gb: config.volume_size_in_gb.unwrap_or(DEFAULT_VOLUME_GB),
+        keep_alive_s: config.keep_alive_period_in_seconds,
+        instance_group,
+    })
+}
+
+fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stopping, Error> {
+    let max_runtime_s = condition.max_runtime_in_seconds.unwrap_or(DEFAULT_RUNTIME_S);
+    if max_runtime_s > LONGEST_RUNTIME_S {
+        return refuse("stoppingCondition.maxRuntimeInSeconds", &format!("it must be at most {LONGEST_RUNTIME_S} (28 days)"));
+    }
+    let path = "stoppingCondition.maxWaitTimeInSeconds";
+    match (spot, condition.max_wait_time_in_seconds) {
+        (false, Some(_)) => return refuse(path, "it is for managed spot training only; set EnableManagedSpotTraining or leave it out"),
+        (true, None) => return refuse(path, "managed spot training needs it; it must be greater than or equal to MaxRuntimeInSeconds"),
+        (true, Some(wait)) if wait < max_runtime_s => {
+            return refuse(path, &format!("{wait} must be greater than or equal to MaxRuntimeInSeconds, which is {max_runtime_s}"));
+        }
+        _ => {}
+    }
+    Ok(Stopping { max_runtime_s, max_wait_s: condition.max_wait_time_in_seconds, max_pending_s: condition.max_pending_time_in_seconds })
+}
+
+fn tags(tags: Vec<request::Tag>) -> Result<Vec<Tag>, Error> {
+    let mut keys = BTreeSet::new();
+    for tag in &tags {
+        if !keys.insert(tag.key.as_str()) {
+            return refuse("tags", &format!("the tag key '{}' is there twice", tag.key));
+        }
+    }
+    Ok(tags.into_iter().map(|tag| Tag { key: tag.key, value: tag.value }).collect())
+}
+
+fn checkpoint(config: request::CheckpointConfig) -> Result<CheckpointConfig, Error> {
+    let local_path = config.local_path.unwrap_or_else(|| "/opt/ml/checkpoints/".to_owned());
+    if !local_path.starts_with('/') {
+        return refuse("checkpointConfig.localPath", "it must be an absolute path");
+    }
+    Ok(CheckpointConfig { uri: s3_uri("checkpointConfig.s3Uri", &config.s3_uri)?, local_path })
+}

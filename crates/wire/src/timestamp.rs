@@ -1,0 +1,47 @@
+//! Times are milliseconds since the epoch inside, and have three spellings on the wire.
+
+use serde_json::{Number, Value};
+use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+
+fn date(ms: u64) -> OffsetDateTime {
+    // Beyond the year 9999 there is nothing to write; a clock that far off is shown as the epoch.
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// awsJson: seconds with a fraction.
+pub(crate) fn seconds(ms: u64) -> Value {
+    Number::from_f64(ms as f64 / 1000.0).map_or(Value::Null, Value::Number)
+}
+
+/// Seconds of awsJson as milliseconds; negative times are before anything that we know.
+pub(crate) fn from_seconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).round() as u64
+}
+
+/// XML: `2026-11-21T07:24:28Z`.
+pub(crate) fn iso8601(ms: u64) -> String {
+    let date = date(ms);
+    let (year, month, day) = date.to_calendar_date();
+    let (hour, minute, second) = date.to_hms();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
+}
+
+/// Signatures: `20261121T072428Z`.
+pub(crate) fn basic(ms: u64) -> String {
+    iso8601(ms).replace(['-', ':'], "")
+}
+
+/// Reads [`basic`]; milliseconds.
+pub(crate) fn parse_basic(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 16 || bytes[8] != b'T' || bytes[15] != b'Z' || !text.is_ascii() {
+        return None;
+    }
+    let number =
+        |from: usize, to: usize| text[from..to].bytes().all(|byte| byte.is_ascii_digit()).then(|| text[from..to].parse::<u16>().ok())?;
+    let small = |from: usize| number(from, from + 2).and_then(|number| u8::try_from(number).ok());
+    let date = Date::from_calendar_date(i32::from(number(0, 4)?), Month::try_from(small(4)?).ok()?, small(6)?).ok()?;
+    let time = Time::from_hms(small(9)?, small(11)?, small(13)?).ok()?;
+    let seconds = PrimitiveDateTime::new(date, time).assume_utc().unix_timestamp();
+    u64::try_from(seconds).ok()?.checked_mul(1000)
+}

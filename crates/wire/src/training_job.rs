@@ -1,0 +1,367 @@
+//! Training jobs as the rest of the house sees them: what was asked for and what is told.
+
+mod describe;
+pub(crate) mod request;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::S3Uri;
+
+pub(crate) use describe::{describe, list};
+pub(crate) use request::{CreateTrainingJobRequest, list_training_jobs};
+
+/// A `CreateTrainingJob` that passed every check which needs no state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTrainingJob {
+    /// 1 to 63 characters.
+    pub name: String,
+    /// An IAM role's ARN.
+    pub role_arn: String,
+    /// Every value a string.
+    pub hyperparameters: BTreeMap<String, String>,
+    /// What to run.
+    pub algorithm: Algorithm,
+    /// Inputs; names are unique.
+    pub channels: Vec<Channel>,
+    /// Where artifacts go.
+    pub output: Output,
+    /// On what.
+    pub resources: Resources,
+    /// For how long.
+    pub stopping: Stopping,
+    /// For the program.
+    pub environment: BTreeMap<String, String>,
+    /// Not echoed by Describe.
+    pub tags: Vec<Tag>,
+    /// No route out of the instances, not even to this server.
+    pub enable_network_isolation: bool,
+    /// Accepted: instances of one machine talk over a private bridge anyway.
+    pub enable_inter_container_traffic_encryption: bool,
+    /// The job may be interrupted.
+    pub enable_managed_spot_training: bool,
+    /// Directory that is kept in step with S3.
+    pub checkpoint: Option<CheckpointConfig>,
+    /// `RetryStrategy.MaximumRetryAttempts`; 0 without one.
+    pub retries: u32,
+    /// The whole request without null and unknown members, for the echo of Describe.
+    pub raw: Map<String, Value>,
+}
+
+/// `AlgorithmSpecification`: exactly one of image and name is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Algorithm {
+    /// Image name.
+    pub training_image: Option<String>,
+    /// Name or ARN of an algorithm resource.
+    pub algorithm_name: Option<String>,
+    /// Default of the channels.
+    pub input_mode: InputMode,
+    /// Names are unique, patterns compile and have a group.
+    pub metric_definitions: Vec<MetricDefinition>,
+    /// `ContainerEntrypoint`; empty if absent.
+    pub entrypoint: Vec<String>,
+    /// `ContainerArguments`; empty if absent.
+    pub arguments: Vec<String>,
+}
+
+/// A metric that is read from the program's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricDefinition {
+    /// Metric's name.
+    pub name: String,
+    /// The first group is the value.
+    pub regex: String,
+}
+
+/// How a channel's data comes; `Pipe` is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub enum InputMode {
+    /// Files, there before the program starts.
+    File,
+    /// Files, read when they are opened; the same as `File` where nothing is copied.
+    FastFile,
+    /// Named pipes; never in a [`Channel`].
+    Pipe,
+}
+
+/// An input; only sources that Shoal has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channel {
+    /// Its directory's name.
+    pub name: String,
+    /// What the URI names.
+    pub data_type: S3DataType,
+    /// Where the data is.
+    pub uri: S3Uri,
+    /// Who sees what.
+    pub distribution: Distribution,
+    /// Told to the program.
+    pub content_type: Option<String>,
+    /// Told to the program.
+    pub record_wrapper: RecordWrapper,
+    /// The channel's own, else the algorithm's.
+    pub input_mode: InputMode,
+    /// Seed of `ShuffleConfig`.
+    pub shuffle_seed: Option<i64>,
+}
+
+/// `S3DataType`; augmented manifests and conversations are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum S3DataType {
+    /// All keys with a prefix.
+    S3Prefix,
+    /// The keys listed in a JSON object at the URI.
+    ManifestFile,
+}
+
+/// `S3DataDistributionType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+pub enum Distribution {
+    /// Every instance sees everything.
+    #[default]
+    FullyReplicated,
+    /// Each instance sees its partition of the keys.
+    ShardedByS3Key,
+}
+
+impl Distribution {
+    /// As SageMaker writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FullyReplicated => "FullyReplicated",
+            Self::ShardedByS3Key => "ShardedByS3Key",
+        }
+    }
+}
+
+/// `RecordWrapperType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+pub enum RecordWrapper {
+    /// Data as it is.
+    #[default]
+    None,
+    /// The data is RecordIO.
+    RecordIO,
+}
+
+impl RecordWrapper {
+    /// As SageMaker writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::RecordIO => "RecordIO",
+        }
+    }
+}
+
+/// `OutputDataConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Artifacts go below it: [`crate::arn::output`].
+    pub s3_output_path: S3Uri,
+    /// Echoed; objects are not encrypted.
+    pub kms_key_id: Option<String>,
+    /// Of the model.
+    pub compression: OutputCompression,
+}
+
+/// `OutputDataConfig.CompressionType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+pub enum OutputCompression {
+    /// One `model.tar.gz`.
+    #[default]
+    #[serde(rename = "GZIP")]
+    Gzip,
+    /// Files below `model/`.
+    #[serde(rename = "NONE")]
+    None,
+}
+
+/// `ResourceConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resources {
+    /// `ml.m5.xlarge`; whether the machine can be it, the core says.
+    pub instance_type: String,
+    /// At least 1.
+    pub instance_count: u32,
+    /// GiB.
+    pub volume_gb: u32,
+    /// Warm pool; 0 without.
+    pub keep_alive_s: u32,
+    /// Name of the one instance group, if the request used groups.
+    pub instance_group: Option<String>,
+}
+
+/// `StoppingCondition`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopping {
+    /// Seconds; a day by default.
+    pub max_runtime_s: u64,
+    /// Seconds, waiting and running together; spot training only.
+    pub max_wait_s: Option<u64>,
+    /// Seconds in the queue.
+    pub max_pending_s: Option<u64>,
+}
+
+/// A label of the user's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tag {
+    /// Unique in a request.
+    pub key: String,
+    /// May be empty.
+    pub value: String,
+}
+
+/// `CheckpointConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// Where checkpoints are kept.
+    pub uri: S3Uri,
+    /// On the instance; `/opt/ml/checkpoints/` by default.
+    pub local_path: String,
+}
+
+/// A `ListTrainingJobs`; conditions hold all together. Times are milliseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListTrainingJobs {
+    /// From the page before.
+    pub next_token: Option<String>,
+    /// 1 to 100, 10 by default.
+    pub max_results: u32,
+    /// Created later than this.
+    pub created_after_ms: Option<u64>,
+    /// Created earlier than this.
+    pub created_before_ms: Option<u64>,
+    /// Modified later than this.
+    pub modified_after_ms: Option<u64>,
+    /// Modified earlier than this.
+    pub modified_before_ms: Option<u64>,
+    /// Part of the name.
+    pub name_contains: Option<String>,
+    /// `TrainingJobStatus`.
+    pub status_equals: Option<String>,
+    /// `WarmPoolStatus.Status`.
+    pub warm_pool_status_equals: Option<String>,
+    /// No job of ours has a training plan.
+    pub training_plan_equals: Option<String>,
+    /// Key of the order.
+    pub sort_by: TrainingJobSortBy,
+    /// Newest first if the request says neither key nor order; else ascending by default.
+    pub sort_order: SortOrder,
+}
+
+/// `SortBy` of `ListTrainingJobs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+pub enum TrainingJobSortBy {
+    /// By name.
+    Name,
+    /// By time of creation.
+    #[default]
+    CreationTime,
+    /// By status.
+    Status,
+}
+
+/// `SortOrder`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub enum SortOrder {
+    /// Smallest first.
+    Ascending,
+    /// Largest first.
+    Descending,
+}
+
+/// What `DescribeTrainingJob` says beyond the request. Times are milliseconds since the epoch; what is `None` is left out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TrainingJobDescription {
+    /// `TrainingJobArn`.
+    pub arn: String,
+    /// `ModelArtifacts.S3ModelArtifacts`.
+    pub model_artifacts: String,
+    /// `TrainingJobStatus`.
+    pub status: String,
+    /// `SecondaryStatus`.
+    pub secondary_status: String,
+    /// `SecondaryStatusTransitions`, oldest first.
+    pub transitions: Vec<StatusTransition>,
+    /// `FailureReason`, cut at 1024 characters here.
+    pub failure_reason: Option<String>,
+    /// `CreationTime`.
+    pub created_ms: u64,
+    /// `LastModifiedTime`.
+    pub modified_ms: u64,
+    /// `TrainingStartTime`.
+    pub training_start_ms: Option<u64>,
+    /// `TrainingEndTime`.
+    pub training_end_ms: Option<u64>,
+    /// `TrainingTimeInSeconds`.
+    pub training_s: Option<u64>,
+    /// `BillableTimeInSeconds`.
+    pub billable_s: Option<u64>,
+    /// `FinalMetricDataList`.
+    pub final_metrics: Vec<FinalMetric>,
+    /// Metric definitions of a built-in algorithm, shown if the request has none.
+    pub metric_definitions: Vec<MetricDefinition>,
+    /// `WarmPoolStatus`.
+    pub warm_pool: Option<WarmPool>,
+    /// `TuningJobArn` of a trial's training job.
+    pub tuning_job_arn: Option<String>,
+}
+
+/// One entry of `SecondaryStatusTransitions`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusTransition {
+    /// `SecondaryStatus` that was entered.
+    pub status: String,
+    /// Milliseconds since the epoch.
+    pub start_ms: u64,
+    /// Milliseconds since the epoch; `None` while it lasts.
+    pub end_ms: Option<u64>,
+    /// SDKs print it.
+    pub message: String,
+}
+
+/// The last value of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinalMetric {
+    /// Metric definition's name.
+    pub name: String,
+    /// Values that JSON cannot carry are left out.
+    pub value: f64,
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+}
+
+/// `WarmPoolStatus`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmPool {
+    /// `Available`, `Terminated`, `Reused` or `InUse`.
+    pub status: String,
+    /// `ResourceRetainedBillableTimeInSeconds`.
+    pub retained_s: Option<u64>,
+    /// `ReusedByJob`.
+    pub reused_by: Option<String>,
+}
+
+/// A line of `ListTrainingJobs`. Times are milliseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainingJobSummary {
+    /// `TrainingJobName`.
+    pub name: String,
+    /// `TrainingJobArn`.
+    pub arn: String,
+    /// `CreationTime`.
+    pub created_ms: u64,
+    /// `TrainingEndTime`.
+    pub training_end_ms: Option<u64>,
+    /// `LastModifiedTime`.
+    pub modified_ms: u64,
+    /// `TrainingJobStatus`.
+    pub status: String,
+    /// `SecondaryStatus`.
+    pub secondary_status: String,
+    /// `WarmPoolStatus`.
+    pub warm_pool: Option<WarmPool>,
+}

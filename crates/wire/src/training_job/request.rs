@@ -1,0 +1,192 @@
+//! Shapes of the requests about training jobs, member for member as the service model names them. They are read after validation.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Distribution, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, TrainingJobSortBy, timestamp};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct CreateTrainingJobRequest {
+    pub(crate) training_job_name: String,
+    pub(crate) role_arn: String,
+    #[serde(default)]
+    pub(crate) hyper_parameters: BTreeMap<String, String>,
+    pub(crate) algorithm_specification: Option<AlgorithmSpecification>,
+    #[serde(default)]
+    pub(crate) input_data_config: Vec<Channel>,
+    pub(crate) output_data_config: OutputDataConfig,
+    pub(crate) resource_config: Option<ResourceConfig>,
+    #[serde(default)]
+    pub(crate) stopping_condition: StoppingCondition,
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) tags: Vec<Tag>,
+    #[serde(default)]
+    pub(crate) enable_network_isolation: bool,
+    #[serde(default)]
+    pub(crate) enable_inter_container_traffic_encryption: bool,
+    #[serde(default)]
+    pub(crate) enable_managed_spot_training: bool,
+    pub(crate) checkpoint_config: Option<CheckpointConfig>,
+    pub(crate) retry_strategy: Option<RetryStrategy>,
+    pub(crate) serverless_job_config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct AlgorithmSpecification {
+    pub(crate) training_image: Option<String>,
+    pub(crate) algorithm_name: Option<String>,
+    pub(crate) training_input_mode: InputMode,
+    #[serde(default)]
+    pub(crate) metric_definitions: Vec<MetricDefinition>,
+    #[serde(default)]
+    pub(crate) container_entrypoint: Vec<String>,
+    #[serde(default)]
+    pub(crate) container_arguments: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct MetricDefinition {
+    pub(crate) name: String,
+    pub(crate) regex: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Channel {
+    pub(crate) channel_name: String,
+    pub(crate) data_source: DataSource,
+    pub(crate) content_type: Option<String>,
+    pub(crate) compression_type: Option<String>,
+    #[serde(default)]
+    pub(crate) record_wrapper_type: RecordWrapper,
+    pub(crate) input_mode: Option<InputMode>,
+    pub(crate) shuffle_config: Option<ShuffleConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DataSource {
+    pub(crate) s3_data_source: Option<S3DataSource>,
+    pub(crate) file_system_data_source: Option<Value>,
+    pub(crate) dataset_source: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct S3DataSource {
+    pub(crate) s3_data_type: String,
+    pub(crate) s3_uri: String,
+    #[serde(default)]
+    pub(crate) s3_data_distribution_type: Distribution,
+    #[serde(default)]
+    pub(crate) attribute_names: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ShuffleConfig {
+    pub(crate) seed: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct OutputDataConfig {
+    pub(crate) s3_output_path: String,
+    pub(crate) kms_key_id: Option<String>,
+    #[serde(default)]
+    pub(crate) compression_type: OutputCompression,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ResourceConfig {
+    pub(crate) instance_type: Option<String>,
+    pub(crate) instance_count: Option<u32>,
+    #[serde(rename = "VolumeSizeInGB")]
+    pub(crate) volume_size_in_gb: Option<u32>,
+    #[serde(default)]
+    pub(crate) keep_alive_period_in_seconds: u32,
+    #[serde(default)]
+    pub(crate) instance_groups: Vec<InstanceGroup>,
+    #[serde(default)]
+    pub(crate) instance_preferences: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct InstanceGroup {
+    pub(crate) instance_type: String,
+    pub(crate) instance_count: u32,
+    pub(crate) instance_group_name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct StoppingCondition {
+    pub(crate) max_runtime_in_seconds: Option<u64>,
+    pub(crate) max_wait_time_in_seconds: Option<u64>,
+    pub(crate) max_pending_time_in_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Tag {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct CheckpointConfig {
+    pub(crate) s3_uri: String,
+    pub(crate) local_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct RetryStrategy {
+    pub(crate) maximum_retry_attempts: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ListTrainingJobsRequest {
+    next_token: Option<String>,
+    max_results: Option<u32>,
+    creation_time_after: Option<f64>,
+    creation_time_before: Option<f64>,
+    last_modified_time_after: Option<f64>,
+    last_modified_time_before: Option<f64>,
+    name_contains: Option<String>,
+    status_equals: Option<String>,
+    warm_pool_status_equals: Option<String>,
+    training_plan_arn_equals: Option<String>,
+    sort_by: Option<TrainingJobSortBy>,
+    sort_order: Option<SortOrder>,
+}
+
+/// A list's conditions with their defaults.
+pub(crate) fn list_training_jobs(request: ListTrainingJobsRequest) -> ListTrainingJobs {
+    let by_default = if request.sort_by.is_none() { SortOrder::Descending } else { SortOrder::Ascending };
+    ListTrainingJobs {
+        next_token: request.next_token,
+        max_results: request.max_results.unwrap_or(10),
+        created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
+        created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
+        modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
+        modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
+        name_contains: request.name_contains,
+        status_equals: request.status_equals,
+        warm_pool_status_equals: request.warm_pool_status_equals,
+        training_plan_equals: request.training_plan_arn_equals,
+        sort_by: request.sort_by.unwrap_or_default(),
+        sort_order: request.sort_order.unwrap_or(by_default),
+    }
+}
