@@ -2,8 +2,8 @@
 
 use crate::{Action, Event, Fact, State, training_job::TrainingJob};
 
-/// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: an event that makes no sense in this
-/// state changes nothing, so any bytes that decode can be replayed.
+/// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
+/// jobs or attempts change nothing.
 pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
     state.clock = state.clock.max(event.at);
     if let Fact::JobCreated { uid, spec, message } = &event.fact {

@@ -159,6 +159,8 @@ fn reported(job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport
         (InstanceReport::Uploaded, Instance::Starting | Instance::Downloading | Instance::Training) if job.stop.is_some() => {
             Some(Fact::InstanceUploaded { attempt, host })
         }
+        // How its program failed is known already and tells more.
+        (InstanceReport::Lost { .. }, Instance::Ended { end, .. }) if !end.success() && job.stop.is_none() => None,
         (InstanceReport::Lost { reason }, Instance::Starting | Instance::Downloading | Instance::Training | Instance::Ended { .. }) => {
             Some(Fact::InstanceLost { attempt, host, reason: first_characters(reason, MOST_TEXT) })
         }

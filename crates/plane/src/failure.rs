@@ -34,9 +34,14 @@ pub(crate) fn reason(attempt: &Attempt) -> String {
         .min_by_key(|(rank, at, host, _)| (*rank, *at, *host));
     match culprit {
         Some((_, _, host, Instance::Ended { end, .. })) => rank_ended(host, end, attempt.placement.memory_bytes),
-        Some((_, _, host, Instance::Lost { reason, .. })) => internal_error(&format!("algo-{host}: {reason}")),
+        Some((_, _, host, Instance::Lost { reason, .. })) => lost(host, reason),
         _ => internal_error("the training job failed"),
     }
+}
+
+fn lost(host: u32, reason: &str) -> String {
+    let name = format!("algo-{host}");
+    if reason.contains(&name) { internal_error(reason) } else { internal_error(&format!("{name}: {reason}")) }
 }
 
 /// Smaller is guiltier.

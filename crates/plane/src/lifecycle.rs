@@ -44,6 +44,21 @@ impl Time {
     }
 }
 
+/// The table above.
+pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
+    use SecondaryStatus as S;
+    let next: &[S] = match from {
+        S::Starting => &[S::Pending, S::Downloading, S::Failed, S::Stopped],
+        S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
+        S::Downloading => &[S::Training, S::Stopping, S::Failed],
+        S::Training => &[S::Uploading, S::Stopping, S::Failed],
+        S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::Failed],
+        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::Failed],
+        S::Completed | S::Failed | S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded => &[],
+    };
+    next.contains(&to)
+}
+
 /// What a job waits for besides reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {

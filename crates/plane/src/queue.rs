@@ -115,6 +115,9 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
     let queued = state.index.queue.values().filter_map(|name| state.jobs.get(name)).filter(|job| !change.gone.contains(&job.name));
     let mut events = Vec::new();
     for job in queued.take(LOOK_AHEAD).chain(&change.newcomer) {
+        if round.free.instances == 0 {
+            break;
+        }
         let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
         match cut(&job.spec, &state.capacity, &state.catalog) {
             Err(rejection) => {

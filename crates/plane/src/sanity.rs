@@ -1,13 +1,94 @@
 //! What must hold of the whole state after every event.
 
-use crate::State;
+use std::collections::BTreeSet;
+
+use crate::{
+    JobStatus, SecondaryStatus, State,
+    lifecycle::follows,
+    state::Index,
+    training_job::{Attempt, Instance, Stage, TrainingJob},
+};
+
+/// `Err` with what should hold, if it does not.
+fn ensure(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
 
 impl State {
-    /// Checks the invariants of the whole state; for tests, after every event.
+    /// Checks the invariants of the whole state; for tests, after every event. That no more is held than there is cannot be one of
+    /// them: capacity may have been lowered by the configuration.
     ///
     /// # Errors
     /// The first invariant that is broken, and where.
     pub fn sanity_check(&self) -> Result<(), String> {
-        Ok(())
+        let mut index = Index::default();
+        let mut orders = BTreeSet::new();
+        let mut gpus = BTreeSet::new();
+        for (name, job) in &self.jobs {
+            let of_job = |error: String| format!("training job {name}: {error}");
+            ensure(job.name == *name, "stands under another name").map_err(of_job)?;
+            ensure(job.order < self.created && orders.insert(job.order), "its place in the order of creation is its own")
+                .map_err(of_job)?;
+            ensure(job.modified <= self.clock, "was modified in the future").map_err(of_job)?;
+            check_transitions(job).map_err(of_job)?;
+            check_status(job).map_err(of_job)?;
+            if let Some(attempt) = &job.attempt {
+                check_attempt(job, attempt).map_err(of_job)?;
+                for gpu in attempt.placement.gpus.iter().flatten() {
+                    ensure(gpus.insert(*gpu), &format!("GPU {gpu} is held twice")).map_err(of_job)?;
+                }
+            }
+            index.add(job);
+        }
+        ensure(index == self.index, "the index is not that of the jobs")
+    }
+}
+
+fn check_transitions(job: &TrainingJob) -> Result<(), String> {
+    let first = job.transitions.first().ok_or("has no transition")?;
+    ensure(first.status == SecondaryStatus::Starting && first.start == job.created, "begins with Starting at its creation")?;
+    for pair in job.transitions.windows(2) {
+        let (from, to) = (&pair[0], &pair[1]);
+        ensure(follows(from.status, to.status), &format!("{:?} never follows {:?}", to.status, from.status))?;
+        ensure(from.end == Some(to.start) && from.start <= to.start, "its transitions join without gaps")?;
+    }
+    ensure(job.transitions.iter().all(|transition| !transition.message.is_empty()), "each transition has a message")?;
+    ensure(job.transitions.last().and_then(|last| last.end) == job.ended, "its last transition ends with it")
+}
+
+fn check_status(job: &TrainingJob) -> Result<(), String> {
+    use SecondaryStatus as S;
+    let secondary = job.secondary();
+    let fits = match job.status {
+        JobStatus::InProgress => matches!(secondary, S::Starting | S::Pending | S::Downloading | S::Training | S::Uploading),
+        JobStatus::Stopping => matches!(secondary, S::Stopping | S::Uploading),
+        JobStatus::Completed => secondary == S::Completed,
+        JobStatus::Failed => secondary == S::Failed,
+        JobStatus::Stopped => matches!(secondary, S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded),
+    };
+    ensure(fits, &format!("{:?} is no secondary status of {:?}", secondary, job.status))?;
+    let over = matches!(job.status, JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped);
+    ensure(over == job.ended.is_some(), "it has an end if it is over")?;
+    ensure((job.status == JobStatus::Failed) == job.failure_reason.is_some(), "it has a failure reason if it failed")?;
+    ensure(job.failure_reason.iter().all(|reason| reason.chars().count() <= 1024), "its failure reason is at most 1024 characters")?;
+    ensure(job.status != JobStatus::Stopping || job.stop.is_some(), "it stops for a cause")?;
+    ensure(job.final_metrics.len() <= 40, "it has at most 40 final metrics")?;
+    let trained = job.transitions.iter().find(|transition| transition.status == S::Downloading).map(|transition| transition.start);
+    ensure(job.training_start == trained, "training starts with Downloading")
+}
+
+fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
+    ensure(attempt.instances.len() == job.spec.instances as usize, "it has as many instances as were asked for")?;
+    ensure(attempt.instances.len() == attempt.placement.gpus.len(), "each instance is placed")?;
+    ensure(job.secondary() != SecondaryStatus::Pending, "it does not wait on instances")?;
+    let all_over = attempt.instances.iter().all(Instance::over);
+    ensure(job.secondary() != SecondaryStatus::Uploading || all_over, "uploads begin when all programs are over")?;
+    match attempt.stage {
+        Stage::Running => Ok(()),
+        Stage::Storing => ensure(
+            attempt.instances.iter().all(|instance| matches!(instance, Instance::Uploaded | Instance::Lost { .. })),
+            "artifacts are stored when all are here",
+        ),
+        Stage::Releasing => ensure(job.ended.is_some(), "it is released when it is over"),
     }
 }

@@ -95,7 +95,7 @@ impl State {
     ///
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
-    pub fn restore(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
+    pub fn from_snapshot(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
         let snapshot: Snapshot = serde_json::from_slice(bytes)?;
         if snapshot.v != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format { found: snapshot.v });

@@ -137,7 +137,7 @@ impl TrainingJob {
         self.attempt.as_ref().filter(|attempt| attempt.stage == Stage::Running)
     }
 
-    /// Changes what is known. Facts that make no sense here change nothing. Returns what is to be done that was not to be done before.
+    /// Changes what is known. Facts about another attempt, or that come too late, change nothing. Returns what is to be done that was not to be done before.
     pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
         let before = self.pending_actions();
         if self.absorb(at, fact) {
@@ -210,7 +210,7 @@ impl TrainingJob {
     }
 
     fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {
-        if status >= SecondaryStatus::Downloading && matches!(status, SecondaryStatus::Downloading | SecondaryStatus::Training) {
+        if matches!(status, SecondaryStatus::Downloading | SecondaryStatus::Training) {
             self.training_start.get_or_insert(at);
         }
         match self.transitions.last_mut() {
