@@ -1,1 +1,26 @@
-//! The shell: HTTP, auth, timers, workers; requests become commands, actions become effects.
+//! The shell around the control core: HTTP, keys, timers and workers. Requests become commands, actions become effects.
+//!
+//! Data's way: [`http`](self) tells a request's service apart and verifies it; `api` makes it a command or a read; `core` is the one
+//! loop that decides, journals and applies; `effects` does what the core asks for; `agents` is where the instances report.
+//! Left out on purpose: what runs on an instance, and which algorithm an image name means ([`Images`] is given by the caller).
+
+mod admission;
+mod agents;
+mod api;
+mod artifacts;
+mod attempts;
+mod channels;
+mod core;
+mod effects;
+mod error;
+mod http;
+mod keys;
+mod options;
+mod parts;
+mod recovery;
+mod serve;
+
+pub use error::ServerError;
+pub use keys::AccessKeys;
+pub use options::{Image, ImageError, Images, Options};
+pub use serve::Server;

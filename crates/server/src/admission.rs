@@ -1,0 +1,99 @@
+//! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
+
+use std::collections::HashSet;
+
+use shoal_store::StoreError;
+use shoal_wire::{Channel, CreateTrainingJob, Error, ErrorCode, S3Uri};
+
+use crate::{
+    Image,
+    channels::{self, ChannelError},
+    effects::World,
+};
+
+/// Refuses what could only fail later. Blocks on the store.
+///
+/// # Errors
+/// `ValidationException` that names the field and says what to do.
+pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+    image(world, request)?;
+    for (index, channel) in request.channels.iter().enumerate() {
+        input(world, channel, index, &request.role_arn)?;
+    }
+    output(world, &request.output.s3_output_path)
+}
+
+fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+    let Some(name) = &request.algorithm.training_image else {
+        return Err(Error::validation(
+            "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give algorithmSpecification.trainingImage",
+        ));
+    };
+    let image = world.images.resolve(name).map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
+    match image {
+        Image::Host if request.algorithm.entrypoint.is_empty() => Err(Error::validation(
+            "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, and it is empty",
+        )),
+        Image::Builtin { name, .. } if request.hyperparameters.contains_key("sagemaker_program") => Err(Error::validation(format!(
+            "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, script mode is not supported; \
+             run your script by image shoal/host and containerEntrypoint"
+        ))),
+        Image::Builtin { .. } | Image::Host => Ok(()),
+    }
+}
+
+fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(), Error> {
+    let uri = &channel.uri;
+    let objects = match channels::objects_of(&world.objects, channel) {
+        Ok(objects) => objects,
+        Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => Vec::new(),
+        Err(ChannelError::Store(error)) => return Err(internal(&error)),
+        Err(error @ ChannelError::Manifest { .. }) => {
+            return Err(Error::validation(format!("inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}", index + 1)));
+        }
+    };
+    if objects.is_empty() {
+        return Err(Error::validation(format!(
+            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel {:?}). Please ensure that the \
+             bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \"{role}\" has \
+             \"s3:ListBucket\" permissions on bucket \"{}\".",
+            index + 1,
+            channel.name,
+            world.region,
+            uri.bucket,
+        )));
+    }
+    let mut directories = HashSet::new();
+    for (path, _) in &objects {
+        let mut parent = path.as_str();
+        while let Some((above, _)) = parent.rsplit_once('/') {
+            directories.insert(above);
+            parent = above;
+        }
+    }
+    match objects.iter().find(|(path, _)| directories.contains(path.as_str())) {
+        None => Ok(()),
+        Some((path, _)) => Err(Error::validation(format!(
+            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} there is an object {path:?} and there are objects below {path:?}/; \
+             a directory cannot hold both, so rename one (channel {:?})",
+            index + 1,
+            channel.name,
+        ))),
+    }
+}
+
+fn output(world: &World, uri: &S3Uri) -> Result<(), Error> {
+    match world.objects.bucket(&uri.bucket) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(Error::validation(format!(
+            "outputDataConfig.s3OutputPath: the S3 bucket {:?} does not exist; create it first (aws s3 mb s3://{})",
+            uri.bucket, uri.bucket
+        ))),
+        Err(error) => Err(internal(&error)),
+    }
+}
+
+/// Our own fault, told to the client as such.
+pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
+    Error::new(ErrorCode::InternalFailure, crate::effects::describe(error))
+}

@@ -1,0 +1,264 @@
+//! The agents' side of the server: one connection per agent on a Unix socket in the data directory, one thread per connection.
+//!
+//! Reports are handled in order and acknowledged when durable: log lines and metric points together with their number in one
+//! transaction; facts through the core first, then their number (the core drops repeats); artifact parts in their file first.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read},
+    os::unix::net::{UnixListener, UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, Phase, RankOutcome, Report, ReportBody, ToAgent, ToServer};
+use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
+use shoal_store::{Ingest, LogLines, MetricPoint};
+
+use crate::{
+    attempts::{Attempt, Down},
+    effects::World,
+    keys::sha256_hex,
+    parts::{self, PartsWriter},
+};
+
+/// Accepts agents until `stopping`, which [`wake`] makes it see.
+pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &AtomicBool) {
+    let connections = AtomicU64::new(1);
+    for stream in listener.incoming() {
+        if stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let number = connections.fetch_add(1, Ordering::Relaxed);
+        let started = stream.and_then(|stream| {
+            let world = world.clone();
+            thread::Builder::new().name(format!("agent {number}")).stack_size(256 << 10).spawn(move || {
+                if let Err(error) = Connection::open(&world, stream, number).and_then(|connection| connection.map_or(Ok(()), Connection::run)) {
+                    tracing::debug!("agent connection {number}: {error}");
+                }
+            })
+        });
+        if let Err(error) = started {
+            tracing::warn!("agent socket: {error}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// An agent that is known.
+struct Connection<'a> {
+    world: &'a World,
+    attempt: Arc<Attempt>,
+    host: u32,
+    number: u64,
+    stream: UnixStream,
+    down: Down,
+    decoder: Decoder,
+    acked: u64,
+    parts: HashMap<Artifact, PartsWriter>,
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        self.attempt.disconnect(self.host, self.number);
+    }
+}
+
+impl<'a> Connection<'a> {
+    /// Reads the hello and answers it; `None` if the agent is refused.
+    fn open(world: &'a World, mut stream: UnixStream, number: u64) -> io::Result<Option<Self>> {
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+        let down = Down::new(stream.try_clone()?);
+        let mut decoder = Decoder::default();
+        let hello = loop {
+            match decoder.next::<ToServer>().map_err(io::Error::other)? {
+                Some(Frame::Message(ToServer::Hello(hello))) => break hello,
+                Some(_) => return Err(io::Error::other("the first message is not hello")),
+                None => read_some(&mut stream, &mut decoder)?,
+            }
+        };
+        let attempt = match admit(world, &hello) {
+            Ok(attempt) => attempt,
+            Err(reason) => {
+                down.send(ToAgent::Refused { reason })?;
+                return Ok(None);
+            }
+        };
+        let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
+        let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
+        assignment.endpoint = Some(world.endpoint(&attempt));
+        down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment) })?;
+        attempt.connect(hello.host, number, &down)?;
+        stream.set_read_timeout(None)?;
+        Ok(Some(Self { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new() }))
+    }
+
+    /// Takes reports until the agent hangs up.
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            let mut frames = Vec::new();
+            while let Some(frame) = self.decoder.next::<ToServer>().map_err(io::Error::other)? {
+                frames.push(frame);
+            }
+            let before = self.acked;
+            self.take(frames)?;
+            if self.acked > before {
+                self.down.send(ToAgent::Ack { seq: self.acked })?;
+            }
+            match read_some(&mut self.stream, &mut self.decoder) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                read => read?,
+            }
+        }
+    }
+
+    /// Makes what has come durable, in order.
+    fn take(&mut self, frames: Vec<Frame<ToServer>>) -> io::Result<()> {
+        let mut lines = LogLines { stream: self.stream_name(), lines: Vec::new() };
+        let mut points = Vec::new();
+        let mut last = self.acked;
+        for frame in frames {
+            match frame {
+                Frame::Part { seq, artifact, bytes } => {
+                    if seq > last {
+                        self.writer(artifact)?.append(seq, &bytes)?;
+                        last = seq;
+                    }
+                }
+                Frame::Message(ToServer::Report(report)) if report.seq > last => {
+                    last = report.seq;
+                    match report.body {
+                        ReportBody::Logs { lines: new } => lines.lines.extend(new.into_iter().map(|line| (line.at_ms, line.text))),
+                        ReportBody::Metrics { points: new } => {
+                            points.extend(new.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value }));
+                        }
+                        ReportBody::Note { text } => lines.lines.push((report.at_ms, format!("[shoal] {text}"))),
+                        ReportBody::ArtifactSent { .. } => {}
+                        body => {
+                            // A reader who sees the job ended must find its last lines: they become durable first.
+                            self.ingest(report.seq - 1, &mut lines, &mut points)?;
+                            self.fact(Report { body, ..report })?;
+                        }
+                    }
+                }
+                Frame::Message(ToServer::Report(_)) => {}
+                Frame::Message(ToServer::Hello(_)) => return Err(io::Error::other("hello came twice")),
+            }
+        }
+        if last > self.acked || !lines.lines.is_empty() || !points.is_empty() {
+            self.ingest(last, &mut lines, &mut points)?;
+        }
+        Ok(())
+    }
+
+    /// Log lines, metric points and the number up to which all is durable, in one transaction.
+    fn ingest(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
+        self.sync_parts()?;
+        let empty = LogLines { stream: lines.stream.clone(), lines: Vec::new() };
+        let lines = std::mem::replace(lines, empty);
+        let ingest = Ingest {
+            attempt: self.attempt.plan.attempt.clone(),
+            host: self.host,
+            seq,
+            job: self.attempt.plan.job.clone(),
+            logs: if lines.lines.is_empty() { Vec::new() } else { vec![lines] },
+            points: std::mem::take(points),
+        };
+        self.acked = self.world.telemetry.ingest(&ingest).map_err(io::Error::other)?.max(self.acked);
+        Ok(())
+    }
+
+    /// A report that the core wants to know of.
+    fn fact(&self, report: Report) -> io::Result<()> {
+        let at = Time(report.at_ms);
+        let report = match report.body {
+            ReportBody::Phase { phase: Phase::Downloading } => InstanceReport::Downloading,
+            ReportBody::Phase { phase: Phase::Training } => InstanceReport::Training,
+            ReportBody::RankEnded { end, final_metrics } => InstanceReport::RankEnded {
+                end: RankEnd {
+                    code: match end.outcome {
+                        RankOutcome::Exited(code) => Some(code),
+                        RankOutcome::Signaled(_) => None,
+                    },
+                    signal: match end.outcome {
+                        RankOutcome::Exited(_) => None,
+                        RankOutcome::Signaled(signal) => Some(signal),
+                    },
+                    out_of_memory: end.out_of_memory,
+                    failure_file: end.failure_file,
+                    stderr_tail: end.stderr_tail,
+                    at,
+                },
+                final_metrics: final_metrics
+                    .into_iter()
+                    .map(|it| MetricValue { name: it.name, value: it.value, at: Time(it.at_ms) })
+                    .collect(),
+            },
+            ReportBody::Uploaded => InstanceReport::Uploaded,
+            ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason },
+            ReportBody::Phase { phase: Phase::Uploading }
+            | ReportBody::Logs { .. }
+            | ReportBody::Metrics { .. }
+            | ReportBody::Note { .. }
+            | ReportBody::ArtifactSent { .. } => return Ok(()),
+        };
+        let command = Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+        self.world.core.tell(command).map_err(io::Error::other)
+    }
+
+    fn writer(&mut self, artifact: Artifact) -> io::Result<&mut PartsWriter> {
+        match self.parts.entry(artifact) {
+            std::collections::hash_map::Entry::Occupied(open) => Ok(open.into_mut()),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                let path = parts::path(self.attempt.run_dir(), self.host, artifact);
+                Ok(place.insert(PartsWriter::open(&path)?))
+            }
+        }
+    }
+
+    fn sync_parts(&self) -> io::Result<()> {
+        self.parts.values().try_for_each(PartsWriter::sync)
+    }
+
+    fn stream_name(&self) -> String {
+        self.attempt.plan.streams[self.host as usize - 1].clone()
+    }
+}
+
+/// Whether the caller may speak for this host.
+fn admit(world: &World, hello: &Hello) -> Result<Arc<Attempt>, String> {
+    if hello.protocol != PROTOCOL {
+        return Err(format!("this server speaks link protocol {PROTOCOL}, the agent {}", hello.protocol));
+    }
+    let attempt = world.attempts.get(&hello.attempt).ok_or_else(|| format!("attempt {} does not run", hello.attempt))?;
+    if hello.host == 0 || hello.host as usize > attempt.plan.assignments.len() {
+        return Err(format!("attempt {} has no host {}", hello.attempt, hello.host));
+    }
+    // The stored value is a hash of 256 random bits, so the time of this comparison tells nothing of use.
+    if sha256_hex(&hello.token) != attempt.plan.token_sha256 {
+        return Err("wrong token".to_owned());
+    }
+    Ok(attempt)
+}
+
+fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
+    let mut buffer = [0; 64 << 10];
+    match stream.read(&mut buffer)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        read => {
+            decoder.push(&buffer[..read]);
+            Ok(())
+        }
+    }
+}
+
+/// Lets [`serve`] see that it is to end.
+pub(crate) fn wake(socket: &std::path::Path) {
+    // If nobody listens any more, the loop has ended already.
+    let _ = UnixStream::connect(socket);
+}

@@ -1,0 +1,58 @@
+//! What a parsed call does: the wire's values to commands and reads, and back.
+
+mod identity;
+mod logs;
+mod training;
+
+use std::sync::Arc;
+
+use shoal_wire::{Call, Error, ErrorCode, Reply};
+
+use crate::{admission::internal, effects::World};
+
+/// Who calls, as far as it matters for the answer.
+pub(crate) struct Caller {
+    /// The request's `User-Agent`.
+    pub(crate) user_agent: String,
+    /// The owner of the server, or one of its training jobs by temporary keys.
+    pub(crate) attempt: Option<String>,
+}
+
+/// Settings that answers show.
+pub(crate) struct Identity {
+    pub(crate) region: String,
+    pub(crate) account: String,
+}
+
+/// The API over everything it touches.
+pub(crate) struct Api {
+    pub(crate) world: Arc<World>,
+    pub(crate) identity: Identity,
+}
+
+impl Api {
+    /// Answers one call.
+    ///
+    /// # Errors
+    /// With the error code that AWS has for it.
+    pub(crate) async fn call(&self, call: Call, caller: &Caller) -> Result<Reply, Error> {
+        match call {
+            Call::GetCallerIdentity => Ok(self.caller_identity(caller)),
+            _ if caller.attempt.is_some() => {
+                Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"))
+            }
+            Call::CreateTrainingJob(request) => self.create_training_job(*request).await,
+            Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
+            Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
+            Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
+            Call::GetRole { role_name } => Ok(self.role(role_name)),
+            Call::DescribeLogStreams(request) => self.log_streams(request).await,
+            Call::GetLogEvents(request) => self.log_events(request).await,
+        }
+    }
+}
+
+/// Runs what may wait for the disk off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(internal(&error)))
+}

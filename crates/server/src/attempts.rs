@@ -1,0 +1,175 @@
+//! Attempts that run: what each agent is told, whether it is connected, and what was ordered. The part that must survive a
+//! restart is one file in the attempt's run directory, written before the first agent starts.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use serde::{Deserialize, Serialize};
+use shoal_launch::AllocationSpec;
+use shoal_link::{Assignment, Frame, Order, ToAgent, encode};
+
+use crate::keys::AccessKeys;
+
+/// What is kept of an attempt on disk (`attempt.json`, version 1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) version: u32,
+    pub(crate) job: String,
+    pub(crate) attempt: String,
+    /// SHA-256 of the agents' secret.
+    pub(crate) token_sha256: String,
+    /// Log streams, by host number - 1.
+    pub(crate) streams: Vec<String>,
+    /// S3 buckets and prefixes that the program may read.
+    pub(crate) reads: Vec<(String, String)>,
+    /// S3 buckets and prefixes that the program may write.
+    pub(crate) writes: Vec<(String, String)>,
+    /// By host number - 1; without the endpoint, which is derived.
+    pub(crate) assignments: Vec<Assignment>,
+}
+
+impl Plan {
+    /// Version of the file's form.
+    pub(crate) const VERSION: u32 = 1;
+
+    /// Writes the plan, durable on return.
+    pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
+        let (path, temporary) = (run_dir.join("attempt.json"), run_dir.join("attempt.json.new"));
+        let mut file = fs::File::create(&temporary)?;
+        serde_json::to_writer(&mut file, self)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        fs::File::open(run_dir)?.sync_all()
+    }
+
+    /// Reads the plan, if there is one.
+    pub(crate) fn read(run_dir: &Path) -> io::Result<Option<Self>> {
+        let bytes = match fs::read(run_dir.join("attempt.json")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let plan: Self = serde_json::from_slice(&bytes)?;
+        if plan.version != Self::VERSION {
+            return Err(io::Error::other(format!("{}: version {} is not known here", run_dir.display(), plan.version)));
+        }
+        Ok(Some(plan))
+    }
+}
+
+/// An attempt that runs.
+pub(crate) struct Attempt {
+    pub(crate) plan: Plan,
+    pub(crate) allocation: AllocationSpec,
+    pub(crate) keys: AccessKeys,
+    hosts: Mutex<Vec<Host>>,
+}
+
+/// The way down to an agent. Messages are whole, whoever sends.
+#[derive(Clone)]
+pub(crate) struct Down(Arc<Mutex<UnixStream>>);
+
+impl Down {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(stream)))
+    }
+
+    pub(crate) fn send(&self, message: ToAgent) -> io::Result<()> {
+        let bytes = encode(&Frame::Message(message)).map_err(io::Error::other)?;
+        self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
+    }
+}
+
+#[derive(Default)]
+struct Host {
+    /// The connection's number and its way down.
+    connection: Option<(u64, Down)>,
+    orders: Vec<Order>,
+}
+
+impl Attempt {
+    pub(crate) fn new(plan: Plan, allocation: AllocationSpec, keys: AccessKeys) -> Self {
+        let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
+        Self { plan, allocation, keys, hosts: Mutex::new(hosts) }
+    }
+
+    pub(crate) fn run_dir(&self) -> &Path {
+        &self.allocation.dir
+    }
+
+    /// A host's agent has connected: standing orders go down at once. An older connection is forgotten.
+    pub(crate) fn connect(&self, host: u32, connection: u64, down: &Down) -> io::Result<()> {
+        let mut hosts = self.lock();
+        let host = &mut hosts[host as usize - 1];
+        for order in &host.orders {
+            down.send(ToAgent::Order(order.clone()))?;
+        }
+        host.connection = Some((connection, down.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn disconnect(&self, host: u32, connection: u64) {
+        let mut hosts = self.lock();
+        let host = &mut hosts[host as usize - 1];
+        if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
+            host.connection = None;
+        }
+    }
+
+    /// Gives an order that stands until the attempt is released.
+    pub(crate) fn order(&self, host: u32, order: Order) {
+        let mut hosts = self.lock();
+        let Some(host) = hosts.get_mut(host as usize - 1) else { return };
+        if let Some((_, down)) = &host.connection {
+            // An agent that cannot be reached gets its orders when it comes back.
+            let _ = down.send(ToAgent::Order(order.clone()));
+        }
+        if !host.orders.contains(&order) {
+            host.orders.push(order);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Host>> {
+        self.hosts.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// All attempts that run, by id.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    running: Mutex<HashMap<String, Arc<Attempt>>>,
+}
+
+impl Attempts {
+    pub(crate) fn get(&self, attempt: &str) -> Option<Arc<Attempt>> {
+        self.lock().get(attempt).cloned()
+    }
+
+    pub(crate) fn insert(&self, attempt: Attempt) -> Arc<Attempt> {
+        let attempt = Arc::new(attempt);
+        self.lock().insert(attempt.plan.attempt.clone(), attempt.clone());
+        attempt
+    }
+
+    pub(crate) fn remove(&self, attempt: &str) {
+        self.lock().remove(attempt);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Attempt>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
+        self.running.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// Where an attempt's files are.
+pub(crate) fn run_dir(runs: &Path, attempt: &str) -> PathBuf {
+    runs.join(attempt)
+}

@@ -1,0 +1,372 @@
+//! The one loop that owns the state: commands in, events to the journal, then actions and answers out.
+//!
+//! Commands that wait are decided together and made durable by one append (group commit without a timer). Nothing leaves
+//! the loop before the append that it rests on: no answer, no action, no change seen by readers (they read rows, which
+//! the same transaction writes).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use shoal_plane::{Action, Capacity, Catalog, Command, Event, JobView, Rejection, State, Time, apply, decide};
+use shoal_store::{Batch, JobRow, Journal, RowChange, Rows, StoreError};
+use tokio::sync::{oneshot, watch};
+
+use crate::ServerError;
+
+/// Most commands that one append carries.
+const BATCH: usize = 512;
+/// Events between two snapshots.
+const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Why a command had no effect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The core says no.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The journal could not be written: nothing has happened.
+    #[error("the journal could not be written: {0}")]
+    Journal(String),
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// The part of a job's row that the core does not know; kept while the job is live.
+#[derive(Debug, Clone)]
+pub(crate) struct Opaque {
+    pub(crate) uid: String,
+    pub(crate) arn: String,
+    pub(crate) request: Vec<u8>,
+    pub(crate) tags: Vec<u8>,
+}
+
+struct Envelope {
+    command: Command,
+    opaque: Option<Opaque>,
+    reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+}
+
+enum Message {
+    Do(Box<Envelope>),
+    View { job: String, reply: oneshot::Sender<Option<JobView>> },
+    Snapshot { version: u64, bytes: Vec<u8> },
+    Stop,
+}
+
+/// The way to the loop.
+#[derive(Clone)]
+pub(crate) struct Core {
+    inbox: mpsc::Sender<Message>,
+    version: watch::Receiver<u64>,
+}
+
+impl Core {
+    /// Asks and waits until the answer rests on durable ground.
+    pub(crate) async fn ask(&self, command: Command, opaque: Option<Opaque>) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let envelope = Envelope { command, opaque, reply: Some(reply) };
+        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+        answer.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// Tells, from a thread that may wait.
+    pub(crate) fn tell(&self, command: Command) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let envelope = Envelope { command, opaque: None, reply: Some(reply) };
+        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+        answer.blocking_recv().unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// A live job as it is now. Rows serve all other reads; only a waiting job's place changes without an event of its own.
+    pub(crate) async fn view(&self, job: &str) -> Option<JobView> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox.send(Message::View { job: job.to_owned(), reply }).ok()?;
+        answer.await.ok()?
+    }
+
+    /// Changes with every append that readers may want to see.
+    pub(crate) fn version(&self) -> watch::Receiver<u64> {
+        self.version.clone()
+    }
+
+    /// Ends the loop after what waits already.
+    pub(crate) fn stop(&self) {
+        let _ = self.inbox.send(Message::Stop);
+    }
+}
+
+/// The loop's own things.
+struct Loop {
+    journal: Box<dyn Journal>,
+    rows: Arc<dyn Rows>,
+    capacity: Capacity,
+    catalog: Catalog,
+    state: State,
+    opaque: HashMap<String, Opaque>,
+    version: u64,
+    snapshot_at: u64,
+    last: Time,
+    inbox: mpsc::Sender<Message>,
+    act: Box<dyn Fn(Vec<Action>) + Send>,
+    changed: watch::Sender<u64>,
+}
+
+/// What the journal says at a start.
+pub(crate) struct Recovered {
+    pub(crate) state: State,
+    opaque: HashMap<String, Opaque>,
+    version: u64,
+    last: Time,
+}
+
+/// Folds the journal.
+///
+/// # Errors
+/// The store fails, or holds an event that this version cannot read.
+pub(crate) fn recover(journal: &dyn Journal, rows: &dyn Rows, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
+    let (mut state, mut version) = match journal.snapshot()? {
+        Some((version, bytes)) => {
+            let state = State::from_snapshot(&bytes, capacity.clone(), catalog.clone()).map_err(|error| unreadable("snapshot", &error))?;
+            (state, version)
+        }
+        None => (State::new(capacity.clone(), catalog.clone()), 0),
+    };
+    let mut last = Time(0);
+    let mut failure = None;
+    journal.events_after(version, &mut |at, bytes| {
+        match Event::decode(bytes) {
+            Ok(event) => {
+                last = last.max(event.at);
+                apply(&mut state, &event);
+            }
+            Err(error) => failure = failure.take().or(Some((at, error.to_string()))),
+        }
+        version = at;
+        Ok(())
+    })?;
+    match failure {
+        Some((at, error)) => Err(unreadable(&format!("event {at}"), &error)),
+        None => Ok(Recovered { opaque: opaque_of(&state, rows)?, state, version, last }),
+    }
+}
+
+/// What live jobs brought that the core does not know, from their rows.
+fn opaque_of(state: &State, rows: &dyn Rows) -> Result<HashMap<String, Opaque>, StoreError> {
+    let mut opaque = HashMap::new();
+    for name in state.jobs() {
+        if let Some(row) = rows.job(name)? {
+            opaque.insert(name.to_owned(), Opaque { uid: row.uid, arn: row.arn, request: row.request, tags: row.tags });
+        }
+    }
+    Ok(opaque)
+}
+
+fn unreadable(what: &str, error: &impl ToString) -> ServerError {
+    ServerError::Journal(format!("{what} of the journal cannot be read ({}); was it written by a newer shoal?", error.to_string()))
+}
+
+/// Starts the loop on a thread of its own. `act` must not block.
+pub(crate) fn start(
+    journal: Box<dyn Journal>,
+    rows: Arc<dyn Rows>,
+    recovered: Recovered,
+    capacity: Capacity,
+    catalog: Catalog,
+    act: Box<dyn Fn(Vec<Action>) + Send>,
+) -> Result<(Core, thread::JoinHandle<()>), std::io::Error> {
+    let (inbox, messages) = mpsc::channel();
+    let (changed, version) = watch::channel(recovered.version);
+    let mut core = Loop {
+        journal,
+        rows,
+        capacity,
+        catalog,
+        state: recovered.state,
+        opaque: recovered.opaque,
+        version: recovered.version,
+        snapshot_at: recovered.version,
+        last: recovered.last,
+        inbox: inbox.clone(),
+        act,
+        changed,
+    };
+    let thread = thread::Builder::new().name("core".to_owned()).spawn(move || core.run(&messages))?;
+    Ok((Core { inbox, version }, thread))
+}
+
+impl Loop {
+    fn run(&mut self, messages: &mpsc::Receiver<Message>) {
+        let mut stop = false;
+        while !stop {
+            let mut batch = Vec::new();
+            match self.wait(messages) {
+                Ok(first) => batch.push(first),
+                Err(RecvTimeoutError::Timeout) => batch.push(Message::Do(Box::new(Envelope {
+                    command: Command::Tick,
+                    opaque: None,
+                    reply: None,
+                }))),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            batch.extend(messages.try_iter().take(BATCH - 1));
+            let mut commands = Vec::with_capacity(batch.len());
+            let mut views = Vec::new();
+            for message in batch {
+                match message {
+                    Message::Do(envelope) => commands.push(*envelope),
+                    Message::View { job, reply } => views.push((job, reply)),
+                    Message::Snapshot { version, bytes } => {
+                        if let Err(error) = self.journal.put_snapshot(version, &bytes) {
+                            tracing::warn!("snapshot not written: {error}");
+                        }
+                    }
+                    Message::Stop => stop = true,
+                }
+            }
+            self.step(commands);
+            for (job, reply) in views {
+                let _ = reply.send(self.state.view(&job));
+            }
+        }
+    }
+
+    fn wait(&self, messages: &mpsc::Receiver<Message>) -> Result<Message, RecvTimeoutError> {
+        match self.state.next_deadline() {
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => messages.recv_timeout(Duration::from_millis(deadline.0.saturating_sub(now_ms()).min(60_000))),
+        }
+    }
+
+    /// Time as the core sees it never goes back.
+    fn now(&mut self) -> Time {
+        self.last = self.last.max(Time(now_ms()));
+        self.last
+    }
+
+    fn step(&mut self, commands: Vec<Envelope>) {
+        let now = self.now();
+        let mut events = Vec::new();
+        let mut actions = Vec::new();
+        let mut views = BTreeMap::new();
+        let mut replies = Vec::with_capacity(commands.len());
+        for Envelope { command, opaque, reply } in commands {
+            let decided = decide(&self.state, &command, now);
+            let answer = match decided {
+                Err(rejection) => Err(Refusal::Rejected(rejection)),
+                Ok(new) => {
+                    for event in new {
+                        actions.extend(apply(&mut self.state, &event));
+                        // Taken now: a later event of this batch may end the job's stay in the hot state.
+                        if let Some(view) = self.state.view(&event.job) {
+                            views.insert(event.job.clone(), view);
+                        }
+                        events.push(event.encode());
+                    }
+                    if let (Command::CreateTrainingJob { name, .. }, Some(opaque)) = (&command, opaque) {
+                        self.opaque.insert(name.clone(), opaque);
+                    }
+                    Ok(())
+                }
+            };
+            replies.extend(reply.map(|reply| (reply, answer)));
+        }
+        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views) };
+        match durable {
+            Ok(()) => {
+                if !actions.is_empty() {
+                    (self.act)(actions);
+                }
+                for (reply, answer) in replies {
+                    let _ = reply.send(answer);
+                }
+            }
+            Err(error) => {
+                tracing::error!("journal: {error}");
+                for (reply, _) in replies {
+                    let _ = reply.send(Err(Refusal::Journal(error.to_string())));
+                }
+                self.fold_again();
+            }
+        }
+    }
+
+    fn append(&mut self, events: Vec<Vec<u8>>, views: &BTreeMap<String, JobView>) -> Result<(), StoreError> {
+        let mut rows = Vec::with_capacity(views.len());
+        for (name, view) in views {
+            if let Some(opaque) = self.opaque.get(name) {
+                rows.push(RowChange::PutJob(Box::new(row(name, opaque, view))));
+            }
+        }
+        self.version = self.journal.append(&Batch { events, rows })?;
+        for name in views.keys() {
+            if self.state.view(name).is_none() {
+                self.opaque.remove(name);
+            }
+        }
+        self.changed.send_replace(self.version);
+        if self.version >= self.snapshot_at + SNAPSHOT_EVERY {
+            self.snapshot();
+        }
+        Ok(())
+    }
+
+    /// A copy of the state is serialised off the loop and comes back as a message.
+    fn snapshot(&mut self) {
+        self.snapshot_at = self.version;
+        let (state, version, inbox) = (self.state.clone(), self.version, self.inbox.clone());
+        let spawned = thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+            let _ = inbox.send(Message::Snapshot { version, bytes: state.snapshot() });
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("no thread for a snapshot: {error}");
+        }
+    }
+
+    /// The state ran ahead of a journal that refused: go back to what is durable.
+    fn fold_again(&mut self) {
+        loop {
+            match recover(&*self.journal, &*self.rows, &self.capacity, &self.catalog) {
+                Ok(recovered) => {
+                    self.state = recovered.state;
+                    self.opaque = recovered.opaque;
+                    self.version = recovered.version;
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!("{error}; trying again");
+                    thread::sleep(Duration::from_millis(500));
+                }
+            }
+        }
+    }
+}
+
+fn row(name: &str, opaque: &Opaque, view: &JobView) -> JobRow {
+    JobRow {
+        name: name.to_owned(),
+        uid: opaque.uid.clone(),
+        arn: opaque.arn.clone(),
+        created_ms: view.created.0,
+        modified_ms: view.modified.0,
+        ended_ms: view.training_end.map(|time| time.0),
+        status: format!("{:?}", view.status),
+        secondary: format!("{:?}", view.secondary),
+        ended: view.ended,
+        request: opaque.request.clone(),
+        view: serde_json::to_vec(view).expect("a view has string keys only"),
+        tags: opaque.tags.clone(),
+    }
+}

@@ -1,0 +1,408 @@
+//! Doing what the core asks for. Each attempt's actions run one after the other, different attempts' beside each other;
+//! every one may be repeated after a crash.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
+use shoal_link::{Assignment, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
+use shoal_plane::{Action, Command, InstanceReport, Placement};
+use shoal_store::{Objects, Rows, Telemetry};
+use shoal_wire::{CreateTrainingJob, S3Uri, arn};
+use tokio::sync::mpsc;
+
+use crate::{
+    Image, Images,
+    artifacts,
+    attempts::{Attempt, Attempts, Plan, run_dir},
+    channels::Trees,
+    core::{Core, Refusal, now_ms},
+    keys::{AccessKeys, random_hex, sha256_hex},
+};
+
+/// How long agents have to leave by themselves once released.
+const LEAVE: Duration = Duration::from_secs(3);
+/// Between two looks at whether agents live.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// Everything that effects touch.
+pub(crate) struct World {
+    pub(crate) core: Core,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) trees: Trees,
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) launcher: Box<dyn Launcher>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) keys: AccessKeys,
+    pub(crate) sweep: Arc<dyn Fn(&str) + Send + Sync>,
+    pub(crate) region: String,
+    pub(crate) account: String,
+    pub(crate) program: PathBuf,
+    pub(crate) data_id: String,
+    pub(crate) runs: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) server_address: String,
+    pub(crate) lease_s: Option<u64>,
+    pub(crate) grace_s: u32,
+}
+
+type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
+
+/// Deals actions out, one queue per attempt.
+/// `pending` is what a server before this one may have left undone.
+pub(crate) async fn run(world: Arc<World>, mut actions: mpsc::UnboundedReceiver<Vec<Action>>, pending: Vec<Action>) {
+    let queues: Queues = Arc::default();
+    let mut next = Some(pending);
+    while let Some(batch) = next {
+        for action in batch {
+            let attempt = attempt_of(&action).to_owned();
+            let mut open = queues.lock().expect("no holder of this lock panics");
+            let queue = open.entry(attempt).or_insert_with_key(|attempt| {
+                let (queue, waiting) = mpsc::unbounded_channel();
+                tokio::spawn(work(world.clone(), waiting, attempt.clone(), queues.clone()));
+                queue
+            });
+            // The worker leaves only after it has taken its queue out of the map.
+            let _ = queue.send(action);
+        }
+        next = actions.recv().await;
+    }
+}
+
+async fn work(
+    world: Arc<World>,
+    mut waiting: mpsc::UnboundedReceiver<Action>,
+    attempt: String,
+    queues: Queues,
+) {
+    while let Some(action) = waiting.recv().await {
+        let last = matches!(action, Action::Release { .. });
+        let world = world.clone();
+        let done = tokio::task::spawn_blocking(move || world.perform(action)).await;
+        if let Err(error) = done {
+            tracing::error!("an action of {attempt} panicked: {error}");
+        }
+        if last {
+            queues.lock().expect("no holder of this lock panics").remove(&attempt);
+            return;
+        }
+    }
+}
+
+fn attempt_of(action: &Action) -> &str {
+    match action {
+        Action::Launch { attempt, .. }
+        | Action::StopInstances { attempt, .. }
+        | Action::StoreArtifacts { attempt, .. }
+        | Action::Release { attempt, .. } => attempt,
+    }
+}
+
+impl World {
+    fn perform(&self, action: Action) {
+        let told = match action {
+            Action::Launch { job, attempt, placement, instances, lease_s } => self.launch(&job, &attempt, &placement, instances, lease_s),
+            Action::StopInstances { attempt, hosts, grace_s, reason } => {
+                if let Some(running) = self.attempts.get(&attempt) {
+                    for host in hosts {
+                        running.order(host, Order::Stop { grace_s, reason: reason.clone() });
+                    }
+                }
+                Ok(())
+            }
+            Action::StoreArtifacts { job, attempt } => self.store_artifacts(&job, attempt),
+            Action::Release { attempt, .. } => self.release(attempt),
+        };
+        if let Err(refusal) = told {
+            // The journal refused: the same action is asked for again at the next start.
+            tracing::error!("the core did not take the outcome of an action: {refusal}");
+        }
+    }
+
+    fn launch(&self, job: &str, attempt: &str, placement: &Placement, instances: u32, lease_s: u64) -> Result<(), Refusal> {
+        let outcome = self.request(job).and_then(|request| self.start_agents(&request, attempt, placement, instances, lease_s));
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(reason) => self.core.tell(Command::LaunchFailed { attempt: attempt.to_owned(), reason }),
+        }
+    }
+
+    fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
+        let row = self.rows.job(job).map_err(|error| error.to_string())?.ok_or_else(|| format!("no row of training job {job}"))?;
+        shoal_wire::restore(&row.request).map_err(|error| format!("the stored request of {job} cannot be read: {error}"))
+    }
+
+    /// Prepares the channels and starts all agents or none. Repeated after a crash it adopts what lives.
+    fn start_agents(
+        &self,
+        request: &CreateTrainingJob,
+        attempt: &str,
+        placement: &Placement,
+        instances: u32,
+        lease_s: u64,
+    ) -> Result<(), String> {
+        let dir = run_dir(&self.runs, attempt);
+        let allocation = self.allocation(attempt, instances);
+        let known = Plan::read(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let status = self.launcher.status(&allocation).map_err(|error| describe(&error))?;
+        if let (Some(plan), false) = (known, status == AllocationStatus::Unknown) {
+            self.adopt(plan, allocation);
+            return Ok(());
+        }
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let token = random_hex(32).map_err(|error| error.to_string())?;
+        let plan = self.plan(request, attempt, placement, instances, lease_s, &token)?;
+        plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let mut spec = allocation;
+        let keys = self.keys.of_attempt(attempt);
+        self.attempts.insert(Attempt::new(plan, spec.clone(), keys));
+        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), token));
+        self.launcher.submit(&spec).map_err(|error| describe(&error))
+    }
+
+    /// Takes an attempt that runs already into the tables (after a restart).
+    pub(crate) fn adopt(&self, plan: Plan, allocation: AllocationSpec) {
+        for assignment in &plan.assignments {
+            for channel in &assignment.channels {
+                self.trees.claim(channel.tree.as_ref(), &plan.attempt);
+            }
+        }
+        let keys = self.keys.of_attempt(&plan.attempt);
+        self.attempts.insert(Attempt::new(plan, allocation, keys));
+    }
+
+    /// The same for the same attempt, whenever it is asked for.
+    pub(crate) fn allocation(&self, attempt: &str, instances: u32) -> AllocationSpec {
+        let dir = run_dir(&self.runs, attempt);
+        let arg = |text: &str| text.to_owned();
+        AllocationSpec {
+            id: format!("{}-{attempt}", self.data_id),
+            instances,
+            program: self.program.clone(),
+            args: vec![
+                arg("agent"),
+                arg("--socket"),
+                self.socket.display().to_string(),
+                arg("--attempt"),
+                attempt.to_owned(),
+                arg("--run-dir"),
+                dir.display().to_string(),
+                arg("--data-id"),
+                self.data_id.clone(),
+            ],
+            env: std::env::var("SHOAL_ISOLATION").ok().map(|value| ("SHOAL_ISOLATION".to_owned(), value)).into_iter().collect(),
+            dir,
+        }
+    }
+
+    fn plan(
+        &self,
+        request: &CreateTrainingJob,
+        attempt: &str,
+        placement: &Placement,
+        instances: u32,
+        lease_s: u64,
+        token: &str,
+    ) -> Result<Plan, String> {
+        let image = self.images.resolve(request.algorithm.training_image.as_deref().unwrap_or_default()).map_err(|error| error.0)?;
+        let mut trees = Vec::with_capacity(request.channels.len());
+        for channel in &request.channels {
+            trees.push(self.trees.prepare(attempt, channel, instances)?);
+        }
+        let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
+        let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
+        let (program, metric_definitions) = match image {
+            Image::Builtin { name, metric_definitions, library_dir } => {
+                let image = request.algorithm.training_image.clone().unwrap_or_default();
+                let definitions = if requested.is_empty() { metric_definitions } else { requested };
+                (Program::Builtin { name, image, library_dir }, definitions)
+            }
+            Image::Host => {
+                let entrypoint = request.algorithm.entrypoint.clone();
+                (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
+            }
+        };
+        let metric_definitions: Vec<_> =
+            metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
+        let assignments = (1..=instances)
+            .map(|host| Assignment {
+                job_name: request.name.clone(),
+                job_arn: arn::training_job(&self.region, &self.account, &request.name),
+                region: self.region.clone(),
+                host,
+                hosts: hosts.clone(),
+                instance_type: request.resources.instance_type.clone(),
+                hyperparameters: request.hyperparameters.clone(),
+                environment: request.environment.clone(),
+                channels: request
+                    .channels
+                    .iter()
+                    .zip(&trees)
+                    .map(|(channel, trees)| shoal_link::Channel {
+                        name: channel.name.clone(),
+                        tree: trees[host as usize - 1].display().to_string(),
+                        content_type: channel.content_type.clone(),
+                        distribution: channel.distribution.as_str().to_owned(),
+                        record_wrapper: channel.record_wrapper.as_str().to_owned(),
+                    })
+                    .collect(),
+                program: program.clone(),
+                metric_definitions: metric_definitions.clone(),
+                limits: Limits {
+                    memory_bytes: placement.memory_bytes,
+                    cpus: placement.cpus,
+                    cpu_weight: placement.cpu_weight,
+                    pids: 4096,
+                    gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
+                },
+                endpoint: None,
+                output_compression: match request.output.compression {
+                    shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
+                    shoal_wire::OutputCompression::None => OutputCompression::None,
+                },
+                lease_s: self.lease_s.unwrap_or(lease_s),
+                grace_s: self.grace_s,
+            })
+            .collect();
+        let epoch = now_ms() / 1000;
+        Ok(Plan {
+            version: Plan::VERSION,
+            job: request.name.clone(),
+            attempt: attempt.to_owned(),
+            token_sha256: sha256_hex(token),
+            streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
+            reads: reads(request),
+            writes: vec![place(&arn::output(&request.output.s3_output_path, &request.name, ""))],
+            assignments,
+        })
+    }
+
+    /// The endpoint of an attempt: derived, so that no secret stands in a file.
+    pub(crate) fn endpoint(&self, attempt: &Attempt) -> Endpoint {
+        let keys = attempt.keys.clone();
+        Endpoint {
+            server_address: self.server_address.clone(),
+            access_key_id: keys.access_key_id,
+            secret_access_key: keys.secret_access_key,
+            session_token: keys.session_token.unwrap_or_default(),
+        }
+    }
+
+    fn store_artifacts(&self, job: &str, attempt: String) -> Result<(), Refusal> {
+        let stored = self.request(job).and_then(|request| {
+            let hosts = request.resources.instance_count;
+            artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job).map_err(|error| describe(&error))
+        });
+        match stored {
+            Ok(()) => self.core.tell(Command::ArtifactsStored { attempt }),
+            Err(reason) => self.core.tell(Command::ArtifactsFailed { attempt, reason }),
+        }
+    }
+
+    /// Lets the agents go, makes sure that they are gone, and removes what they had.
+    fn release(&self, attempt: String) -> Result<(), Refusal> {
+        if let Some(running) = self.attempts.get(&attempt) {
+            for host in 1..=running.allocation.instances {
+                running.order(host, Order::Release);
+            }
+            let until = Instant::now() + LEAVE;
+            while Instant::now() < until && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. })) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.clear(&attempt);
+        self.core.tell(Command::Released { attempt })
+    }
+
+    /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
+    pub(crate) fn clear(&self, attempt: &str) {
+        let dir = run_dir(&self.runs, attempt);
+        let instances = match Plan::read(&dir) {
+            Ok(Some(plan)) => u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX),
+            Ok(None) | Err(_) => 0,
+        };
+        if let Err(error) = self.launcher.stop(&self.allocation(attempt, instances)) {
+            tracing::error!("{}", describe(&error));
+        }
+        (self.sweep)(&format!("{}-{attempt}-", self.data_id));
+        self.attempts.remove(attempt);
+        self.trees.release(attempt);
+        if let Err(error) = remove_dir(&dir) {
+            tracing::error!("{}: {error}", dir.display());
+        }
+        if let Err(error) = self.telemetry.forget(attempt) {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Looks whether agents have died without saying so, for as long as the server lives.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            let world = self.clone();
+            let looked = tokio::task::spawn_blocking(move || world.attempts.all().iter().for_each(|attempt| world.look(attempt))).await;
+            if let Err(error) = looked {
+                tracing::error!("the watch panicked: {error}");
+            }
+        }
+    }
+
+    /// Reports the instances of an attempt whose agent is gone.
+    pub(crate) fn look(&self, attempt: &Attempt) {
+        let lost = match self.launcher.status(&attempt.allocation) {
+            Ok(AllocationStatus::Running { lost }) => lost,
+            Ok(AllocationStatus::Ended) => (1..=attempt.allocation.instances).collect(),
+            Ok(AllocationStatus::Unknown | AllocationStatus::Queued { .. }) => return,
+            Err(error) => return tracing::warn!("{}", describe(&error)),
+        };
+        for host in lost {
+            let log = attempt.run_dir().join(format!("agent-{host}.log"));
+            let said = fs::read_to_string(log).unwrap_or_default();
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"));
+            let report = InstanceReport::Lost { reason: format!("the agent of algo-{host} ended without a report{last}") };
+            let command = Command::InstanceReported { attempt: attempt.plan.attempt.clone(), host, report };
+            if let Err(refusal) = self.core.tell(command) {
+                tracing::warn!("{refusal}");
+            }
+        }
+    }
+}
+
+/// What a job's temporary keys may read: its channels and its submitted source.
+fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
+    let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
+    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).collect()
+}
+
+fn place(uri: &S3Uri) -> (String, String) {
+    (uri.bucket.clone(), uri.prefix.clone())
+}
+
+fn remove_dir(dir: &std::path::Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// An error with its sources in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

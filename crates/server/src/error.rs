@@ -1,0 +1,34 @@
+//! Why a server could not start or go on.
+
+use std::{io, net::SocketAddr};
+
+use shoal_store::StoreError;
+
+/// Why a server could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The data directory cannot be used.
+    #[error("could not use the data directory")]
+    Store(#[from] StoreError),
+    /// The journal holds what this version cannot read.
+    #[error("{0}")]
+    Journal(String),
+    /// The address cannot be listened on.
+    #[error("could not listen on {address}; is another server running? Choose another address with --listen")]
+    Listen {
+        /// As configured.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Anything else of the operating system.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,161 @@
+//! Access keys: the owner's, kept in the data directory, and temporary ones of running attempts, derived from it.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use shoal_s3::{Key, KeyStore, Scope};
+
+use crate::attempts::Attempts;
+
+/// A pair of keys, and the session token that temporary ones carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessKeys {
+    /// `AKIA...` or, temporary, `ASIA...`.
+    pub access_key_id: String,
+    /// Secret.
+    pub secret_access_key: String,
+    /// Only with temporary keys.
+    pub session_token: Option<String>,
+}
+
+impl AccessKeys {
+    /// Reads the owner's keys: two lines, `access_key_id=` and `secret_access_key=`.
+    ///
+    /// # Errors
+    /// The file is absent, unreadable or not of that form.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        let field = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+                .map(|value| value.trim().to_owned())
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: no line {name}=", path.display())))
+        };
+        Ok(Self { access_key_id: field("access_key_id")?, secret_access_key: field("secret_access_key")?, session_token: None })
+    }
+
+    /// Reads the keys, or makes them on first start (mode 0600).
+    ///
+    /// # Errors
+    /// As [`AccessKeys::read`]; or the file cannot be written, or the system gives no randomness.
+    pub fn read_or_create(path: &Path) -> io::Result<Self> {
+        match Self::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        let keys = Self {
+            access_key_id: format!("AKIA{}", random_hex(8)?.to_uppercase()),
+            secret_access_key: random_hex(20)?,
+            session_token: None,
+        };
+        let temporary = path.with_extension("new");
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        writeln!(file, "access_key_id={}\nsecret_access_key={}", keys.access_key_id, keys.secret_access_key)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        Ok(keys)
+    }
+
+    /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same keys after a restart.
+    #[must_use]
+    pub fn of_attempt(&self, attempt: &str) -> Self {
+        let derive = |label: &str| {
+            let mut mac = Hmac::<Sha256>::new_from_slice(self.secret_access_key.as_bytes()).expect("HMAC takes keys of any length");
+            mac.update(label.as_bytes());
+            mac.update(attempt.as_bytes());
+            hex(&mac.finalize().into_bytes())
+        };
+        Self {
+            access_key_id: format!("ASIA{}", &derive("key:")[..16].to_uppercase()),
+            secret_access_key: derive("secret:")[..40].to_owned(),
+            session_token: Some(derive("session:")),
+        }
+    }
+}
+
+/// All keys that open something: the owner's, and those of running attempts.
+pub(crate) struct KeyRing {
+    pub(crate) owner: AccessKeys,
+    pub(crate) attempts: Arc<Attempts>,
+}
+
+/// A key and whose it is.
+pub(crate) struct Known {
+    pub(crate) keys: AccessKeys,
+    /// The attempt, with temporary keys.
+    pub(crate) attempt: Option<String>,
+    pub(crate) scope: Scope,
+}
+
+impl KeyRing {
+    /// The keys with this id, if they open anything.
+    pub(crate) fn find(&self, access_key_id: &str) -> Option<Known> {
+        if access_key_id == self.owner.access_key_id {
+            return Some(Known { keys: self.owner.clone(), attempt: None, scope: Scope::All });
+        }
+        let attempt = self.attempts.all().into_iter().find(|attempt| attempt.keys.access_key_id == access_key_id)?;
+        let scope = Scope::Job { read: attempt.plan.reads.clone(), write: attempt.plan.writes.clone() };
+        Some(Known { keys: attempt.keys.clone(), attempt: Some(attempt.plan.attempt.clone()), scope })
+    }
+}
+
+impl KeyStore for KeyRing {
+    fn secret(&self, access_key_id: &str) -> Option<Key> {
+        let Known { keys, scope, .. } = self.find(access_key_id)?;
+        Some(Key { secret: keys.secret_access_key, session_token: keys.session_token, scope })
+    }
+}
+
+/// `bytes` random bytes as hexadecimal.
+///
+/// # Errors
+/// The system gives no randomness.
+pub(crate) fn random_hex(bytes: usize) -> io::Result<String> {
+    let mut buffer = vec![0; bytes];
+    getrandom::fill(&mut buffer).map_err(io::Error::other)?;
+    Ok(hex(&buffer))
+}
+
+/// SHA-256 of a text as hexadecimal.
+pub(crate) fn sha256_hex(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_once_and_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        let first = AccessKeys::read_or_create(&path).unwrap();
+        assert_eq!(first, AccessKeys::read_or_create(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(first.access_key_id.len(), 20);
+        assert_eq!(first.secret_access_key.len(), 40);
+    }
+
+    #[test]
+    fn attempts_have_keys_of_their_own() {
+        let owner =
+            AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None };
+        let (one, two) = (owner.of_attempt("a-1"), owner.of_attempt("a-2"));
+        assert_eq!(one, owner.of_attempt("a-1"));
+        assert_ne!(one.access_key_id, two.access_key_id);
+        assert_ne!(one.secret_access_key, two.secret_access_key);
+        assert_ne!(one.session_token, two.session_token);
+    }
+}

@@ -1,0 +1,65 @@
+//! What a server is told at its start. Whoever starts it (the binary, a test) has already decided; nothing is read from the
+//! environment here.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use shoal_plane::{Capacity, Catalog};
+
+/// Settings of one server, all decided.
+#[derive(Clone)]
+pub struct Options {
+    /// The data directory; created if absent, locked while the server lives.
+    pub data_dir: PathBuf,
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Region in ARNs and in `GetBucketLocation`.
+    pub region: String,
+    /// Twelve digits.
+    pub account: String,
+    /// How far a client's clock may be off, in seconds.
+    pub max_skew_s: u64,
+    /// What this machine gives to instances.
+    pub capacity: Capacity,
+    /// Instance types.
+    pub catalog: Catalog,
+    /// The `shoal` executable that agents are started from.
+    pub program: PathBuf,
+    /// Grace of a stop in seconds: between SIGTERM and SIGKILL.
+    pub grace_s: u32,
+    /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.
+    pub lease_s: Option<u64>,
+    /// Resolves image names.
+    pub images: Arc<dyn Images>,
+    /// Removes what a dead instance left on this machine, by the prefix of its sandbox id.
+    pub sweep: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What an image name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image {
+    /// A built-in algorithm.
+    Builtin {
+        /// `xgboost`.
+        name: String,
+        /// Name and regex, used where the request brings none.
+        metric_definitions: Vec<(String, String)>,
+        /// A directory that the program needs to see.
+        library_dir: Option<String>,
+    },
+    /// `shoal/host`: the request's ContainerEntrypoint on the machine's own `/usr`.
+    Host,
+}
+
+/// Why an image name cannot be used. The text is for the user and says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ImageError(pub String);
+
+/// Resolves image names: a table of the one who starts the server, so that the server knows no algorithm.
+pub trait Images: Send + Sync {
+    /// What `image` stands for.
+    ///
+    /// # Errors
+    /// The name is unknown, or what it stands for cannot be had on this machine.
+    fn resolve(&self, image: &str) -> Result<Image, ImageError>;
+}

@@ -1,0 +1,160 @@
+//! Artifacts on their way in: the parts that an agent sends, kept durable until the whole is stored.
+//!
+//! One file for each host and artifact, a run of records `u64 seq, u32 length, bytes`. A part that comes again after a crash is
+//! recognised by its number; a record cut short by a crash was never acknowledged and is cut off.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use shoal_link::Artifact;
+
+const HEADER: u64 = 12;
+
+/// Where the parts of one artifact of one host are kept.
+pub(crate) fn path(run_dir: &Path, host: u32, artifact: Artifact) -> PathBuf {
+    let name = match artifact {
+        Artifact::Model => "model",
+        Artifact::Output => "output",
+    };
+    run_dir.join(format!("parts-{host}-{name}"))
+}
+
+/// Takes parts, in order.
+pub(crate) struct PartsWriter {
+    file: File,
+    last: u64,
+}
+
+impl PartsWriter {
+    /// Opens the file, finds the last whole record and cuts off what follows.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let length = file.metadata()?.len();
+        let (mut end, mut last) = (0, 0);
+        while let Some((seq, size)) = header_at(&mut file, end, length)? {
+            end += HEADER + size;
+            last = seq;
+        }
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+        Ok(Self { file, last })
+    }
+
+    /// Appends a part unless it is there. Durable after [`PartsWriter::sync`].
+    pub(crate) fn append(&mut self, seq: u64, bytes: &[u8]) -> io::Result<()> {
+        if seq <= self.last {
+            return Ok(());
+        }
+        let size = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        let mut record = Vec::with_capacity(bytes.len() + 12);
+        record.extend_from_slice(&seq.to_le_bytes());
+        record.extend_from_slice(&size.to_le_bytes());
+        record.extend_from_slice(bytes);
+        self.file.write_all(&record)?;
+        self.last = seq;
+        Ok(())
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// The header of the record at `offset`, if the whole record lies before `length`.
+fn header_at(file: &mut File, offset: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
+    if offset + HEADER > length {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(offset))?;
+    let mut header = [0; 12];
+    file.read_exact(&mut header)?;
+    let (seq, size) = header.split_at(8);
+    let seq = u64::from_le_bytes(seq.try_into().expect("8 bytes"));
+    let size = u64::from(u32::from_le_bytes(size.try_into().expect("4 bytes")));
+    Ok((offset + HEADER + size <= length).then_some((seq, size)))
+}
+
+/// The parts of one artifact of one host, joined; empty if it sent none.
+pub(crate) struct PartsReader {
+    file: Option<BufReader<File>>,
+    left: u64,
+}
+
+impl PartsReader {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        match File::open(path) {
+            Ok(file) => Ok(Self { file: Some(BufReader::with_capacity(256 << 10, file)), left: 0 }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self { file: None, left: 0 }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Read for PartsReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(file) = &mut self.file else { return Ok(0) };
+        while self.left == 0 {
+            let mut header = [0; 12];
+            match file.read(&mut header[..1])? {
+                0 => return Ok(0),
+                _ => file.read_exact(&mut header[1..])?,
+            }
+            self.left = u64::from(u32::from_le_bytes(header[8..].try_into().expect("4 bytes")));
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = file.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(path: &Path) -> Vec<u8> {
+        let mut all = Vec::new();
+        PartsReader::open(path).unwrap().read_to_end(&mut all).unwrap();
+        all
+    }
+
+    #[test]
+    fn parts_join_and_repeats_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path(), 1, Artifact::Model);
+        assert_eq!(joined(&path), b"");
+        let mut writer = PartsWriter::open(&path).unwrap();
+        writer.append(4, b"one").unwrap();
+        writer.append(5, b"").unwrap();
+        writer.append(5, b"again").unwrap();
+        writer.append(9, b" two").unwrap();
+        writer.sync().unwrap();
+        let mut writer = PartsWriter::open(&path).unwrap();
+        writer.append(9, b"again").unwrap();
+        writer.append(10, b" three").unwrap();
+        assert_eq!(joined(&path), b"one two three");
+    }
+
+    #[test]
+    fn a_record_cut_short_anywhere_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path(), 1, Artifact::Output);
+        let mut writer = PartsWriter::open(&path).unwrap();
+        writer.append(1, b"whole").unwrap();
+        let whole = std::fs::metadata(&path).unwrap().len();
+        writer.append(2, b"torn").unwrap();
+        let full = std::fs::read(&path).unwrap();
+        for cut in whole..full.len() as u64 {
+            std::fs::write(&path, &full[..usize::try_from(cut).unwrap()]).unwrap();
+            let mut writer = PartsWriter::open(&path).unwrap();
+            writer.append(2, b"torn").unwrap();
+            assert_eq!(joined(&path), b"wholetorn", "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A server's life: open, recover, listen, stop.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::{fd::AsRawFd, unix::net::UnixListener},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use shoal_launch::Local;
+use shoal_s3::S3Front;
+use shoal_store::{DataDir, SqliteJournal, Telemetry};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+
+use crate::{
+    AccessKeys, Options, ServerError, agents,
+    api::{Api, Identity},
+    attempts::Attempts,
+    channels::Trees,
+    core::{self, Core},
+    effects::{self, World},
+    http::Front,
+    keys::KeyRing,
+    recovery,
+};
+
+/// A server that listens.
+pub struct Server {
+    address: SocketAddr,
+    keys: AccessKeys,
+    listener: TcpListener,
+    front: Arc<Front>,
+    world: Arc<World>,
+    core: Core,
+    core_thread: JoinHandle<()>,
+    agents_stopping: Arc<AtomicBool>,
+    agents_thread: JoinHandle<()>,
+    background: JoinSet<()>,
+    // Last, so that the lock is let go of when all else has ended.
+    _data_dir: DataDir,
+}
+
+impl Server {
+    /// Opens the data directory, folds the journal, goes on with what was under way, and listens.
+    ///
+    /// # Errors
+    /// The data directory is locked, unreadable or full; the address is taken.
+    pub async fn start(options: Options) -> Result<Self, ServerError> {
+        let data_dir = DataDir::open(&options.data_dir)?;
+        let keys = AccessKeys::read_or_create(&data_dir.keys_path()).map_err(io_error("read or make the access keys"))?;
+        let listener = TcpListener::bind(options.listen).await.map_err(|source| ServerError::Listen { address: options.listen, source })?;
+        let address = listener.local_addr().map_err(io_error("ask for the port"))?;
+
+        let journal = SqliteJournal::open(&data_dir.journal_path())?;
+        let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal.rows());
+        let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
+        let telemetry = Arc::new(Telemetry::open(&data_dir.telemetry_path())?);
+        let recovered = core::recover(&journal, &*rows, &options.capacity, &options.catalog)?;
+        let pending = recovered.state.pending_actions();
+        let live = recovery::attempts(&recovered.state);
+
+        let (act, actions) = mpsc::unbounded_channel();
+        let (core, core_thread) = core::start(
+            Box::new(journal),
+            rows.clone(),
+            recovered,
+            options.capacity,
+            options.catalog,
+            // The receiver lives as long as the server.
+            Box::new(move |actions| drop(act.send(actions))),
+        )
+        .map_err(io_error("start the core's thread"))?;
+
+        let attempts = Arc::new(Attempts::default());
+        let socket = data_dir.socket_path();
+        let world = Arc::new(World {
+            core: core.clone(),
+            rows,
+            objects: objects.clone(),
+            telemetry,
+            trees: Trees::new(data_dir.channels_path(), objects.clone()),
+            attempts: attempts.clone(),
+            launcher: Box::new(Local::default()),
+            images: options.images,
+            keys: keys.clone(),
+            sweep: options.sweep,
+            region: options.region.clone(),
+            account: options.account.clone(),
+            program: options.program,
+            data_id: data_dir.id().to_owned(),
+            runs: data_dir.runs_path(),
+            socket: socket.clone(),
+            server_address: reachable(address).to_string(),
+            lease_s: options.lease_s,
+            grace_s: options.grace_s,
+        });
+        recovery::restore(&world, &live);
+
+        let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
+        let agents_stopping = Arc::new(AtomicBool::new(false));
+        let (agents_world, stopping) = (world.clone(), agents_stopping.clone());
+        let agents_thread = thread::Builder::new()
+            .name("agents".to_owned())
+            .spawn(move || agents::serve(&agents_world, &agents_listener, &stopping))
+            .map_err(io_error("start the agents' thread"))?;
+
+        let mut background = JoinSet::new();
+        background.spawn(effects::run(world.clone(), actions, pending));
+        background.spawn(world.clone().watch());
+
+        let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
+        let s3_options = shoal_s3::Options { region: options.region.clone(), account: options.account.clone(), max_skew_s: options.max_skew_s };
+        let front = Arc::new(Front {
+            api: Api { world: world.clone(), identity: Identity { region: options.region, account: options.account } },
+            s3: S3Front::new(objects, ring.clone(), s3_options),
+            keys: ring,
+            max_skew_s: options.max_skew_s,
+        });
+        Ok(Self {
+            address,
+            keys,
+            listener,
+            front,
+            world,
+            core,
+            core_thread,
+            agents_stopping,
+            agents_thread,
+            background,
+            _data_dir: data_dir,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The owner's keys.
+    #[must_use]
+    pub fn keys(&self) -> &AccessKeys {
+        &self.keys
+    }
+
+    /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the next server.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        let front = self.front.clone();
+                        // Answers are small and waited for.
+                        let _ = stream.set_nodelay(true);
+                        connections.spawn(async move {
+                            let service = service_fn(move |request| front.clone().answer(request));
+                            let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                            if let Err(error) = served {
+                                tracing::debug!("connection: {error}");
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!("accept: {error}");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            }
+        }
+        drop(self.listener);
+        connections.shutdown().await;
+        self.background.shutdown().await;
+        self.agents_stopping.store(true, Ordering::SeqCst);
+        agents::wake(&self.world.socket);
+        self.core.stop();
+        for thread in [self.agents_thread, self.core_thread] {
+            if tokio::task::spawn_blocking(move || thread.join()).await.is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
+        }
+        // A socket that nobody answers would keep agents guessing.
+        let _ = std::fs::remove_file(&self.world.socket);
+    }
+}
+
+/// Where an agent's forwarder finds a server that listens on any address.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { std::net::Ipv4Addr::LOCALHOST.into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    address
+}
+
+/// Listens on a Unix socket whose path may be longer than the 108 bytes that an address holds.
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let dir = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(path.file_name().unwrap_or_default());
+    UnixListener::bind(short)
+}
+
+fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
+    let what = what.to_owned();
+    move |source| ServerError::Io { what, source }
+}
