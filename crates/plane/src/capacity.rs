@@ -158,10 +158,10 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
 fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
     let mut parts = Vec::new();
     if cpus < kind.cpus {
-        parts.push(format!("{cpus} of {} CPUs", kind.cpus));
+        parts.push(format!("{cpus} CPUs instead of {}", kind.cpus));
     }
     if memory < kind.memory_bytes {
-        parts.push(format!("{} of {} of memory", gib(memory), gib(kind.memory_bytes)));
+        parts.push(format!("{} of memory instead of {}", gib(memory), gib(kind.memory_bytes)));
     }
     (!parts.is_empty()).then(|| format!("{} capped to this machine: each instance has {}", kind.name, parts.join(" and ")))
 }

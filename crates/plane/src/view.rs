@@ -60,7 +60,8 @@ impl fmt::Display for PendingReason {
         match lacking.as_str() {
             "memory" => write!(f, "needs {} of memory, {} free", gib(*needs), gib(*free))?,
             "turn" => write!(f, "what is free is kept for the training job at the head of the queue")?,
-            "gpus" => write!(f, "needs {needs} GPUs, {free} free")?,
+            "gpus" => write!(f, "needs {needs} GPU{}, {free} free", if *needs == 1 { "" } else { "s" })?,
+            "instances" if *needs == 1 => write!(f, "needs 1 instance, {free} free")?,
             other => write!(f, "needs {needs} {other}, {free} free")?,
         }
         let ending = match (place % 10, place % 100) {

@@ -1,0 +1,10 @@
+//! The control core from outside: scenarios as text, golden files, and random histories.
+
+mod failures;
+mod golden;
+mod lifecycle;
+mod queueing;
+mod random;
+mod reservation;
+mod script;
+mod stops;

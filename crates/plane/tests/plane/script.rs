@@ -1,0 +1,239 @@
+//! Scenarios as text: commands, and what is expected to follow from each.
+//!
+//! ```text
+//! 0 create a m5.xlarge 1          a command, at so many milliseconds
+//!   a launched ua-1: 4 CPUs, ..   its events,
+//!   -> launch ua-1                the actions of applying them,
+//!   refused: ...                  or why nothing happened
+//! ```
+//!
+//! A job's uid is `u` and its name. `#` starts a comment. After each event the state is checked, and at the end a replay of the encoded events must
+//! give the same state.
+
+use std::fmt::Write;
+
+use shoal_plane::{
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, RankEnd, State, Time, TrainingSpec, apply, decide,
+};
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// 8 CPUs, 24 GiB, no GPU, 16 instances.
+pub(crate) fn laptop() -> Capacity {
+    Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 16 }
+}
+
+/// Runs the script's commands and compares all that happens with what the script says.
+#[track_caller]
+pub(crate) fn check(capacity: Capacity, script: &str) {
+    let mut state = State::new(capacity.clone(), Catalog::default());
+    let mut journal = Vec::new();
+    let mut actual = String::new();
+    for line in commands(script) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        writeln!(actual, "{line}").expect("a string takes everything");
+        match words[..] {
+            ["view", job] => view(&state, job, &mut actual),
+            ["pending"] => {
+                state.pending_actions().iter().for_each(|action| writeln!(actual, "  -> {}", show_action(action)).expect("string"))
+            }
+            ["deadline"] => {
+                writeln!(actual, "  {}", state.next_deadline().map_or("none".to_owned(), |at| at.0.to_string())).expect("string")
+            }
+            ["capacity", gib] => {
+                state.set_capacity(Capacity { memory_bytes: gib.parse::<u64>().expect("GiB") * GIB, ..capacity.clone() });
+            }
+            _ => {
+                let at = Time(words[0].parse().unwrap_or_else(|_| panic!("not a command: {line}")));
+                step(&mut state, &command(&words[1..]), at, &mut journal, &mut actual);
+            }
+        }
+    }
+    let mut replayed = State::new(capacity, Catalog::default());
+    for bytes in &journal {
+        apply(&mut replayed, &Event::decode(bytes).expect("just encoded"));
+    }
+    assert_eq!(replayed.snapshot(), state.snapshot(), "a replay gives another state");
+
+    let expected: Vec<&str> = lines(script).collect();
+    let actual_lines: Vec<&str> = lines(&actual).collect();
+    assert!(expected == actual_lines, "expected\n{}\nbut this happens\n{}", expected.join("\n"), actual_lines.join("\n"));
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Commands begin where others' lines are indented deeper: with a time, or with a question's word.
+fn commands(script: &str) -> impl Iterator<Item = &str> {
+    lines(script).filter(|line| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        (first.parse::<u64>().is_ok() && line.split_whitespace().count() > 1)
+            || matches!(first, "view" | "pending" | "deadline" | "capacity")
+    })
+}
+
+fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8>>, out: &mut String) {
+    let events = match decide(state, command, at) {
+        Ok(events) => events,
+        Err(rejection) => return writeln!(out, "  refused: {rejection}").expect("a string takes everything"),
+    };
+    for event in events {
+        let actions = apply(state, &event);
+        writeln!(out, "  {}", show_event(&event)).expect("a string takes everything");
+        for action in actions {
+            writeln!(out, "  -> {}", show_action(&action)).expect("a string takes everything");
+        }
+        if let Err(broken) = state.sanity_check() {
+            panic!("{broken}, after\n{out}");
+        }
+        journal.push(event.encode());
+    }
+}
+
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [taken]`, `stop NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
+fn command(words: &[&str]) -> Command {
+    let attempt = words.get(1).copied().unwrap_or_default().to_owned();
+    match words {
+        ["create", name, instance_type, instances, options @ ..] => {
+            let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.parse().ok());
+            Command::CreateTrainingJob {
+                name: (*name).to_owned(),
+                uid: format!("u{name}"),
+                spec: TrainingSpec {
+                    instance_type: format!("ml.{instance_type}"),
+                    instances: instances.parse().expect("a number of instances"),
+                    max_runtime_s: option("max_runtime=").unwrap_or(86_400),
+                    max_pending_s: option("max_pending="),
+                    grace_s: 120,
+                },
+                name_taken: options.contains(&"taken"),
+            }
+        }
+        ["stop", name, ended @ ..] => {
+            Command::StopTrainingJob { name: (*name).to_owned(), ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed) }
+        }
+        ["tick"] => Command::Tick,
+        ["stored", _] => Command::ArtifactsStored { attempt },
+        ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
+        ["unlaunched", _, reason @ ..] => Command::LaunchFailed { attempt, reason: reason.join(" ") },
+        ["released", _] => Command::Released { attempt },
+        [instance, said @ ..] => {
+            let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));
+            let host = host.parse().expect("a host number");
+            Command::InstanceReported { attempt: attempt.to_owned(), host, report: report(said) }
+        }
+        [] => panic!("an empty command"),
+    }
+}
+
+/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then `at=MS`, `file=TEXT`, `stderr=TEXT` (with `_` for
+/// blanks) and `NAME:VALUE@MS` for metrics.
+fn report(words: &[&str]) -> InstanceReport {
+    match words {
+        ["downloading"] => InstanceReport::Downloading,
+        ["training"] => InstanceReport::Training,
+        ["uploaded"] => InstanceReport::Uploaded,
+        ["lost", reason @ ..] => InstanceReport::Lost { reason: reason.join(" ") },
+        [how, rest @ ..] => {
+            let text = |key: &str| rest.iter().find_map(|word| word.strip_prefix(key)).map(|text| text.replace('_', " "));
+            let number = || Some(rest[0].parse().expect("a number"));
+            let end = RankEnd {
+                code: if *how == "exit" { number() } else { None },
+                signal: if *how == "signal" { number() } else { None },
+                out_of_memory: *how == "oom",
+                failure_file: text("file="),
+                stderr_tail: text("stderr=").unwrap_or_default(),
+                at: Time(text("at=").map_or(0, |at| at.parse().expect("milliseconds"))),
+            };
+            InstanceReport::RankEnded { end, final_metrics: rest.iter().filter_map(|word| metric(word)).collect() }
+        }
+        [] => panic!("an empty report"),
+    }
+}
+
+fn metric(word: &str) -> Option<MetricValue> {
+    let (name, value) = word.split_once(':').filter(|_| !word.contains('='))?;
+    let (value, at) = value.split_once('@')?;
+    Some(MetricValue { name: name.to_owned(), value: value.parse().ok()?, at: Time(at.parse().ok()?) })
+}
+
+fn show_event(event: &Event) -> String {
+    let what = match &event.fact {
+        Fact::JobCreated { message, .. } => format!("created: {message}"),
+        Fact::JobWaits { reason } => format!("waits: {reason}"),
+        Fact::AttemptLaunched { attempt, placement, lease_s, message } => format!(
+            "launched {attempt}: {} x {} CPUs, {:.1} GiB, GPUs {:?}, lease {lease_s} s: {message}",
+            placement.gpus.len(),
+            placement.cpus,
+            placement.memory_bytes as f64 / GIB as f64,
+            placement.gpus.concat(),
+        ),
+        Fact::JobMoved { secondary, message } => format!("{}: {message}", secondary.name()),
+        Fact::InstanceMoved { host, phase, .. } => format!("algo-{host} {phase:?}"),
+        Fact::RankEnded { host, end, final_metrics, .. } => {
+            let how = match (end.code, end.signal) {
+                (Some(code), _) => format!("exit {code}"),
+                (_, Some(signal)) => format!("signal {signal}"),
+                _ => "killed".to_owned(),
+            };
+            let metrics: String = final_metrics.iter().map(|metric| format!(" {}={}", metric.name, metric.value)).collect();
+            format!("algo-{host} ended: {how}{metrics}")
+        }
+        Fact::InstanceUploaded { host, .. } => format!("algo-{host} uploaded"),
+        Fact::InstanceLost { host, reason, .. } => format!("algo-{host} lost: {reason}"),
+        Fact::StopRequested { cause, message } => format!("stop by {cause:?}: {message}"),
+        Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
+        Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
+        Fact::ReleaseOrdered { .. } => "release".to_owned(),
+        Fact::Released { .. } => "released".to_owned(),
+    };
+    format!("{} {what}", event.job)
+}
+
+fn show_action(action: &Action) -> String {
+    match action {
+        Action::Launch { attempt, instances, .. } => format!("launch {attempt} on {instances}"),
+        Action::StopInstances { attempt, hosts, grace_s, reason } => format!("stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
+        Action::StoreArtifacts { attempt, .. } => format!("store {attempt}"),
+        Action::Release { attempt, .. } => format!("release {attempt}"),
+    }
+}
+
+fn view(state: &State, job: &str, out: &mut String) {
+    let Some(view) = state.view(job) else { return writeln!(out, "  gone").expect("a string takes everything") };
+    let time = |time: Option<Time>| time.map_or("-".to_owned(), |time| time.0.to_string());
+    let mut show = |line: String| writeln!(out, "  {line}").expect("a string takes everything");
+    show(format!(
+        "{} {} ended={} created={} modified={}",
+        view.status.name(),
+        view.secondary.name(),
+        view.ended,
+        view.created.0,
+        view.modified.0
+    ));
+    for entry in &view.transitions {
+        show(format!("| {} {}..{} {}", entry.status.name(), entry.start.0, time(entry.end), entry.message));
+    }
+    let seconds = |s: Option<u64>| s.map_or("-".to_owned(), |s| s.to_string());
+    show(format!(
+        "trained {}..{} = {} s, billed {} s",
+        time(view.training_start),
+        time(view.training_end),
+        seconds(view.training_s),
+        seconds(view.billable_s)
+    ));
+    if let Some(reason) = view.failure_reason {
+        show(format!("because {reason}"));
+    }
+    if !view.final_metrics.is_empty() {
+        show(
+            view.final_metrics
+                .iter()
+                .map(|metric| format!("{}={}@{}", metric.name, metric.value, metric.at.0))
+                .collect::<Vec<_>>()
+                .join(" "),
+        );
+    }
+}
