@@ -6,11 +6,40 @@
 //!
 //! The binary that uses this crate must call [`reexec_entry`] first thing in `main`: helpers are the same executable started
 //! again under another argv.
+//!
+//! # How an instance is made
+//!
+//! Two user namespaces are nested. The *outer* one is where mounts and the network are made: the machine's own when we are root, else one
+//! in which our user id is root. The *inner* one is where the program lives, as an unprivileged user who owns none of the namespaces
+//! around it. A helper does its privileged work in the outer one, becomes process 1 of the instance, enters the inner one for good, and only
+//! then starts the program.
 
+mod cgroup;
+mod error;
+mod hub;
+mod init;
+mod instance;
+mod mounts;
+mod netlink;
 mod network;
+mod plain;
+mod privileges;
+mod program;
+mod reexec;
+mod root;
+mod sandbox;
 mod spec;
 mod support;
+mod sweep;
+mod talk;
+mod users;
 
+pub use cgroup::CgroupLayout;
+pub use error::SandboxError;
 pub use network::Network;
+pub use reexec::reexec_entry;
+pub use sandbox::{Control, Sandbox};
 pub use spec::{Exit, Mount, SandboxSpec};
 pub use support::{Isolation, Support};
+pub use sweep::sweep;
+pub use users::{FORWARDER_PORT, HOME, USER};

@@ -1,6 +1,6 @@
 //! What an instance is made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,23 @@ pub enum Mount {
         /// Inside.
         target: PathBuf,
     },
+}
+
+impl Mount {
+    /// What of the machine is shown.
+    pub(crate) fn source(&self) -> &Path {
+        match self {
+            Mount::Bind { source, .. } | Mount::ReadOnly { source, .. } => source,
+            Mount::Overlay { lower, .. } => lower,
+        }
+    }
+
+    /// Where the instance sees it.
+    pub(crate) fn target(&self) -> &Path {
+        match self {
+            Mount::Bind { target, .. } | Mount::ReadOnly { target, .. } | Mount::Overlay { target, .. } => target,
+        }
+    }
 }
 
 /// How an instance's program ended.

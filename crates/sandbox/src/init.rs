@@ -1,0 +1,98 @@
+//! The first process of an instance once the program runs: reaps, passes SIGTERM on, ends with its owner.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+use crate::SandboxError;
+use crate::talk::{Mode, Order, Report, receive, send};
+
+/// How this process hears of its children's ends. To be made before the first one is started.
+pub(crate) struct Reaper {
+    signals: SignalFd,
+}
+
+impl Reaper {
+    pub(crate) fn new() -> Result<Reaper, SandboxError> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGCHLD);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).map_err(SandboxError::io("block SIGCHLD"))?;
+        let signals =
+            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(SandboxError::io("make a signalfd"))?;
+        Ok(Reaper { signals })
+    }
+}
+
+/// Until the program ends, the owner says kill, or the owner is gone. Then nothing of the instance is left.
+pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> ! {
+    let ended = watch(stream, reaper, program);
+    if let Some(report) = ended {
+        // The owner may be gone: then nobody wants to know.
+        let _ = send(stream, &report, &[]);
+    }
+    if mode == Mode::Processes {
+        kill_descendants();
+    }
+    // Else the kernel kills what is left in this PID namespace.
+    std::process::exit(0)
+}
+
+fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid) -> Option<Report> {
+    loop {
+        let mut waited = [PollFd::new(stream.as_fd(), PollFlags::POLLIN), PollFd::new(reaper.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waited, PollTimeout::NONE) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(_) => return None,
+        }
+        let [spoken, children] = waited.map(|fd| fd.any().unwrap_or(true));
+        if children {
+            while let Ok(Some(_)) = reaper.signals.read_signal() {}
+            if let Some(report) = reap(program) {
+                return Some(report);
+            }
+        }
+        if spoken {
+            match receive(stream) {
+                // It fails only when the program has just ended, which is what was wanted.
+                Ok(Some((Order::Terminate, _))) => drop(kill(program, Signal::SIGTERM)),
+                Ok(Some((Order::Start { .. } | Order::Mapped, _))) => {}
+                Ok(Some((Order::Kill, _)) | None) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// Collects the dead; says how the program ended if it is among them.
+fn reap(program: Pid) -> Option<Report> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == program => return Some(Report::Ended { code: Some(code), signal: None }),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => {
+                return Some(Report::Ended { code: None, signal: Some(signal as i32) });
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Without a PID namespace: orphans come to this process (a child subreaper), so killing its children until it has none kills all.
+fn kill_descendants() {
+    let own = std::process::id();
+    let children = format!("/proc/self/task/{own}/children");
+    while !matches!(waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT), Err(nix::Error::ECHILD)) {
+        let list = std::fs::read_to_string(&children).unwrap_or_default();
+        for pid in list.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            // It may be dead already.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

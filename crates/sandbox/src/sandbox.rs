@@ -1,0 +1,279 @@
+//! One instance, seen by the process that owns it.
+
+use std::fs::File;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::cgroup::{Cgroup, Place};
+use crate::reexec::{self, Helper};
+use crate::talk::{Mode, Order, Report, receive, send};
+use crate::{Exit, Network, SandboxError, SandboxSpec, Support};
+
+/// A running instance. It ends with its program, when it is dropped, and when the process that owns it dies of whatever.
+#[derive(Debug)]
+pub struct Sandbox {
+    control: Control,
+    process: Process,
+    stdout: Option<File>,
+    stderr: Option<File>,
+    listener: Option<TcpListener>,
+    notes: Vec<String>,
+    read_only: bool,
+    exit: Option<Exit>,
+    /// Last, as it can only be removed when the processes are gone.
+    cgroup: Option<Cgroup>,
+}
+
+/// Ends an instance from any thread, while its owner waits for it.
+#[derive(Debug, Clone)]
+pub struct Control(Arc<Line>);
+
+#[derive(Debug)]
+struct Line {
+    helper: String,
+    stream: UnixStream,
+    /// Of the instance's process 1. Without a PID namespace there is nothing that takes the whole tree along, so the helper is asked.
+    process: Option<OwnedFd>,
+}
+
+/// Reaped once, and killed before that if need be.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    reaped: bool,
+}
+
+impl Process {
+    fn reap(&mut self) -> Result<Option<WaitStatus>, SandboxError> {
+        if self.reaped {
+            return Ok(None);
+        }
+        loop {
+            match waitpid(self.pid, None) {
+                Err(nix::Error::EINTR) => {}
+                done => {
+                    self.reaped = true;
+                    return done.map(Some).map_err(SandboxError::io(format!("wait for process {}", self.pid)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.reaped {
+            // Not reaped, so the pid is still its own.
+            let _ = kill(self.pid, Signal::SIGKILL);
+            let _ = self.reap();
+        }
+    }
+}
+
+impl Control {
+    /// Asks the program to end: SIGTERM to it alone, as a container engine does. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// The instance cannot be told.
+    pub fn terminate(&self) -> Result<(), SandboxError> {
+        match send(&self.0.stream, &Order::Terminate, &[]) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Err(SandboxError::Io { what: format!("tell {} to terminate its program", self.0.helper), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Kills everything in the instance at once.
+    pub fn kill(&self) {
+        match &self.0.process {
+            Some(process) => send_kill(process),
+            // It fails only when the helper is gone.
+            None => drop(send(&self.0.stream, &Order::Kill, &[])),
+        }
+    }
+}
+
+impl Sandbox {
+    /// Makes the instance and starts its program in it; returns when that runs.
+    ///
+    /// # Errors
+    /// [`SandboxError::Program`] if the program cannot be started, else what the machine refused. Nothing is left then.
+    pub fn start(spec: &SandboxSpec, network: &Network, support: &Support) -> Result<Sandbox, SandboxError> {
+        let cgroup = match support.cgroup.and_then(Place::find) {
+            Some(place) => Some(Cgroup::make(&place, spec)?),
+            None => None,
+        };
+        let pipe = || io::pipe().map_err(SandboxError::io("make a pipe"));
+        let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
+        let helper = reexec::start(reexec::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
+        let pid = |pid: u32| Process { pid: Pid::from_raw(pid as i32), reaped: false };
+        let first = pid(helper.child.id());
+        if let Some(cgroup) = &cgroup {
+            cgroup.add(helper.child.id())?;
+        }
+        let Helper { name, stream, .. } = helper;
+        let (mode, namespaces) = match network.namespaces() {
+            Some(namespaces) => (support.mode(), namespaces.fds().to_vec()),
+            None => (Mode::Processes, Vec::new()),
+        };
+        send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
+            .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
+        let Started { process, listener, notes, read_only } = hear_start(&stream, &name, first)?;
+        let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
+        Ok(Sandbox {
+            control: Control(Arc::new(Line { helper: name, stream, process: handle })),
+            process,
+            stdout: Some(OwnedFd::from(stdout).into()),
+            stderr: Some(OwnedFd::from(stderr).into()),
+            listener,
+            notes,
+            read_only,
+            exit: None,
+            cgroup,
+        })
+    }
+
+    /// What the program writes to its standard output: taken once, at its end when every process that has it is gone.
+    pub fn stdout(&mut self) -> Option<File> {
+        self.stdout.take()
+    }
+
+    /// The same of standard error.
+    pub fn stderr(&mut self) -> Option<File> {
+        self.stderr.take()
+    }
+
+    /// Accepts what the program connects to 127.0.0.1:[`crate::FORWARDER_PORT`]: the only way out that an instance has. Taken once; `None` for
+    /// plain processes, who reach the machine's own loopback.
+    pub fn listener(&mut self) -> Option<TcpListener> {
+        self.listener.take()
+    }
+
+    /// What is not as it was asked for, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether an overlay was asked for and is read-only.
+    pub(crate) fn overlay_failed(&self) -> bool {
+        self.read_only
+    }
+
+    /// To end the instance from another thread.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// See [`Control::terminate`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn terminate(&self) -> Result<(), SandboxError> {
+        self.control.terminate()
+    }
+
+    /// See [`Control::kill`].
+    pub fn kill(&self) {
+        self.control.kill();
+    }
+
+    /// The instance's first process (not the program), as this machine numbers it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid.as_raw() as u32
+    }
+
+    /// Blocks until the program has ended and nothing of the instance is left. Says the same when asked again.
+    ///
+    /// # Errors
+    /// The machine does not let us wait.
+    pub fn wait(&mut self) -> Result<Exit, SandboxError> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        let mut exit = None;
+        let stream = &self.control.0.stream;
+        while let Some((report, _)) = receive(stream).map_err(SandboxError::io(format!("hear from {}", self.control.0.helper)))? {
+            if let Report::Ended { code, signal } = report {
+                exit = Some(Exit { code, signal, out_of_memory: false });
+            }
+        }
+        let status = self.process.reap()?;
+        // No word of the program's end: it was killed with the whole instance.
+        let mut exit = exit.unwrap_or(Exit { code: None, signal: Some(killed_by(status)), out_of_memory: false });
+        exit.out_of_memory = self.cgroup.as_ref().is_some_and(Cgroup::out_of_memory);
+        self.cgroup = None;
+        self.exit = Some(exit);
+        Ok(exit)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            self.kill();
+            let _ = self.wait();
+        }
+    }
+}
+
+fn killed_by(status: Option<WaitStatus>) -> i32 {
+    match status {
+        Some(WaitStatus::Signaled(_, signal, _)) => signal as i32,
+        _ => Signal::SIGKILL as i32,
+    }
+}
+
+struct Started {
+    process: Process,
+    listener: Option<TcpListener>,
+    notes: Vec<String>,
+    read_only: bool,
+}
+
+fn hear_start(stream: &UnixStream, name: &str, mut process: Process) -> Result<Started, SandboxError> {
+    let mut failure = SandboxError::Silent { helper: name.to_owned() };
+    // After a failure to the end, so that the process that is to be reaped is known.
+    while let Some((report, fds)) = receive(stream).map_err(SandboxError::io(format!("hear from {name}")))? {
+        match report {
+            // The helper is on its way out, and its child is ours.
+            Report::Forked { pid } => {
+                let mut helper = std::mem::replace(&mut process, Process { pid: Pid::from_raw(pid), reaped: false });
+                helper.reap()?;
+            }
+            Report::Running { notes, read_only } => {
+                return Ok(Started { process, listener: fds.into_iter().next().map(TcpListener::from), notes, read_only });
+            }
+            Report::NotStarted { message, code } => failure = SandboxError::Program { message, code },
+            Report::Failed { message } => failure = SandboxError::Helper { helper: name.to_owned(), message },
+            Report::Ended { .. } | Report::NeedsMaps | Report::Up => {}
+        }
+    }
+    Err(failure)
+}
+
+#[allow(unsafe_code, reason = "pidfd_open has no safe wrapper")]
+fn open_process(pid: Pid) -> Result<OwnedFd, SandboxError> {
+    // SAFETY: takes numbers only and returns a new descriptor, which nobody else knows.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0);
+        if fd >= 0 { Ok(OwnedFd::from_raw_fd(fd as i32)) } else { Err(io::Error::last_os_error()) }
+    }
+    .map_err(SandboxError::io(format!("open process {pid}")))
+}
+
+#[allow(unsafe_code, reason = "pidfd_send_signal has no safe wrapper")]
+fn send_kill(process: &OwnedFd) {
+    // SAFETY: takes numbers and a null pointer, which stands for a signal as kill(2) sends it. Fails only if the process is gone.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, std::ptr::null::<libc::siginfo_t>(), 0) };
+}
