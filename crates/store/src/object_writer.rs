@@ -49,8 +49,17 @@ impl ObjectWriter {
         self.written.size
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.written.path
+    /// MD5 of what was written so far.
+    pub fn md5(&self) -> [u8; 16] {
+        self.md5.clone().finalize().into()
+    }
+
+    /// Appends bytes; as [`Write::write_all`], with an error that names the file.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_all(bytes).map_err(|error| io_at("write", &self.written.path)(error))
     }
 
     /// Appends a whole file without carrying its bytes through this process; the caller says its MD5 does not matter.

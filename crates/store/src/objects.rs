@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -200,7 +200,7 @@ impl Objects {
     /// As [`Objects::commit`].
     pub fn put(&self, bucket: &str, key: &str, bytes: &[u8], attributes: &Attributes) -> Result<ObjectMeta, StoreError> {
         let mut writer = self.writer()?;
-        writer.write_all(bytes).map_err(io_at("write", writer.path()))?;
+        writer.append(bytes)?;
         self.commit(writer, bucket, key, attributes, &PutCondition::Always)
     }
 

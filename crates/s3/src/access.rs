@@ -1,0 +1,241 @@
+//! Who may do what: keys, session tokens and scopes.
+
+use std::sync::Arc;
+
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::dto::{CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectsInput, ListObjectsV2Input, UploadPartCopyInput};
+use s3s::path::S3Path;
+use s3s::{S3Error, S3Request, S3Result, s3_error};
+
+/// Where access keys are looked up, on every request.
+pub trait KeyStore: Send + Sync + 'static {
+    /// The key of this id; `None` if there is none or it is no longer good.
+    fn secret(&self, access_key_id: &str) -> Option<Key>;
+}
+
+/// An access key.
+#[derive(Clone)]
+pub struct Key {
+    /// Secret access key.
+    pub secret: String,
+    /// Token that temporary keys must come with.
+    pub session_token: Option<String>,
+    /// What it opens.
+    pub scope: Scope,
+}
+
+/// What a key opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything.
+    All,
+    /// A job's own objects, as pairs of a bucket and the prefix that keys must start with.
+    Job {
+        /// Objects that may be read, and prefixes that may be listed.
+        read: Vec<(String, String)>,
+        /// Objects that may be written and deleted.
+        write: Vec<(String, String)>,
+    },
+}
+
+impl Scope {
+    fn may_read(&self, bucket: &str, key: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Job { read, .. } => covers(read, bucket, key),
+        }
+    }
+
+    fn may_write(&self, bucket: &str, key: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Job { write, .. } => covers(write, bucket, key),
+        }
+    }
+
+    fn may_see_bucket(&self, bucket: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Job { read, write } => read.iter().chain(write).any(|(allowed, _)| allowed == bucket),
+        }
+    }
+
+    /// What the operation's name and path alone decide.
+    fn permits(&self, operation: &str, path: &S3Path) -> bool {
+        if *self == Self::All {
+            return true;
+        }
+        match (operation, path) {
+            ("GetObject" | "HeadObject" | "GetObjectTagging", S3Path::Object { bucket, key }) => self.may_read(bucket, key),
+            (
+                "PutObject"
+                | "CopyObject"
+                | "DeleteObject"
+                | "CreateMultipartUpload"
+                | "UploadPart"
+                | "UploadPartCopy"
+                | "ListParts"
+                | "CompleteMultipartUpload"
+                | "AbortMultipartUpload",
+                S3Path::Object { bucket, key },
+            ) => self.may_write(bucket, key),
+            ("HeadBucket" | "GetBucketLocation", S3Path::Bucket { bucket }) => self.may_see_bucket(bucket),
+            // Their inputs decide, below.
+            ("ListObjects" | "ListObjectsV2" | "DeleteObjects", S3Path::Bucket { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+fn covers(prefixes: &[(String, String)], bucket: &str, key: &str) -> bool {
+    prefixes.iter().any(|(allowed, prefix)| allowed == bucket && key.starts_with(prefix.as_str()))
+}
+
+/// The secrets, for the framework's signature check.
+pub(crate) struct Keys(pub(crate) Arc<dyn KeyStore>);
+
+#[async_trait::async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.0.secret(access_key) {
+            Some(key) => Ok(SecretKey::from(key.secret)),
+            None => Err(s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")),
+        }
+    }
+}
+
+/// Session tokens and scopes, after the signature is verified.
+pub(crate) struct ScopedAccess(pub(crate) Arc<dyn KeyStore>);
+
+#[async_trait::async_trait]
+impl S3Access for ScopedAccess {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
+        let key = self.0.secret(&credentials.access_key).ok_or_else(denied)?;
+        if let Some(expected) = &key.session_token
+            && !session_token(cx).is_some_and(|given| same(given.as_bytes(), expected.as_bytes()))
+        {
+            return Err(s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."));
+        }
+        if !key.scope.permits(cx.s3_op().name(), cx.s3_path()) {
+            return Err(denied());
+        }
+        cx.extensions_mut().insert(key.scope);
+        Ok(())
+    }
+
+    async fn list_objects(&self, req: &mut S3Request<ListObjectsInput>) -> S3Result<()> {
+        let prefix = req.input.prefix.as_deref().unwrap_or_default();
+        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+    }
+
+    async fn list_objects_v2(&self, req: &mut S3Request<ListObjectsV2Input>) -> S3Result<()> {
+        let prefix = req.input.prefix.as_deref().unwrap_or_default();
+        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+    }
+
+    async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
+        let scope = scope(req)?;
+        allow(req.input.delete.objects.iter().all(|object| scope.may_write(&req.input.bucket, &object.key)))
+    }
+
+    async fn copy_object(&self, req: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
+        allow(may_copy_from(scope(req)?, &req.input.copy_source))
+    }
+
+    async fn upload_part_copy(&self, req: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
+        allow(may_copy_from(scope(req)?, &req.input.copy_source))
+    }
+}
+
+fn may_copy_from(scope: &Scope, source: &CopySource) -> bool {
+    match source {
+        CopySource::Bucket { bucket, key, .. } => scope.may_read(bucket, key),
+        CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => false,
+    }
+}
+
+fn scope<T>(req: &S3Request<T>) -> S3Result<&Scope> {
+    req.extensions.get::<Scope>().ok_or_else(denied)
+}
+
+fn allow(allowed: bool) -> S3Result<()> {
+    if allowed { Ok(()) } else { Err(denied()) }
+}
+
+fn denied() -> S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}
+
+/// From the header, or from the URL of a presigned request; both are covered by the signature.
+fn session_token(cx: &S3AccessContext<'_>) -> Option<String> {
+    const NAME: &str = "x-amz-security-token";
+    if let Some(value) = cx.headers().get(NAME) {
+        return value.to_str().ok().map(str::to_owned);
+    }
+    let pairs = cx.uri().query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(NAME))?;
+    percent_decode(value)
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        if *first == b'%' {
+            let (digits, tail) = rest.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = tail;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Takes the same time wherever two texts of one length differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_sees_its_own_prefixes() {
+        let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
+        let scope = Scope::Job { read: vec![pair("data", "train/"), pair("ckpt", "j/")], write: vec![pair("ckpt", "j/")] };
+        let object = |bucket: &str, key: &str| S3Path::Object { bucket: bucket.into(), key: key.into() };
+        let bucket = |bucket: &str| S3Path::Bucket { bucket: bucket.into() };
+        for (operation, path, expected) in [
+            ("GetObject", object("data", "train/a"), true),
+            ("GetObject", object("data", "training"), false),
+            ("GetObject", object("other", "train/a"), false),
+            ("HeadObject", object("ckpt", "j/x"), true),
+            ("PutObject", object("ckpt", "j/x"), true),
+            ("PutObject", object("data", "train/a"), false),
+            ("UploadPart", object("ckpt", "k/x"), false),
+            ("DeleteObject", object("data", "train/a"), false),
+            ("HeadBucket", bucket("data"), true),
+            ("HeadBucket", bucket("other"), false),
+            ("DeleteBucket", bucket("ckpt"), false),
+            ("CreateBucket", bucket("new"), false),
+            ("ListBuckets", S3Path::Root, false),
+            ("PostObject", bucket("ckpt"), false),
+            ("PutObjectAcl", object("ckpt", "j/x"), false),
+        ] {
+            assert_eq!(scope.permits(operation, &path), expected, "{operation} {path:?}");
+            assert!(Scope::All.permits(operation, &path));
+        }
+    }
+
+    #[test]
+    fn tokens_in_urls_are_decoded() {
+        for (text, expected) in [("a%2Fb%3d", Some("a/b=")), ("plain", Some("plain")), ("%2", None), ("%zz", None), ("%ff", None)] {
+            assert_eq!(percent_decode(text).as_deref(), expected, "{text}");
+        }
+    }
+}

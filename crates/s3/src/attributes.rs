@@ -1,0 +1,107 @@
+//! Attributes of objects and the HTTP headers that carry them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use s3s::dto::{Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, ServerSideEncryption, Timestamp, TimestampFormat};
+use s3s::{S3Result, s3_error};
+use shoal_store::{Attributes, ObjectMeta};
+
+use crate::checksums;
+
+/// Headers that come back as they were given.
+const KEPT: [&str; 5] = ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
+
+/// What a request to write an object says about it.
+pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>) -> Attributes {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut kept: BTreeMap<String, String> = KEPT.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
+    // `aws-chunked` is how the request travelled, not what the object is.
+    if let Some(encoding) = kept.remove("content-encoding") {
+        let own: Vec<&str> = encoding.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "aws-chunked").collect();
+        if !own.is_empty() {
+            kept.insert("content-encoding".to_owned(), own.join(","));
+        }
+    }
+    Attributes {
+        content_type: text("content-type").filter(|value| !value.is_empty()),
+        headers: kept,
+        user: metadata.unwrap_or_default().into_iter().collect(),
+        checksums: BTreeMap::new(),
+    }
+}
+
+/// What HEAD and GET say about an object.
+pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOutput {
+    let kept = |name: &str| meta.attributes.headers.get(name).cloned();
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+        if with_checksums { checksums::to_dto(&meta.attributes.checksums) } else { Checksum::default() };
+    HeadObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        cache_control: kept("cache-control"),
+        checksum_crc32,
+        checksum_crc32c,
+        checksum_crc64nvme,
+        checksum_sha1,
+        checksum_sha256,
+        content_disposition: kept("content-disposition"),
+        content_encoding: kept("content-encoding"),
+        content_language: kept("content-language"),
+        content_length: Some(signed(meta.size)),
+        content_type: Some(meta.attributes.content_type.clone().unwrap_or_else(|| "binary/octet-stream".to_owned())),
+        e_tag: Some(etag(meta)),
+        expires: kept("expires").and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, &text).ok()),
+        last_modified: Some(timestamp(meta.modified_ms)),
+        metadata: Some(meta.attributes.user.clone().into_iter().collect()).filter(|user: &Metadata| !user.is_empty()),
+        ..HeadObjectOutput::default()
+    }
+}
+
+/// GET says what HEAD says.
+pub(crate) fn for_download(head: HeadObjectOutput) -> GetObjectOutput {
+    GetObjectOutput {
+        accept_ranges: head.accept_ranges,
+        cache_control: head.cache_control,
+        checksum_crc32: head.checksum_crc32,
+        checksum_crc32c: head.checksum_crc32c,
+        checksum_crc64nvme: head.checksum_crc64nvme,
+        checksum_sha1: head.checksum_sha1,
+        checksum_sha256: head.checksum_sha256,
+        content_disposition: head.content_disposition,
+        content_encoding: head.content_encoding,
+        content_language: head.content_language,
+        content_length: head.content_length,
+        content_range: head.content_range,
+        content_type: head.content_type,
+        e_tag: head.e_tag,
+        expires: head.expires,
+        last_modified: head.last_modified,
+        metadata: head.metadata,
+        ..GetObjectOutput::default()
+    }
+}
+
+pub(crate) fn etag(meta: &ObjectMeta) -> ETag {
+    ETag::Strong(meta.etag.clone())
+}
+
+/// S3's times have whole seconds in headers; lists must not disagree with them.
+pub(crate) fn timestamp(ms: u64) -> Timestamp {
+    Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(ms / 1000))
+}
+
+/// S3's shapes count in signed integers.
+pub(crate) fn signed(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+/// What to say to a client that asks for encryption: the SDKs always ask for KMS, and only look whether they are refused.
+pub(crate) fn encryption(asked: Option<ServerSideEncryption>) -> S3Result<Option<ServerSideEncryption>> {
+    match asked {
+        Some(kind) if !matches!(kind.as_str(), "AES256" | "aws:kms" | "aws:kms:dsse") => {
+            Err(s3_error!(InvalidArgument, "The encryption method specified is not supported"))
+        }
+        asked => Ok(asked),
+    }
+}

@@ -1,0 +1,75 @@
+//! Operations on buckets.
+
+use std::sync::Arc;
+
+use s3s::dto::{
+    Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
+    GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
+};
+use s3s::{S3ErrorCode, S3Response, S3Result};
+
+use crate::attributes::timestamp;
+use crate::errors::blocking;
+use crate::operations::Operations;
+
+/// The region whose buckets have no location constraint, and where making one's own bucket again is no error.
+const FIRST_REGION: &str = "us-east-1";
+
+pub(crate) async fn list_buckets(front: &Operations, input: ListBucketsInput) -> S3Result<S3Response<ListBucketsOutput>> {
+    let objects = Arc::clone(&front.objects);
+    let mut buckets = blocking(move || objects.buckets()).await?;
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let after = input.continuation_token.unwrap_or_default();
+    buckets.retain(|bucket| bucket.name.starts_with(&prefix) && bucket.name > after);
+    let most = input.max_buckets.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    let more = buckets.len() > most;
+    buckets.truncate(most);
+    let continuation_token = if more { buckets.last().map(|bucket| bucket.name.clone()) } else { None };
+    let region = &front.options.region;
+    let listed = buckets.into_iter().map(|bucket| Bucket {
+        bucket_region: Some(region.clone()),
+        creation_date: Some(timestamp(bucket.created_ms)),
+        name: Some(bucket.name),
+    });
+    let account = front.options.account.clone();
+    Ok(S3Response::new(ListBucketsOutput {
+        buckets: Some(listed.collect()),
+        continuation_token,
+        owner: Some(Owner { display_name: None, id: Some(account) }),
+        prefix: input.prefix,
+    }))
+}
+
+pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) -> S3Result<S3Response<CreateBucketOutput>> {
+    let objects = Arc::clone(&front.objects);
+    let location = format!("/{}", input.bucket);
+    match blocking(move || objects.create_bucket(&input.bucket)).await {
+        Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou && front.options.region == FIRST_REGION => {}
+        result => result?,
+    }
+    Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+}
+
+pub(crate) async fn head_bucket(front: &Operations, input: HeadBucketInput) -> S3Result<S3Response<HeadBucketOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    front.check_bucket(&input.bucket).await?;
+    Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(front.options.region.clone()), ..HeadBucketOutput::default() }))
+}
+
+pub(crate) async fn delete_bucket(front: &Operations, input: DeleteBucketInput) -> S3Result<S3Response<DeleteBucketOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&front.objects);
+    blocking(move || objects.delete_bucket(&input.bucket)).await?;
+    Ok(S3Response::new(DeleteBucketOutput {}))
+}
+
+pub(crate) async fn get_bucket_location(
+    front: &Operations,
+    input: GetBucketLocationInput,
+) -> S3Result<S3Response<GetBucketLocationOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    front.check_bucket(&input.bucket).await?;
+    let region = front.options.region.clone();
+    let location_constraint = (region != FIRST_REGION).then(|| BucketLocationConstraint::from(region));
+    Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+}

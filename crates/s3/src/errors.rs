@@ -1,0 +1,60 @@
+//! The store's errors as S3's.
+
+use http::StatusCode;
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
+use shoal_store::StoreError;
+
+/// Runs the store's synchronous code where it may block.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> S3Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(from_store),
+        Err(panic) => Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(panic))),
+    }
+}
+
+pub(crate) fn from_store(error: StoreError) -> S3Error {
+    let (code, message) = match &error {
+        StoreError::NoSuchBucket(_) => (S3ErrorCode::NoSuchBucket, "The specified bucket does not exist".to_owned()),
+        StoreError::NoSuchKey { .. } => (S3ErrorCode::NoSuchKey, "The specified key does not exist.".to_owned()),
+        StoreError::BucketExists(_) => (S3ErrorCode::BucketAlreadyOwnedByYou, "You already own this bucket.".to_owned()),
+        StoreError::BucketNotEmpty(_) => (S3ErrorCode::BucketNotEmpty, "The bucket you tried to delete is not empty".to_owned()),
+        StoreError::NoSuchUpload(_) => (
+            S3ErrorCode::NoSuchUpload,
+            "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+                .to_owned(),
+        ),
+        StoreError::InvalidPart(_) => (S3ErrorCode::InvalidPart, error.to_string()),
+        StoreError::InvalidPartOrder(_) => (S3ErrorCode::InvalidPartOrder, error.to_string()),
+        StoreError::PreconditionFailed { .. } => {
+            (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold".to_owned())
+        }
+        StoreError::Full(_) => return insufficient_storage(error),
+        _ => (S3ErrorCode::InternalError, error.to_string()),
+    };
+    let mut translated = S3Error::with_message(code, message);
+    translated.set_source(Box::new(error));
+    translated
+}
+
+/// With a status that clients do not retry: the disk does not empty itself.
+fn insufficient_storage(error: StoreError) -> S3Error {
+    let mut translated = S3Error::with_message(S3ErrorCode::Custom("InsufficientStorage".into()), error.to_string());
+    translated.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+    translated.set_source(Box::new(error));
+    translated
+}
+
+/// What went wrong while a request's body was read. The framework's stream errors are private types; their texts name the case.
+pub(crate) fn from_body(error: &StdError) -> S3Error {
+    let text = error.to_string();
+    if text.contains("Sha256Mismatch") {
+        let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+        let mut mismatch = S3Error::with_message(S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()), message);
+        mismatch.set_status_code(StatusCode::BAD_REQUEST);
+        mismatch
+    } else if text.contains("SignatureMismatch") {
+        S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "The signature of a chunk of the body does not match.")
+    } else {
+        S3Error::with_message(S3ErrorCode::IncompleteBody, format!("The body could not be read: {text}"))
+    }
+}

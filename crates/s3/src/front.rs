@@ -1,0 +1,62 @@
+//! The door: an HTTP request in, an HTTP response out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use s3s::Body;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use shoal_store::Objects;
+
+use crate::KeyStore;
+use crate::access::{Keys, ScopedAccess};
+use crate::operations::Operations;
+
+/// A form upload is gathered in memory before its key's scope is known.
+const LARGEST_FORM_UPLOAD: u64 = 16 << 20;
+
+/// What the front says of itself and what it tolerates.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Region that buckets claim to be in.
+    pub region: String,
+    /// Account that owns all buckets, twelve digits.
+    pub account: String,
+    /// How far a request's time may be from ours.
+    pub max_skew: Duration,
+}
+
+/// The S3 service over a data directory's objects. Clones are cheap and share everything.
+#[derive(Clone)]
+pub struct S3Front {
+    service: S3Service,
+}
+
+impl S3Front {
+    /// A front over these objects for the holders of these keys.
+    pub fn new(objects: Arc<Objects>, keys: Arc<dyn KeyStore>, options: Options) -> Self {
+        let mut config = S3Config::default();
+        // The name says less than it does: header signatures are held to it, too.
+        config.presigned_url_max_skew_time_secs = u32::try_from(options.max_skew.as_secs()).unwrap_or(u32::MAX);
+        config.post_object_max_file_size = LARGEST_FORM_UPLOAD;
+        let mut builder = S3ServiceBuilder::new(Operations { objects, options });
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        builder.set_auth(Keys(Arc::clone(&keys)));
+        builder.set_access(ScopedAccess(keys));
+        Self { service: builder.build() }
+    }
+
+    /// Answers one request; also for use in a hyper service. Errors are S3's XML.
+    pub async fn call<B: Into<Body>>(&self, request: Request<B>) -> Response<Body> {
+        match self.service.call(request.map(Into::into)).await {
+            Ok(response) => response,
+            // Only a response that cannot be serialised ends here.
+            Err(_) => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
+        }
+    }
+}
