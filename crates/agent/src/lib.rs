@@ -1,1 +1,55 @@
-//! On the instance: channels, ranks, logs, metrics, artifacts, the end.
+//! On the instance: the process beside the training program. It asks the server what to run, makes the instance (directories and
+//! config files of the contract, network, sandbox), runs the program in it, and ships what comes of it: log lines, metric points, the end,
+//! artifacts.
+//!
+//! It promises: what it reports arrives once and in order, also over a server that goes away and comes back; its memory is bounded, and a
+//! program that says more than the server can take waits; when the lease is over it stops the program, cleans up and ends; nothing is
+//! left when it has ended, and when it is killed its instance dies with it.
+//!
+//! It decides nothing: what to run, when to stop and whether the training job has failed are the server's affair.
+
+mod artifacts;
+mod clock;
+mod connection;
+mod events;
+mod forward;
+mod inside;
+mod instance;
+mod lines;
+mod outbox;
+mod output;
+mod pack;
+mod run;
+mod spool;
+
+use std::path::PathBuf;
+
+/// Environment variable with the attempt's secret ([`Options::token`]).
+pub const TOKEN_VARIABLE: &str = "SHOAL_AGENT_TOKEN";
+
+/// What an agent is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's Unix socket.
+    pub socket: PathBuf,
+    /// The attempt that it serves.
+    pub attempt: String,
+    /// Its instance, from 1.
+    pub host: u32,
+    /// The attempt's secret, hexadecimal; from [`TOKEN_VARIABLE`].
+    pub token: String,
+    /// The attempt's directory, shared by its agents; `algo-K` in it is this one's own.
+    pub run_dir: PathBuf,
+    /// The data directory's id, by which leftovers are found.
+    pub data_id: String,
+    /// This executable, which runs built-in algorithms as `shoal algorithm NAME`.
+    pub program: PathBuf,
+}
+
+/// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it was given up.
+///
+/// The caller's `main` must have called [`shoal_sandbox::reexec_entry`] first.
+#[must_use]
+pub fn main(options: &Options) -> i32 {
+    run::run(options)
+}

@@ -27,7 +27,7 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
 fn platform(facts: &Facts) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> = [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-        ("HOME", "/tmp"),
+        ("HOME", &facts.home),
         ("LANG", "C.UTF-8"),
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONDONTWRITEBYTECODE", "1"),

@@ -33,6 +33,8 @@ pub struct Facts {
     pub gpus: u32,
     /// Where AWS clients of the program should go, if anywhere.
     pub endpoint: Option<EndpointFacts>,
+    /// The program's home directory.
+    pub home: String,
     /// Where the tree lies for the program.
     pub paths: Paths,
 }

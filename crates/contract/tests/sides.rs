@@ -50,6 +50,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
             secret_access_key: "SK".into(),
             session_token: "ST".into(),
         }),
+        home: "/home/shoal".into(),
         paths: Paths::default(),
     }
 }
@@ -119,6 +120,7 @@ fn variables_are_those_of_the_platform_and_of_the_toolkit() {
         ("AWS_SESSION_TOKEN", "ST"),
         ("MINE", "1"),
         ("MASTER_ADDR", "algo-1"),
+        ("HOME", "/home/shoal"),
         ("SM_HOSTS", r#"["algo-1","algo-2"]"#),
         ("SM_CURRENT_HOST", "algo-2"),
         ("SM_CURRENT_HOST_RANK", "1"),

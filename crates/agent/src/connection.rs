@@ -1,0 +1,186 @@
+//! The connection to the server: kept, lost, made again until the lease is over.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer, encode};
+
+use crate::Options;
+use crate::events::Event;
+use crate::outbox::Outbox;
+
+/// How long a first welcome may take; the lease is not known before it.
+const FIRST_CONTACT: Duration = Duration::from_secs(60);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A server that answers nothing, or takes nothing, for so long is as good as gone: connect anew.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A path that is longer does not fit a socket address.
+const LONGEST_PATH: usize = 100;
+
+/// How a connection ended.
+enum End {
+    Lost,
+    Refused(String),
+}
+
+/// Keeps a connection until the server refuses it or stays away for longer than the lease; then closes the outbox and says why.
+pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
+    let mut line = Line { options, outbox, events, lease: FIRST_CONTACT, grace: Duration::ZERO, welcomed: false };
+    let mut seen = Instant::now();
+    let mut pause = SHORTEST_PAUSE;
+    let last = loop {
+        match line.hold() {
+            Ok(End::Refused(reason)) => break Event::Refused { reason },
+            Ok(End::Lost) => {
+                seen = Instant::now();
+                pause = SHORTEST_PAUSE;
+            }
+            Err(_) => pause = (2 * pause).min(LONGEST_PAUSE),
+        }
+        let left = line.lease.saturating_sub(seen.elapsed());
+        if left.is_zero() {
+            break Event::LeaseOver { lease: line.lease, grace: line.grace };
+        }
+        thread::sleep(pause.min(left));
+    };
+    outbox.close();
+    // If nobody listens the agent has ended already.
+    let _ = events.send(last);
+}
+
+struct Line<'a> {
+    options: &'a Options,
+    outbox: &'a Outbox,
+    events: &'a Sender<Event>,
+    lease: Duration,
+    grace: Duration,
+    welcomed: bool,
+}
+
+impl Line<'_> {
+    /// One connection, from hello to its end. An error means that it did not come to a welcome.
+    fn hold(&mut self) -> io::Result<End> {
+        let mut stream = connect(&self.options.socket)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let hello = Hello {
+            protocol: PROTOCOL,
+            attempt: self.options.attempt.clone(),
+            host: self.options.host,
+            token: self.options.token.clone(),
+            pid: std::process::id(),
+        };
+        stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello))).map_err(io::Error::other)?)?;
+        let mut decoder = Decoder::default();
+        let (acked, assignment) = match receive(&mut stream, &mut decoder)? {
+            ToAgent::Welcome { acked, assignment } => (acked, assignment),
+            ToAgent::Refused { reason } => return Ok(End::Refused(reason)),
+            ToAgent::Ack { .. } | ToAgent::Order(_) => return Err(io::Error::other("the server does not begin with a welcome")),
+        };
+        stream.set_read_timeout(None)?;
+        self.lease = Duration::from_secs(assignment.lease_s);
+        self.grace = Duration::from_secs(assignment.grace_s.into());
+        let position = self.outbox.connect(acked);
+        if !self.welcomed {
+            self.welcomed = true;
+            // If nobody listens any more the process is about to end, and this thread with it.
+            let _ = self.events.send(Event::Assigned { assignment, acked });
+        }
+        let incoming = stream.try_clone()?;
+        let (outbox, events) = (self.outbox, self.events);
+        Ok(thread::scope(|scope| {
+            let listener = scope.spawn(move || {
+                let end = listen(incoming, decoder, outbox, events);
+                outbox.disconnect();
+                end
+            });
+            send(&mut stream, position, outbox);
+            // Wakes the listener if it was the sending that failed; otherwise it is done already.
+            let _ = stream.shutdown(Shutdown::Both);
+            listener.join().unwrap_or(End::Lost)
+        }))
+    }
+}
+
+/// Sends what there is from `position` on, until the connection breaks.
+fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Some(count) = outbox.next(position, &mut buffer) {
+        if stream.write_all(&buffer[..count]).is_err() {
+            return;
+        }
+        position += count as u64;
+    }
+}
+
+/// Takes acknowledgements and orders until the connection ends.
+fn listen(mut stream: UnixStream, mut decoder: Decoder, outbox: &Outbox, events: &Sender<Event>) -> End {
+    loop {
+        match receive(&mut stream, &mut decoder) {
+            Ok(ToAgent::Ack { seq }) => outbox.acknowledge(seq),
+            Ok(ToAgent::Order(order)) => {
+                if events.send(Event::Order(order)).is_err() {
+                    return End::Lost;
+                }
+            }
+            Ok(ToAgent::Refused { reason }) => return End::Refused(reason),
+            Ok(ToAgent::Welcome { .. }) | Err(_) => return End::Lost,
+        }
+    }
+}
+
+fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<ToAgent> {
+    let mut buffer = [0; 4 << 10];
+    loop {
+        match decoder.next::<ToAgent>().map_err(io::Error::other)? {
+            Some(Frame::Message(message)) => return Ok(message),
+            Some(Frame::Part { .. }) => return Err(io::Error::other("a server sends no artifacts")),
+            None => match stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => decoder.push(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            },
+        }
+    }
+}
+
+/// A socket address holds 107 bytes of path; a directory that is already open makes any path short.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    if socket.as_os_str().len() <= LONGEST_PATH {
+        return UnixStream::connect(socket);
+    }
+    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return Err(io::Error::other("a socket's path has a directory and a name"));
+    };
+    let directory = File::open(directory)?;
+    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_socket_is_reached_however_long_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("d".repeat(200));
+        std::fs::create_dir(&long).unwrap();
+        for socket in [dir.path().join("s"), long.join("s")] {
+            let short = dir.path().join("here");
+            let _listener = UnixListener::bind(&short).unwrap();
+            std::fs::rename(&short, &socket).unwrap();
+            connect(&socket).unwrap();
+        }
+        assert_eq!(connect(&long.join("nobody")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,38 @@
+//! What the agent's main loop waits for.
+
+use std::time::Duration;
+
+use shoal_link::{Assignment, Order};
+use shoal_sandbox::{Exit, SandboxError};
+
+use crate::output::Said;
+
+/// Everything that can happen to an agent.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The server said what to do: first of all, and once.
+    Assigned {
+        /// What to do.
+        assignment: Box<Assignment>,
+        /// What the server has of this instance already: something only if an earlier agent of it has died.
+        acked: u64,
+    },
+    /// The server wants something; orders are repeated after every reconnection.
+    Order(Order),
+    /// The server does not want this agent.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The server has been away for too long.
+    LeaseOver {
+        /// How long it was waited for.
+        lease: Duration,
+        /// What the program gets to end by itself.
+        grace: Duration,
+    },
+    /// The program has ended.
+    Exited(Result<Exit, SandboxError>),
+    /// All that the program has said is on its way.
+    Said(Said),
+}

@@ -1,0 +1,128 @@
+//! The server's endpoint inside the job's network: connections to the instance's own loopback are carried to the server.
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Connections at a time; more wait in the listener's queue.
+const MOST: usize = 64;
+const STACK: usize = 96 << 10;
+
+/// Accepts for as long as this process lives, in a thread of its own.
+pub(crate) fn start(listener: TcpListener, server_address: String) -> io::Result<()> {
+    thread::Builder::new().name("forwarder".into()).stack_size(STACK).spawn(move || accept(&listener, &server_address)).map(drop)
+}
+
+fn accept(listener: &TcpListener, server_address: &str) {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        while open.load(Ordering::Acquire) >= MOST {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let Ok((inside, _)) = listener.accept() else {
+            // Out of descriptors, mostly; or the listener is gone for good, and then this costs nothing worth mentioning.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        let slot = Slot::take(&open);
+        let address = server_address.to_owned();
+        // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
+        let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
+            let _slot = slot;
+            TcpStream::connect(address).and_then(|server| carry(inside, server))
+        });
+    }
+}
+
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    fn take(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::AcqRel);
+        Self(open.clone())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Both ways until both have ended; the end of one way is passed on, as HTTP clients rely on.
+fn carry(inside: TcpStream, server: TcpStream) -> io::Result<()> {
+    inside.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from, to) = (server.try_clone()?, inside.try_clone()?);
+    let back = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || copy(from, to))?;
+    copy(inside, server);
+    // It only ends early by panicking, and then its streams are closed all the same.
+    let _ = back.join();
+    Ok(())
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    // On Linux io::copy between sockets is splice: the bytes do not come by here.
+    if io::copy(&mut from, &mut to).is_err() {
+        let _ = from.shutdown(Shutdown::Both);
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (listener, address)
+    }
+
+    #[test]
+    fn many_connections_carry_much_both_ways_and_pass_on_the_end() {
+        let (server, server_address) = listener();
+        let (inside, address) = listener();
+        start(inside, server_address).unwrap();
+        thread::spawn(move || {
+            for stream in server.incoming() {
+                // Answers only when the request has ended: what came, twice.
+                thread::spawn(move || {
+                    let (mut stream, mut request) = (stream.unwrap(), Vec::new());
+                    stream.read_to_end(&mut request).unwrap();
+                    stream.write_all(&request).unwrap();
+                    stream.write_all(&request).unwrap();
+                });
+            }
+        });
+        thread::scope(|scope| {
+            for client in 0..2 * MOST {
+                let address = &address;
+                scope.spawn(move || {
+                    let request = vec![client as u8; 300_000];
+                    let mut stream = TcpStream::connect(address).unwrap();
+                    stream.write_all(&request).unwrap();
+                    stream.shutdown(Shutdown::Write).unwrap();
+                    let mut answer = Vec::new();
+                    stream.read_to_end(&mut answer).unwrap();
+                    assert!(answer == [request.clone(), request].concat());
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn without_a_server_the_connection_closes() {
+        let (gone, nobody) = listener();
+        drop(gone);
+        let (inside, address) = listener();
+        start(inside, nobody).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let end = stream.read(&mut [0; 1]);
+        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    }
+}

@@ -1,0 +1,215 @@
+//! From an assignment to a running instance: its directories and config files, its place on the job's network, its sandbox.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use shoal_contract::{ChannelFacts, EndpointFacts, Facts, Paths, config_files, environment};
+use shoal_link::{Assignment, Program};
+use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, Sandbox, SandboxError, SandboxSpec, Support};
+
+use crate::Options;
+
+/// Where this executable is inside, for built-in algorithms.
+const EXECUTABLE: &str = "/opt/shoal/bin/shoal";
+
+/// Name of the file in the run directory by which instances find their network.
+const NETWORK_FILE: &str = "network";
+
+/// Why there is no instance.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstanceError {
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The machine refused a network or a sandbox, or the program cannot be started.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+}
+
+/// Directories of one instance, below the attempt's run directory.
+#[derive(Debug)]
+pub(crate) struct Home {
+    run_dir: PathBuf,
+    own: PathBuf,
+}
+
+impl Home {
+    /// `run_dir/algo-K`, made if it is not there.
+    pub(crate) fn create(run_dir: &Path, host: u32) -> Result<Self, InstanceError> {
+        let own = run_dir.join(format!("algo-{host}"));
+        fs::create_dir_all(&own).map_err(failed(|| format!("make {}", own.display())))?;
+        // The kernel and other processes need real paths.
+        let own = own.canonicalize().map_err(failed(|| format!("find {}", own.display())))?;
+        let run_dir = own.parent().unwrap_or(run_dir).to_owned();
+        Ok(Self { run_dir, own })
+    }
+
+    /// What is `/opt/ml` inside.
+    pub(crate) fn ml(&self) -> PathBuf {
+        self.own.join("ml")
+    }
+
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.own.join("spool")
+    }
+
+    fn scratch(&self, channel: &str) -> PathBuf {
+        self.own.join("scratch").join(channel)
+    }
+
+    /// Removes everything, whatever modes the program has given its directories.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        if fs::remove_dir_all(&self.own).is_ok() {
+            return Ok(());
+        }
+        open_up(&self.own);
+        match fs::remove_dir_all(&self.own) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes directories writable again that their owner, a program, has closed. What cannot be opened shows when it is removed.
+fn open_up(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+/// Makes the job's network if this is its first instance; otherwise joins it, or gives `None` as long as it is not there.
+pub(crate) fn network(
+    options: &Options,
+    assignment: &Assignment,
+    home: &Home,
+    support: &Support,
+) -> Result<Option<Network>, InstanceError> {
+    let file = home.run_dir.join(NETWORK_FILE);
+    if assignment.host == 1 {
+        let hosts = u32::try_from(assignment.hosts.len()).unwrap_or(u32::MAX);
+        let network = Network::create(&format!("{}-{}-network", options.data_id, options.attempt), hosts, support)?;
+        let draft = file.with_extension("draft");
+        let written = fs::write(&draft, network.handle()).and_then(|()| fs::rename(&draft, &file));
+        written.map_err(failed(|| format!("write {}", file.display())))?;
+        return Ok(Some(network));
+    }
+    match fs::read_to_string(&file) {
+        Ok(handle) => Ok(Some(Network::join(&handle, support)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(|| format!("read {}", file.display()))(error)),
+    }
+}
+
+/// Makes the tree and starts the program.
+pub(crate) fn start(
+    options: &Options,
+    assignment: &Assignment,
+    home: &Home,
+    network: &Network,
+    support: &Support,
+) -> Result<Sandbox, InstanceError> {
+    let mounts = mounts(options, assignment, home);
+    let facts = facts(assignment, Paths::new(support.path_of(&mounts, Path::new(shoal_contract::BASE))), support);
+    make_tree(assignment, home, &facts)?;
+    let (command, cwd) = command(assignment);
+    let spec = SandboxSpec {
+        id: format!("{}-{}-{}", options.data_id, options.attempt, assignment.host),
+        hostname: facts.current_host().to_owned(),
+        host: assignment.host,
+        hosts: assignment.hosts.clone(),
+        mounts,
+        command,
+        env: environment(&facts).into_iter().collect(),
+        cwd,
+        memory_bytes: assignment.limits.memory_bytes,
+        cpu_weight: assignment.limits.cpu_weight,
+        pids: assignment.limits.pids,
+    };
+    Ok(Sandbox::start(&spec, network, support)?)
+}
+
+fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount> {
+    let inside = Paths::default();
+    let mut mounts = vec![Mount::Bind { source: home.ml(), target: inside.base().to_owned() }];
+    mounts.extend(assignment.channels.iter().map(|channel| {
+        let (tree, target) = (PathBuf::from(&channel.tree), inside.channel(&channel.name));
+        match assignment.program {
+            // Ours write nothing there.
+            Program::Builtin { .. } => Mount::ReadOnly { source: tree, target },
+            Program::Host { .. } => Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target },
+        }
+    }));
+    if let Program::Builtin { library_dir, .. } = &assignment.program {
+        mounts.push(Mount::ReadOnly { source: options.program.clone(), target: EXECUTABLE.into() });
+        mounts.extend(library_dir.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
+    }
+    mounts
+}
+
+fn command(assignment: &Assignment) -> (Vec<String>, PathBuf) {
+    match &assignment.program {
+        Program::Builtin { name, .. } => (vec![EXECUTABLE.into(), "algorithm".into(), name.clone()], "/".into()),
+        Program::Host { entrypoint, arguments } => (entrypoint.iter().chain(arguments).cloned().collect(), Paths::default().code()),
+    }
+}
+
+fn facts(assignment: &Assignment, paths: Paths, support: &Support) -> Facts {
+    let is_isolated = matches!(support.isolation, Isolation::Full { .. });
+    Facts {
+        job_name: assignment.job_name.clone(),
+        job_arn: assignment.job_arn.clone(),
+        region: assignment.region.clone(),
+        host: assignment.host,
+        hosts: assignment.hosts.clone(),
+        instance_type: assignment.instance_type.clone(),
+        network_interface: if is_isolated { "eth0" } else { "lo" }.into(),
+        hyperparameters: assignment.hyperparameters.clone(),
+        environment: assignment.environment.clone(),
+        channels: Vec::from_iter(assignment.channels.iter().map(|channel| ChannelFacts {
+            name: channel.name.clone(),
+            content_type: channel.content_type.clone(),
+            distribution: channel.distribution.clone(),
+            record_wrapper: channel.record_wrapper.clone(),
+        })),
+        cpus: assignment.limits.cpus,
+        gpus: u32::try_from(assignment.limits.gpus.len()).unwrap_or(u32::MAX),
+        endpoint: assignment.endpoint.as_ref().map(|endpoint| EndpointFacts {
+            url: match is_isolated {
+                true => format!("http://127.0.0.1:{FORWARDER_PORT}"),
+                false => format!("http://{}", endpoint.server_address),
+            },
+            access_key_id: endpoint.access_key_id.clone(),
+            secret_access_key: endpoint.secret_access_key.clone(),
+            session_token: endpoint.session_token.clone(),
+        }),
+        home: if is_isolated { HOME.into() } else { paths.code().to_string_lossy().into_owned() },
+        paths,
+    }
+}
+
+fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), InstanceError> {
+    let tree = Paths::new(home.ml());
+    let of_channels = assignment.channels.iter().flat_map(|channel| [tree.channel(&channel.name), home.scratch(&channel.name)]);
+    for directory in tree.directories().into_iter().chain(of_channels) {
+        fs::create_dir_all(&directory).map_err(failed(|| format!("make {}", directory.display())))?;
+    }
+    for (path, bytes) in config_files(facts) {
+        let path = home.ml().join(path);
+        fs::write(&path, bytes).map_err(failed(|| format!("write {}", path.display())))?;
+    }
+    Ok(())
+}
+
+fn failed(what: impl FnOnce() -> String) -> impl FnOnce(io::Error) -> InstanceError {
+    move |source| InstanceError::Io { what: what(), source }
+}

@@ -1,0 +1,208 @@
+//! The one way out: everything that the agent says is numbered here, spooled, and sent by the connection when there is one.
+
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use shoal_link::{Artifact, Frame, FrameError, Report, ReportBody, ToServer, encode};
+
+use crate::clock::now_ms;
+use crate::spool::Spool;
+
+/// How long to wait before a spool that could not be written (a full disk) is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Nobody will hear it any more: the server refused the agent, or the lease is over.
+#[derive(Debug, thiserror::Error)]
+#[error("the server is gone for good")]
+pub(crate) struct Closed;
+
+/// Shared by those who report and by the connection.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Held while a frame is numbered and appended, so that numbers have no gaps though one may wait for room.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    spool: Spool,
+    closed: bool,
+    connected: bool,
+}
+
+impl Outbox {
+    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement; when they are reached, whoever reports waits, and nobody reads
+    /// the program's output until the server has caught up.
+    pub(crate) fn create(path: &Path, capacity: u64) -> std::io::Result<Self> {
+        let state = State { spool: Spool::create(path, capacity)?, closed: false, connected: false };
+        Ok(Self { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Says something; waits while the spool is full.
+    pub(crate) fn report(&self, body: ReportBody) -> Result<(), Closed> {
+        let at_ms = now_ms();
+        self.append(|seq| encode(&Frame::Message(ToServer::Report(Report { seq, at_ms, body }))))
+    }
+
+    /// Sends a part of an artifact; waits while the spool is full, which bounds what is under way.
+    pub(crate) fn part(&self, artifact: Artifact, bytes: Vec<u8>) -> Result<(), Closed> {
+        self.append(|seq| encode::<ToServer>(&Frame::Part { seq, artifact, bytes }))
+    }
+
+    fn append(&self, frame: impl FnOnce(u64) -> Result<Vec<u8>, FrameError>) -> Result<(), Closed> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let frame = frame(self.lock().spool.next_number()).expect("what the agent says is far below the frame limit and always serialises");
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return Err(Closed);
+            }
+            if !state.spool.has_room(frame.len()) {
+                state = self.wait(state);
+                continue;
+            }
+            match state.spool.append(&frame) {
+                Ok(()) => break,
+                Err(error) => {
+                    eprintln!("shoal agent: cannot write the spool ({error}); the program's output waits until it can be written");
+                    state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A new connection, on which the server has said that everything up to `acked` is durable: where to send on from.
+    pub(crate) fn connect(&self, acked: u64) -> u64 {
+        let mut state = self.lock();
+        state.spool.acknowledge(acked);
+        state.connected = true;
+        let position = state.spool.start();
+        drop(state);
+        self.changed.notify_all();
+        position
+    }
+
+    /// The connection is lost; whoever waits in [`Self::next`] hears of it.
+    pub(crate) fn disconnect(&self) {
+        self.lock().connected = false;
+        self.changed.notify_all();
+    }
+
+    /// Everything up to `seq` is durable on the server.
+    pub(crate) fn acknowledge(&self, seq: u64) {
+        self.lock().spool.acknowledge(seq);
+        self.changed.notify_all();
+    }
+
+    /// Bytes to send from `position` on; waits for some. `None` when the connection is lost or the outbox closed.
+    pub(crate) fn next(&self, position: u64, buffer: &mut [u8]) -> Option<usize> {
+        let mut state = self.lock();
+        loop {
+            if !state.connected || state.closed {
+                return None;
+            }
+            // The server may acknowledge only what was sent, but a broken one must not make this read what is gone.
+            if position < state.spool.start() {
+                return None;
+            }
+            if position < state.spool.end() {
+                return match state.spool.read(position, buffer) {
+                    Ok(count) => Some(count),
+                    Err(error) => {
+                        eprintln!("shoal agent: cannot read the spool ({error}); connecting anew");
+                        None
+                    }
+                };
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// From now on nothing is taken or sent; whoever waits stops waiting.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_link::Decoder;
+    use std::thread;
+
+    fn note(text: &str) -> ReportBody {
+        ReportBody::Note { text: text.into() }
+    }
+
+    #[test]
+    fn numbers_have_no_gaps_though_the_spool_is_full_most_of_the_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let outbox = Outbox::create(&dir.path().join("spool"), 300).unwrap();
+        const EACH: usize = 200;
+        thread::scope(|scope| {
+            for producer in 0..4 {
+                let outbox = &outbox;
+                scope.spawn(move || (0..EACH).for_each(|n| outbox.report(note(&format!("{producer} {n}"))).unwrap()));
+            }
+            let (mut position, mut decoder, mut seen) = (outbox.connect(0), Decoder::default(), 0);
+            let mut buffer = [0; 64];
+            while seen < 4 * EACH as u64 {
+                let count = outbox.next(position, &mut buffer).unwrap();
+                decoder.push(&buffer[..count]);
+                position += count as u64;
+                while let Some(frame) = decoder.next::<ToServer>().unwrap() {
+                    let Frame::Message(ToServer::Report(report)) = frame else { panic!("{frame:?}") };
+                    seen += 1;
+                    assert_eq!(report.seq, seen);
+                    outbox.acknowledge(seen);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn closing_wakes_those_who_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let outbox = Outbox::create(&dir.path().join("spool"), 100).unwrap();
+        outbox.report(note("fits")).unwrap();
+        thread::scope(|scope| {
+            let full = scope.spawn(|| outbox.report(note("does not fit any more")));
+            outbox.connect(0);
+            let idle = scope.spawn(|| outbox.next(outbox.lock().spool.end(), &mut [0; 8]));
+            outbox.close();
+            full.join().unwrap().unwrap_err();
+            assert_eq!(idle.join().unwrap(), None);
+        });
+        assert_eq!(outbox.next(0, &mut [0; 8]), None);
+    }
+
+    #[test]
+    fn a_lost_connection_wakes_the_sender_and_a_new_one_begins_at_the_first_unacknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        let outbox = Outbox::create(&dir.path().join("spool"), 1000).unwrap();
+        (0..3).for_each(|n| outbox.report(note(&n.to_string())).unwrap());
+        let all = outbox.lock().spool.end();
+        assert_eq!(outbox.connect(0), 0);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| outbox.next(all, &mut [0; 8]));
+            outbox.disconnect();
+            assert_eq!(sender.join().unwrap(), None);
+        });
+        assert_eq!(outbox.connect(2), all * 2 / 3);
+    }
+}

@@ -1,0 +1,320 @@
+//! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use shoal_contract::{Definition, MAX_CHARACTERS, SUCCESS, Scraper, escape_line, failure_text};
+use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_sandbox::{Control, Exit, Network, Sandbox, SandboxError, Support};
+
+use crate::clock::now_ms;
+use crate::events::Event;
+use crate::instance::{self, Home, InstanceError};
+use crate::outbox::{Closed, Outbox};
+use crate::output::{self, Said};
+use crate::pack::PackError;
+use crate::{Options, artifacts, connection, forward, inside};
+
+/// Bytes of reports and artifact parts that may wait for the server.
+const SPOOL_BYTES: u64 = 64 << 20;
+
+/// How often to look whether the first instance has made the network.
+const NETWORK_POLL: Duration = Duration::from_millis(3);
+
+/// Exit codes of the agent's own process.
+const RELEASED: i32 = 0;
+const ABANDONED: i32 = 1;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// Serves one instance from hello to release; gives the process's exit code.
+pub(crate) fn run(options: &Options) -> i32 {
+    let home = match Home::create(&options.run_dir, options.host) {
+        Ok(home) => home,
+        Err(error) => {
+            eprintln!("shoal agent: {error}");
+            return ABANDONED;
+        }
+    };
+    let code = match Outbox::create(&home.spool(), SPOOL_BYTES) {
+        Ok(outbox) => serve(options, &home, &Arc::new(outbox)),
+        Err(error) => {
+            eprintln!("shoal agent: cannot make {}: {error}", home.spool().display());
+            ABANDONED
+        }
+    };
+    if let Err(error) = home.remove() {
+        eprintln!("shoal agent: something is left in {}: {error}", options.run_dir.display());
+    }
+    code
+}
+
+fn serve(options: &Options, home: &Home, outbox: &Arc<Outbox>) -> i32 {
+    let (events, arriving) = channel();
+    // What the machine allows is found out while the server is asked what to do.
+    let probe = thread::spawn(Support::probe);
+    let connection = {
+        let (options, outbox, events) = (options.clone(), outbox.clone(), events.clone());
+        thread::Builder::new().name("connection".into()).spawn(move || connection::keep(&options, &outbox, &events))
+    };
+    if let Err(error) = connection {
+        eprintln!("shoal agent: no thread for the connection: {error}");
+        return ABANDONED;
+    }
+    let mut agent = Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, network: None };
+    let (assignment, acked) = loop {
+        match agent.arriving.recv() {
+            Ok(Event::Assigned { assignment, acked }) => break (*assignment, acked),
+            Ok(other) => agent.wishes.note(other),
+            Err(_) => return ABANDONED,
+        }
+        if agent.wishes.abandoned {
+            return ABANDONED;
+        }
+    };
+    let support = probe.join().unwrap_or_else(|_| Support::processes_only());
+    let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, &support) };
+    agent.finish(served)
+}
+
+/// Why an instance does not go its way to the end.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    /// It could not be made.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// The machine does not tell how the program ended, or its output cannot be read.
+    #[error("the instance went wrong: {0}")]
+    Lost(String),
+    /// What it left behind cannot be sent.
+    #[error(transparent)]
+    Pack(PackError),
+    /// Another agent served this instance before, and has died with it.
+    #[error("the agent of this instance was started again after an earlier one had died")]
+    Successor,
+    /// Nobody is there to hear of it.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+impl From<PackError> for Trouble {
+    fn from(error: PackError) -> Self {
+        match error {
+            PackError::Closed(closed) => Self::Closed(closed),
+            PackError::Unreadable { .. } => Self::Pack(error),
+        }
+    }
+}
+
+/// What others want of the agent, gathered from events.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// The program is to end: SIGTERM, and SIGKILL after so long.
+    stop: Option<Duration>,
+    /// The server has all that it wants.
+    released: bool,
+    /// The server does not want this agent, or is gone for good.
+    abandoned: bool,
+}
+
+impl Wishes {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Order(Order::Stop { grace_s, reason }) => {
+                if self.stop.is_none() {
+                    eprintln!("shoal agent: the program is to end within {grace_s} s: {reason}");
+                }
+                self.stop_within(Duration::from_secs(grace_s.into()));
+            }
+            Event::Order(Order::Release) => {
+                self.released = true;
+                self.stop_within(Duration::ZERO);
+            }
+            Event::Refused { reason } => {
+                eprintln!("shoal agent: the server refuses this agent: {reason}");
+                self.abandoned = true;
+                self.stop_within(Duration::ZERO);
+            }
+            Event::LeaseOver { lease, grace } => {
+                eprintln!("shoal agent: no server for {} s: the lease is over", lease.as_secs());
+                self.abandoned = true;
+                self.stop_within(grace);
+            }
+            Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
+        }
+    }
+
+    /// Orders are repeated; they change something only when they are more urgent.
+    fn stop_within(&mut self, grace: Duration) {
+        self.stop = Some(self.stop.map_or(grace, |before| before.min(grace)));
+    }
+}
+
+struct Agent<'a> {
+    options: &'a Options,
+    home: &'a Home,
+    outbox: &'a Arc<Outbox>,
+    events: Sender<Event>,
+    arriving: Receiver<Event>,
+    wishes: Wishes,
+    /// Kept to the end: the first instance's agent holds the network for all.
+    network: Option<Network>,
+}
+
+impl Agent<'_> {
+    /// One instance, up to the last thing that there is to say about it.
+    fn instance(&mut self, assignment: &Assignment, support: &Support) -> Result<(), Trouble> {
+        self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
+        if assignment.host == 1 {
+            self.tell(&support.notes)?;
+        }
+        while self.network.is_none() {
+            if self.is_to_stop() {
+                return self.never_started();
+            }
+            self.network = instance::network(self.options, assignment, self.home, support)?;
+            if self.network.is_none() {
+                thread::sleep(NETWORK_POLL);
+            }
+        }
+        let network = self.network.as_ref().expect("the loop ends with one");
+        let sandbox = instance::start(self.options, assignment, self.home, network, support);
+        if let Err(InstanceError::Sandbox(SandboxError::Program { message, code })) = &sandbox {
+            return self.not_startable(message, *code);
+        }
+        let mut sandbox = sandbox?;
+        self.tell(sandbox.notes())?;
+        let control = sandbox.control();
+        self.attach(assignment, &mut sandbox).map_err(|error| Trouble::Lost(error.to_string()))?;
+        self.watch(sandbox).map_err(|error| Trouble::Lost(error.to_string()))?;
+        self.outbox.report(ReportBody::Phase { phase: Phase::Training })?;
+        let (exit, said) = self.supervise(&control)?;
+        self.ended(outcome(exit), exit.out_of_memory, said)
+    }
+
+    fn tell(&self, notes: &[String]) -> Result<(), Closed> {
+        notes.iter().try_for_each(|note| self.outbox.report(ReportBody::Note { text: note.clone() }))
+    }
+
+    /// Takes in what has happened, and says whether to go on.
+    fn is_to_stop(&mut self) -> bool {
+        while let Ok(event) = self.arriving.try_recv() {
+            self.wishes.note(event);
+        }
+        self.wishes.stop.is_some()
+    }
+
+    /// Connects the program's output with the outbox, and its endpoint with the server.
+    fn attach(&self, assignment: &Assignment, sandbox: &mut Sandbox) -> std::io::Result<()> {
+        let definitions = assignment.metric_definitions.iter();
+        let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
+        let scraper = Scraper::new(&Vec::from_iter(definitions));
+        let events = self.events.clone();
+        // If nobody listens the agent has ended, and with it the program.
+        let at_end = move |said| drop(events.send(Event::Said(said)));
+        output::start(sandbox.stdout(), sandbox.stderr(), scraper, self.outbox.clone(), at_end)?;
+        match (sandbox.listener(), &assignment.endpoint) {
+            (Some(listener), Some(endpoint)) => forward::start(listener, endpoint.server_address.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the program's end in a thread.
+    fn watch(&self, mut sandbox: Sandbox) -> std::io::Result<()> {
+        let events = self.events.clone();
+        let waiter = thread::Builder::new().name("wait".into());
+        waiter.spawn(move || drop(events.send(Event::Exited(sandbox.wait())))).map(drop)
+    }
+
+    /// Passes on wishes until the program has ended and all that it said is on its way.
+    fn supervise(&mut self, control: &Control) -> Result<(Exit, Said), Trouble> {
+        let (mut exit, mut said) = (None, None);
+        let (mut terminated, mut killed) = (None, false);
+        loop {
+            if let (Some(exit), Some(said)) = (exit, said.take_if(|_| exit.is_some())) {
+                return Ok((exit, said));
+            }
+            let kill_at = self.wishes.stop.map(|grace| *terminated.get_or_insert_with(|| terminate(control)) + grace);
+            match next_event(&self.arriving, kill_at.filter(|_| !killed)) {
+                Some(Event::Exited(how)) => exit = Some(how.map_err(|error| Trouble::Lost(error.to_string()))?),
+                Some(Event::Said(all)) => said = Some(all),
+                Some(other) => self.wishes.note(other),
+                None => {
+                    control.kill();
+                    killed = true;
+                }
+            }
+        }
+    }
+
+    /// The program is over (or never was): says how, and sends what it left if that is wanted.
+    fn ended(&mut self, outcome: RankOutcome, out_of_memory: bool, said: Said) -> Result<(), Trouble> {
+        let file = inside::read_start(&self.home.ml(), Path::new("output/failure"), 4 * MAX_CHARACTERS as u64);
+        // A failure file that is not one is the program's own affair; its exit code says enough.
+        let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
+        let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
+        self.outbox.report(ReportBody::RankEnded { end, final_metrics: said.final_metrics })?;
+        if outcome != RankOutcome::Exited(SUCCESS) && !self.is_to_stop() {
+            return Ok(());
+        }
+        self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
+        artifacts::send(&self.home.ml(), self.outbox)?;
+        Ok(self.outbox.report(ReportBody::Uploaded)?)
+    }
+
+    fn never_started(&mut self) -> Result<(), Trouble> {
+        self.ended(RankOutcome::Signaled(SIGTERM), false, Said::default())
+    }
+
+    /// The user's mistake, told as a shell would: on stderr and by the exit code.
+    fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
+        let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
+        self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
+        self.ended(RankOutcome::Exited(code), false, Said { final_metrics: Vec::new(), stderr_tail: message.to_owned() })
+    }
+
+    /// Says what went wrong if something did, and waits to be let go.
+    fn finish(mut self, served: Result<(), Trouble>) -> i32 {
+        if let Err(trouble) = served {
+            eprintln!("shoal agent: {trouble}");
+            // If nobody takes it, that is the next event.
+            let _ = self.outbox.report(ReportBody::InstanceFailed { reason: trouble.to_string() });
+        }
+        while !self.wishes.released && !self.wishes.abandoned {
+            match self.arriving.recv() {
+                Ok(event) => self.wishes.note(event),
+                Err(_) => break,
+            }
+        }
+        if self.wishes.released { RELEASED } else { ABANDONED }
+    }
+}
+
+/// When the program was told to end.
+fn terminate(control: &Control) -> Instant {
+    if let Err(error) = control.terminate() {
+        // The kill after the grace needs no cooperation.
+        eprintln!("shoal agent: {error}");
+    }
+    Instant::now()
+}
+
+/// `None` when the time has come.
+fn next_event(arriving: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+    let Some(until) = until else { return arriving.recv().ok() };
+    match arriving.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(event) => Some(event),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+fn outcome(exit: Exit) -> RankOutcome {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => RankOutcome::Exited(code),
+        (None, signal) => RankOutcome::Signaled(signal.unwrap_or(SIGKILL)),
+    }
+}
