@@ -1,1 +1,20 @@
-//! Built-in algorithms that need no tensor engine (XGBoost) as ordinary training programs.
+//! Built-in algorithms that need no tensor engine, as ordinary training programs: they know `/opt/ml`, the environment of a training
+//! program and nothing else of Shoal. [`images`] maps SageMaker's image names to them; [`run`] is what `shoal algorithm NAME` calls
+//! inside an instance. The XGBoost built-in drives the real library, found or fetched by [`library`].
+
+pub mod images;
+pub mod xgboost;
+
+pub use xgboost::library;
+
+/// Runs the built-in algorithm `name` on this instance, as the process's only job, and returns the process's exit code: 0 for success, 1
+/// for a failure (told on standard error and in the instance's failure file), 2 for an unknown `name`.
+///
+/// Call it from the main thread before others are started: it sets variables that the OpenMP run time reads when the library is loaded.
+pub fn run(name: &str) -> i32 {
+    if name == images::Algorithm::XGBoost.name() {
+        return xgboost::run();
+    }
+    eprintln!("there is no built-in algorithm {name:?}; the built-in algorithms are: {}", images::Algorithm::XGBoost.name());
+    2
+}

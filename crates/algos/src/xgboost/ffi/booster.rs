@@ -1,0 +1,131 @@
+//! The model under training.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+use super::api::{Api, Handle, XGBoostError, c_string};
+use super::matrix::Matrix;
+
+/// Predictions of one matrix: `values.len() == rows * columns`, row-major.
+pub(in crate::xgboost) struct Predictions {
+    /// Row-major values.
+    pub(in crate::xgboost) values: Vec<f32>,
+    /// Values per row: 1, or the number of classes.
+    pub(in crate::xgboost) columns: usize,
+}
+
+/// What to predict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::xgboost) enum Output {
+    /// What the objective calls its prediction: a probability, a class, a mean.
+    Transformed,
+    /// The raw sum of the trees and of the base score.
+    Margin,
+}
+
+/// A booster of the library.
+pub(in crate::xgboost) struct Booster {
+    api: &'static Api,
+    handle: Handle,
+}
+
+impl Drop for Booster {
+    fn drop(&mut self) {
+        // SAFETY: the handle is owned and freed once; a failure to free has no remedy.
+        unsafe { (self.api.XGBoosterFree)(self.handle) };
+    }
+}
+
+impl Booster {
+    /// A booster with no trees that keeps its predictions of `cached` up to date as it grows.
+    pub(in crate::xgboost) fn new(api: &'static Api, cached: &[&Matrix]) -> Result<Self, XGBoostError> {
+        let handles: Vec<Handle> = cached.iter().map(|matrix| matrix.handle).collect();
+        let mut handle = null_mut();
+        // SAFETY: an array of live handles of that length. The library shares ownership of the matrices behind them.
+        api.check(unsafe { (api.XGBoosterCreate)(handles.as_ptr(), handles.len() as u64, &raw mut handle) })?;
+        Ok(Self { api, handle })
+    }
+
+    /// Sets one parameter. The library reads most of them at the first round only, and tells errors there.
+    pub(in crate::xgboost) fn set(&mut self, name: &str, value: &str) -> Result<(), XGBoostError> {
+        let (name, value) = (c_string(name), c_string(value));
+        // SAFETY: two live C strings, which the library copies.
+        self.api.check(unsafe { (self.api.XGBoosterSetParam)(self.handle, name.as_ptr(), value.as_ptr()) })
+    }
+
+    /// Grows the trees of one round. With several hosts this is a collective call.
+    pub(in crate::xgboost) fn update(&mut self, round: i32, train: &Matrix) -> Result<(), XGBoostError> {
+        // SAFETY: two live handles.
+        self.api.check(unsafe { (self.api.XGBoosterUpdateOneIter)(self.handle, round, train.handle) })
+    }
+
+    /// Every metric on every set, as the library prints them: `[0]\ttrain-rmse:1.25\tvalidation-rmse:1.5`. Collective with several hosts.
+    pub(in crate::xgboost) fn evaluate(&mut self, round: i32, sets: &[(&str, &Matrix)]) -> Result<String, XGBoostError> {
+        let handles: Vec<Handle> = sets.iter().map(|(_, matrix)| matrix.handle).collect();
+        let names: Vec<_> = sets.iter().map(|(name, _)| c_string(name)).collect();
+        let names: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let mut line = null();
+        // SAFETY: two arrays of that length of live handles and C strings (`names` was shadowed, its strings still live).
+        self.api.check(unsafe {
+            (self.api.XGBoosterEvalOneIter)(self.handle, round, handles.as_ptr(), names.as_ptr(), handles.len() as u64, &raw mut line)
+        })?;
+        // SAFETY: a C string of this booster that lives until its next call.
+        Ok(unsafe { CStr::from_ptr(line) }.to_string_lossy().into_owned())
+    }
+
+    /// Predictions for every row of `matrix`; what was predicted before for a cached matrix is not computed again.
+    pub(in crate::xgboost) fn predict(&mut self, matrix: &Matrix, output: Output) -> Result<Predictions, XGBoostError> {
+        let kind = i32::from(output == Output::Margin);
+        let config =
+            c_string(&format!(r#"{{"type": {kind}, "training": false, "iteration_begin": 0, "iteration_end": 0, "strict_shape": false}}"#));
+        let (mut shape, mut dimensions, mut values) = (null(), 0, null());
+        // SAFETY: live handles, and valid addresses for the results.
+        self.api.check(unsafe {
+            (self.api.XGBoosterPredictFromDMatrix)(
+                self.handle,
+                matrix.handle,
+                config.as_ptr(),
+                &raw mut shape,
+                &raw mut dimensions,
+                &raw mut values,
+            )
+        })?;
+        let dimensions = usize::try_from(dimensions).expect("a prediction has few dimensions");
+        // SAFETY: the library returned that many dimensions, in memory that lives until this booster's next call.
+        let shape = unsafe { std::slice::from_raw_parts(shape, dimensions) };
+        let rows = shape.first().copied().unwrap_or_default() as usize;
+        let columns = shape.iter().skip(1).product::<u64>() as usize;
+        if rows == 0 {
+            return Ok(Predictions { values: Vec::new(), columns });
+        }
+        // SAFETY: the values of that shape, in memory that lives until this booster's next call.
+        let values = unsafe { std::slice::from_raw_parts(values, rows * columns) };
+        Ok(Predictions { values: values.to_vec(), columns })
+    }
+
+    /// The model of the first `rounds` rounds.
+    pub(in crate::xgboost) fn first_rounds(&self, rounds: i32) -> Result<Self, XGBoostError> {
+        let mut handle = null_mut();
+        // SAFETY: a live handle and a valid address for the new one.
+        self.api.check(unsafe { (self.api.XGBoosterSlice)(self.handle, 0, rounds, 1, &raw mut handle) })?;
+        Ok(Self { api: self.api, handle })
+    }
+
+    /// Stores a text attribute in the model.
+    pub(in crate::xgboost) fn set_attribute(&mut self, name: &str, value: &str) -> Result<(), XGBoostError> {
+        let (name, value) = (c_string(name), c_string(value));
+        // SAFETY: two live C strings, which the library copies.
+        self.api.check(unsafe { (self.api.XGBoosterSetAttr)(self.handle, name.as_ptr(), value.as_ptr()) })
+    }
+
+    /// The model as a UBJSON file's bytes, the library's own format, which `Booster.load_model` tells by its first bytes.
+    pub(in crate::xgboost) fn to_bytes(&self) -> Result<Vec<u8>, XGBoostError> {
+        let config = c_string(r#"{"format": "ubj"}"#);
+        let (mut length, mut bytes) = (0, null());
+        // SAFETY: a live handle, and valid addresses for the results.
+        self.api.check(unsafe { (self.api.XGBoosterSaveModelToBuffer)(self.handle, config.as_ptr(), &raw mut length, &raw mut bytes) })?;
+        let length = usize::try_from(length).expect("the model is in memory");
+        // SAFETY: the library returned that many bytes, which live until this booster's next call.
+        Ok(unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) }.to_vec())
+    }
+}

@@ -1,0 +1,76 @@
+//! What this process is told of its training job: the files under `/opt/ml/input/config` and the environment.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shoal_contract::{BASE, Job, Paths};
+
+use super::failure::Failure;
+
+/// The port on which the first host calls the roll; the image uses it for its first rendezvous.
+const PORT: u16 = 9099;
+
+/// This instance.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// The tree of files.
+    pub(super) paths: Paths,
+    /// The job's configuration.
+    pub(super) job: Job,
+    /// Cores that may be used.
+    pub(super) cpus: usize,
+    /// Port of the roll on the first host.
+    pub(super) port: u16,
+    /// How long a host may say nothing before it counts as lost.
+    pub(super) silence: Duration,
+    /// Addresses of hosts whose names do not resolve.
+    addresses: BTreeMap<String, IpAddr>,
+}
+
+/// The tree's place: `SAGEMAKER_BASE_DIR`, else `/opt/ml`.
+pub(super) fn paths() -> Paths {
+    Paths::new(std::env::var_os("SAGEMAKER_BASE_DIR").filter(|base| !base.is_empty()).map_or_else(|| PathBuf::from(BASE), PathBuf::from))
+}
+
+impl Instance {
+    /// Reads the configuration of this process's training job.
+    pub(super) fn read(paths: Paths) -> Result<Self, Failure> {
+        let file = |name: &str| {
+            let path = paths.config().join(name);
+            std::fs::read(&path).map_err(|source| Failure::File { what: "read", path, source })
+        };
+        let job = Job::parse(&file("hyperparameters.json")?, &file("resourceconfig.json")?, &file("inputdataconfig.json")?)?;
+        let cpus = number("SM_NUM_CPUS").map_or_else(available_cpus, |cpus: usize| cpus.max(1));
+        Ok(Self {
+            paths,
+            job,
+            cpus,
+            port: number("SHOAL_XGBOOST_PORT").unwrap_or(PORT),
+            silence: Duration::from_secs(number("SHOAL_XGBOOST_SILENCE_SECONDS").unwrap_or(60)),
+            addresses: std::env::var("SHOAL_HOST_ADDRESSES").map_or_else(|_| BTreeMap::new(), |text| host_addresses(&text)),
+        })
+    }
+
+    /// The address of a host of the job, if its name resolves by now.
+    pub(super) fn address(&self, host: &str) -> Option<IpAddr> {
+        self.addresses.get(host).copied().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
+    }
+}
+
+fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok()?.trim().parse().ok()
+}
+
+fn available_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// `algo-1=127.0.1.1,algo-2=127.0.1.2`: for instances without a private name service.
+fn host_addresses(text: &str) -> BTreeMap<String, IpAddr> {
+    text.split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .filter_map(|(host, address)| Some((host.trim().to_owned(), address.trim().parse().ok()?)))
+        .collect()
+}

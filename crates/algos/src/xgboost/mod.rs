@@ -1,0 +1,129 @@
+//! SageMaker's XGBoost image as a program of ours, in algorithm mode: the same hyperparameters, channels, log lines, metrics and model file,
+//! on the current XGBoost library. From the outside in: [`instance`] is what the process is told, [`hyperparameters`] and [`data`] check what the
+//! user gave, [`roll`] finds out which hosts take part and who was lost, [`train`] trains.
+
+mod container_metrics;
+mod data;
+mod early_stopping;
+mod evaluate;
+mod failure;
+mod ffi;
+mod group;
+mod hyperparameters;
+mod instance;
+mod judge;
+pub mod library;
+mod log;
+pub(crate) mod metrics;
+mod model_file;
+mod roll;
+mod train;
+mod translate;
+
+use std::path::Path;
+
+pub use hyperparameters::{HyperparameterError, validate};
+
+use data::{ContentType, CsvOptions, DataError, Files, Format, Source};
+use failure::Failure;
+use ffi::api::Api;
+use group::Group;
+use hyperparameters::Hyperparameters;
+use instance::Instance;
+use train::Channels;
+
+/// Runs the training of this process; see [`crate::run`].
+pub(crate) fn run() -> i32 {
+    let paths = instance::paths();
+    match train(paths.clone()) {
+        Ok(()) => shoal_contract::SUCCESS,
+        Err(failure) => {
+            report(&failure, &paths.failure());
+            shoal_contract::FAILURE
+        }
+    }
+}
+
+/// Tells a failure in the log and in the failure file, which is never overwritten.
+fn report(failure: &Failure, file: &Path) {
+    let text = failure.to_string();
+    log::error(&text);
+    eprintln!("{text}");
+    if file.exists() {
+        return;
+    }
+    let written = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(file, &text));
+    if let Err(error) = written {
+        eprintln!("cannot write {}: {error}", file.display());
+    }
+}
+
+fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
+    let instance = Instance::read(paths)?;
+    let job = &instance.job;
+    if job.hyperparameters.contains_key("sagemaker_program") {
+        return Err(Failure::User(
+            "the XGBoost image's script mode (hyperparameter sagemaker_program) is not supported: train in algorithm mode, or run the script \
+             in an image of your own"
+                .to_owned(),
+        ));
+    }
+    let mut hyperparameters = Hyperparameters::parse(&job.hyperparameters)?;
+    for note in translate::translate(&mut hyperparameters.parameters, job.world_size())? {
+        log::info(&note);
+    }
+    let format = check_channels(&instance, &hyperparameters)?;
+    let api = open_library()?;
+    api.set_global_config(&format!(r#"{{"verbosity": {}}}"#, hyperparameters.parameter("verbosity", "1")))?;
+
+    let train = read_channel(&instance, "train", format)?;
+    let validation = if job.channels.contains_key("validation") { read_channel(&instance, "validation", format)? } else { None };
+    log::info("Single node training.");
+    let directory = |name: &str| instance.paths.channel(name).display().to_string();
+    let Some(train) = train else {
+        return Err(Failure::User(format!("No data in training channel path {}", directory("train"))));
+    };
+    if job.channels.contains_key("validation") && validation.is_none() {
+        return Err(Failure::User(format!("No data in validation channel path {}", directory("validation"))));
+    }
+    log::info(&format!("Train matrix has {} rows and {} columns", train.rows(), train.columns()));
+    if let Some(validation) = &validation {
+        log::info(&format!("Validation matrix has {} rows", validation.rows()));
+    }
+    let columns = train.columns().max(validation.as_ref().map_or(0, Source::columns));
+    train::train(api, &instance, &hyperparameters, Channels { train, validation, columns }, &Group::alone())
+}
+
+/// Checks the channels as the image does; the train channel's content type holds for both.
+fn check_channels(instance: &Instance, hyperparameters: &Hyperparameters) -> Result<Format, Failure> {
+    let channels = &instance.job.channels;
+    let Some(train) = channels.get("train") else {
+        return Err(Failure::User("Missing required channel: train".to_owned()));
+    };
+    for (name, channel) in channels {
+        if !matches!(name.as_str(), "train" | "validation" | "code") {
+            return Err(Failure::User(format!("Extraneous channel found: {name}")));
+        }
+        if channel.training_input_mode.as_deref() == Some("Pipe") {
+            return Err(Failure::User(format!("Pipe mode is not supported for channel {name}: use File mode")));
+        }
+    }
+    Ok(match ContentType::parse(train.content_type.as_deref())? {
+        ContentType::Csv => Format::Csv(CsvOptions { weights: hyperparameters.csv_weights }),
+        ContentType::Libsvm => Format::Libsvm,
+    })
+}
+
+fn read_channel(instance: &Instance, name: &str, format: Format) -> Result<Option<Source>, DataError> {
+    let files = Files::list(&instance.paths.channel(name))?;
+    if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
+}
+
+fn open_library() -> Result<&'static Api, Failure> {
+    let path = library::find()?;
+    let api =
+        Api::open(&path.file).map_err(|error| library::LibraryError::Unusable { file: path.file.clone(), reason: error.to_string() })?;
+    let (major, minor, patch) = api.version();
+    log::info(&format!("XGBoost {major}.{minor}.{patch} from {}", path.file.display()));
+    Ok(api)
+}

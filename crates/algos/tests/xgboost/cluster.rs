@@ -1,0 +1,173 @@
+//! Instances of a training job as processes on this machine: this test binary, started again, with a tree of files of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::json;
+use shoal_algos::library::{self, LibraryPath};
+
+/// Set in the processes that are instances.
+const INSTANCE: &str = "SHOAL_TEST_INSTANCE";
+
+/// Becomes an instance, if this process was started as one; the test of the same name calls it.
+pub fn become_instance() {
+    if std::env::var_os(INSTANCE).is_some() {
+        std::process::exit(shoal_algos::run("xgboost"));
+    }
+}
+
+/// The real library, fetched once; `None` after telling why the test is skipped.
+pub fn library(test: &str) -> Option<&'static LibraryPath> {
+    static LIBRARY: OnceLock<Result<LibraryPath, String>> = OnceLock::new();
+    match LIBRARY.get_or_init(|| library::fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
+        Ok(path) => Some(path),
+        Err(reason) => {
+            println!("SKIPPED {test}: {reason}");
+            None
+        }
+    }
+}
+
+/// A file of the shared data sets; `None` after telling that the test is skipped.
+pub fn data_file(test: &str, name: &str) -> Option<String> {
+    let directory = std::env::var_os("SHOAL_TEST_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    match std::fs::read_to_string(directory.join(name)) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            println!("SKIPPED {test}: {}: {error}", directory.join(name).display());
+            None
+        }
+    }
+}
+
+/// A training job to be run.
+pub struct Job<'a> {
+    pub hyperparameters: &'a [(&'a str, &'a str)],
+    pub content_type: Option<&'a str>,
+    /// For each host its channels: name and files (name and content).
+    pub hosts: Vec<Vec<(&'a str, Vec<(&'a str, &'a str)>)>>,
+}
+
+/// A running job.
+pub struct Cluster {
+    pub instances: Vec<Instance>,
+    _root: tempfile::TempDir,
+}
+
+/// One of its instances.
+pub struct Instance {
+    pub base: PathBuf,
+    child: Child,
+}
+
+/// How an instance ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub failure: Option<String>,
+    pub model: Option<Vec<u8>>,
+}
+
+impl Ended {
+    /// The metric lines.
+    pub fn metrics(&self) -> Vec<&str> {
+        self.stdout
+            .lines()
+            .filter(|line| line.starts_with('[') && line[1..].starts_with(|c: char| c.is_ascii_digit()) && line.contains("]\t"))
+            .collect()
+    }
+}
+
+/// Starts every host of a job; `environment` comes on top for all of them.
+pub fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
+    let root = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
+    let port = free_port();
+    let addresses: Vec<String> = names.iter().map(|name| format!("{name}=127.0.0.1")).collect();
+    let hyperparameters: BTreeMap<&str, &str> = job.hyperparameters.iter().copied().collect();
+    let instances = job.hosts.iter().zip(&names).map(|(channels, name)| {
+        let base = root.path().join(name);
+        let config = base.join("input/config");
+        std::fs::create_dir_all(&config).unwrap();
+        let mut inputs = serde_json::Map::new();
+        for (channel, files) in channels {
+            let directory = base.join("input/data").join(channel);
+            std::fs::create_dir_all(&directory).unwrap();
+            for (file, content) in files {
+                std::fs::write(directory.join(file), content).unwrap();
+            }
+            let mut input = json!({ "TrainingInputMode": "File", "S3DistributionType": "ShardedByS3Key", "RecordWrapperType": "None" });
+            if let Some(content_type) = job.content_type {
+                input["ContentType"] = json!(content_type);
+            }
+            inputs.insert((*channel).to_owned(), input);
+        }
+        let write = |file: &str, value: serde_json::Value| std::fs::write(config.join(file), value.to_string()).unwrap();
+        write("hyperparameters.json", json!(hyperparameters));
+        write("inputdataconfig.json", inputs.into());
+        write("resourceconfig.json", json!({ "current_host": name, "hosts": names }));
+        let log = std::fs::File::create(base.join("stdout")).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["instance", "--exact", "--nocapture", "--test-threads=1"])
+            .env(INSTANCE, test)
+            .env("SAGEMAKER_BASE_DIR", &base)
+            .env("SHOAL_HOST_ADDRESSES", addresses.join(","))
+            .env("SHOAL_XGBOOST_PORT", port.to_string())
+            .env("OMP_WAIT_POLICY", "PASSIVE")
+            .env("SM_NUM_CPUS", "1")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .spawn()
+            .unwrap();
+        Instance { base, child }
+    });
+    Cluster { instances: instances.collect(), _root: root }
+}
+
+impl Cluster {
+    /// Waits for every instance.
+    pub fn wait(mut self) -> Vec<Ended> {
+        self.instances.iter_mut().map(Instance::wait).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for instance in &mut self.instances {
+            let _ = instance.child.kill();
+            let _ = instance.child.wait();
+        }
+    }
+}
+
+impl Instance {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote so far.
+    pub fn stdout(&self) -> String {
+        std::fs::read_to_string(self.base.join("stdout")).unwrap_or_default()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Ended {
+        let status = self.child.wait().unwrap();
+        Ended {
+            code: status.code(),
+            stdout: self.stdout(),
+            failure: std::fs::read_to_string(self.base.join("output/failure")).ok(),
+            model: std::fs::read(self.base.join("model/xgboost-model")).ok(),
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
