@@ -31,12 +31,49 @@ pub(crate) struct Member {
 
 /// The input of an operation; `None` if the table does not have the operation.
 pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape> {
-    let operations = match service {
+    operations(service).iter().find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
+}
+
+/// What is served of a service, with the inputs.
+fn operations(service: Service) -> &'static [(&'static str, &'static Shape)] {
+    match service {
         Service::SageMaker => sagemaker::OPERATIONS,
         Service::Logs => logs::OPERATIONS,
         Service::Sts => sts::OPERATIONS,
         Service::Iam => iam::OPERATIONS,
         Service::S3 | Service::CloudWatch => &[],
-    };
-    operations.iter().find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(shape: &'static Shape, seen: &mut Vec<*const Shape>, found: &mut Vec<&'static Pattern>) {
+        if seen.contains(&std::ptr::from_ref(shape)) {
+            return;
+        }
+        seen.push(shape);
+        match shape {
+            Shape::Structure(members) => members.iter().for_each(|member| patterns(member.shape, seen, found)),
+            Shape::List { member, .. } => patterns(member, seen, found),
+            Shape::Map { key, value, .. } => [key, value].into_iter().for_each(|part| patterns(part, seen, found)),
+            Shape::String { pattern, .. } => found.extend(pattern),
+            Shape::Enum(_) | Shape::Integer { .. } | Shape::Boolean | Shape::Timestamp => {}
+        }
+    }
+
+    #[test]
+    fn every_pattern_of_the_table_compiles() {
+        let (mut seen, mut found) = (Vec::new(), Vec::new());
+        for service in [Service::SageMaker, Service::Logs, Service::Sts, Service::Iam] {
+            for (_, shape) in operations(service) {
+                patterns(shape, &mut seen, &mut found);
+            }
+        }
+        assert!(found.len() > 30, "the table has patterns");
+        for pattern in found {
+            pattern.matches("compiled on first use");
+        }
+    }
 }

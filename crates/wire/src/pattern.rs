@@ -49,3 +49,39 @@ fn compile(source: &str) -> Result<Regex, fancy_regex::Error> {
         .replace(r"0-9-\.", r"0-9\-\.");
     RegexBuilder::new(&format!(r"\A(?:{translated})\z")).backtrack_limit(MOST_STEPS).build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn java_patterns_match_the_whole_text() {
+        let check = |source: &'static str, text: &str, expected: bool| {
+            assert_eq!(Pattern::new(source).matches(text), expected, "{source:?} on {text:?}");
+        };
+        check("[a-z]+", "abc", true);
+        check("[a-z]+", "abc1", false);
+        check("[a-z]+", "1abc", false);
+        check("a|b", "ab", false);
+        check("[a-z]+", "abc\n", false);
+        check(".*", "", true);
+        check(".*", "a\nb", false);
+        check(".+", "", false);
+        check(r"[\S\s]*", "a\nb", true);
+        check(r"[\p{Alnum}\-]+", "a-1", true);
+        check(r"[\p{Alnum}\-]+", "é", false);
+        check(r"\w+", "é", false);
+        check(r"\d", "٣", false);
+        check(r"[\p{L}\p{Z}]*", "é ü", true);
+        check(r"[a-z0-9-\.]{1,63}", "a-b.c", true);
+        check(r"([a-z-]){0,62}(?<!-)", "a-b", true);
+        check(r"([a-z-]){0,62}(?<!-)", "a-", false);
+        check(r"(?!\s*$).+", "  ", false);
+    }
+
+    #[test]
+    fn steps_are_limited() {
+        let evil = Pattern::new("(?=(a+)+$)(a|aa)+b");
+        assert!(!evil.matches(&"a".repeat(5000)));
+    }
+}

@@ -12,8 +12,8 @@ use fancy_regex::RegexBuilder;
 use serde_json::Value;
 
 use crate::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, MetricDefinition, Output, Resources, S3DataType, S3Uri,
-    Stopping, Tag,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, MetricDefinition, Output, RecordWrapper, Resources,
+    S3DataType, S3Uri, Stopping, Tag,
     call::read,
     training_job::{CreateTrainingJobRequest, request},
 };
@@ -41,13 +41,13 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let algorithm = algorithm(request.algorithm_specification)?;
     let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
-    let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
     if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
         return refuse(
             "resourceConfig.keepAlivePeriodInSeconds",
             "a warm pool cannot be used with managed spot training; leave one of them out",
         );
     }
+    let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
     let output = Output {
         s3_output_path: s3_uri("outputDataConfig.s3OutputPath", &request.output_data_config.s3_output_path)?,
         kms_key_id: request.output_data_config.kms_key_id.filter(|key| !key.is_empty()),
@@ -158,6 +158,12 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     }
     if channel.compression_type.as_deref() == Some("Gzip") {
         return refuse(&format!("{path}.compressionType"), "Gzip is for Pipe mode only; use None and let the program decompress");
+    }
+    if channel.record_wrapper_type == RecordWrapper::RecordIO {
+        return refuse(
+            &format!("{path}.recordWrapperType"),
+            "RecordIO is for Pipe mode only; leave it out and store the data as the program reads it",
+        );
     }
     let source = format!("{path}.dataSource");
     let others = [

@@ -99,7 +99,7 @@ pub struct Channel {
     pub distribution: Distribution,
     /// Told to the program.
     pub content_type: Option<String>,
-    /// Told to the program.
+    /// Told to the program; [`RecordWrapper::None`], since wrapping is Pipe mode's.
     pub record_wrapper: RecordWrapper,
     /// The channel's own, else the algorithm's.
     pub input_mode: InputMode,
@@ -142,7 +142,7 @@ pub enum RecordWrapper {
     /// Data as it is.
     #[default]
     None,
-    /// The data is RecordIO.
+    /// Objects are wrapped; never in a [`Channel`].
     RecordIO,
 }
 

@@ -230,3 +230,135 @@ fn nearest(choices: &[&str], given: &str) -> String {
     write!(text, ", ... ({} values)", choices.len()).expect("a string takes all");
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::constraints::Pattern;
+
+    static NAME: Shape = Shape::String { min: 1, max: 4, pattern: Some(Pattern::new("[a-z]*")) };
+    static FREE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
+    static COLOUR: Shape = Shape::Enum(&["red", "green"]);
+    static COUNT: Shape = Shape::Integer { bits: 32, min: 1, max: 10 };
+    static SEED: Shape = Shape::Integer { bits: 64, min: i64::MIN, max: i64::MAX };
+    static FLAG: Shape = Shape::Boolean;
+    static TIME: Shape = Shape::Timestamp;
+    static NAMES: Shape = Shape::List { min: 1, max: 2, member: &NAME };
+    static FLAGS: Shape = Shape::List { min: 0, max: 9, member: &FLAG };
+    static LABELS: Shape = Shape::Map { min: 0, max: 2, key: &NAME, value: &NAME };
+    static NESTED: Shape = Shape::Map { min: 0, max: 9, key: &FREE, value: &INNER };
+    static INNER: Shape = Shape::Structure(&[Member { name: "Name", required: true, shape: &NAME }]);
+    static INNERS: Shape = Shape::List { min: 0, max: 2, member: &INNER };
+    static ROOT: Shape = Shape::Structure(&[
+        Member { name: "Free", required: false, shape: &FREE },
+        Member { name: "Name", required: false, shape: &NAME },
+        Member { name: "Colour", required: false, shape: &COLOUR },
+        Member { name: "Count", required: false, shape: &COUNT },
+        Member { name: "Seed", required: false, shape: &SEED },
+        Member { name: "Flag", required: false, shape: &FLAG },
+        Member { name: "Time", required: false, shape: &TIME },
+        Member { name: "Names", required: false, shape: &NAMES },
+        Member { name: "Flags", required: false, shape: &FLAGS },
+        Member { name: "Labels", required: false, shape: &LABELS },
+        Member { name: "Nested", required: false, shape: &NESTED },
+        Member { name: "Inner", required: false, shape: &INNER },
+        Member { name: "Inners", required: false, shape: &INNERS },
+    ]);
+
+    #[test]
+    fn what_fits_passes_and_is_cleaned() {
+        let check = |given: Value, expected: Value| {
+            let mut value = given.clone();
+            assert_eq!(validate(&ROOT, &mut value), Ok(()), "{given}");
+            assert_eq!(value, expected, "{given}");
+        };
+        let all = json!({"Free": "any\nthing", "Name": "abcd", "Colour": "red", "Count": 10, "Seed": -7, "Flag": false, "Time": 1.5, "Names": ["a"],
+            "Flags": [true], "Labels": {"a": "b"}, "Nested": {"x": {"Name": "a"}}, "Inner": {"Name": "a"}, "Inners": [{"Name": "a"}, {"Name": "b"}]});
+        check(all.clone(), all);
+        check(json!({}), json!({}));
+        check(json!({"Name": null, "Unknown": {"x": 1}, "Labels": {"a": null}}), json!({"Labels": {}}));
+        check(json!({"Inner": {"Name": "a", "Unknown": 1}}), json!({"Inner": {"Name": "a"}}));
+        check(json!({"Count": 3.0}), json!({"Count": 3}));
+        check(json!({"Labels": {}, "Inners": []}), json!({"Labels": {}, "Inners": []}));
+    }
+
+    #[test]
+    fn violations_are_told_as_aws_tells_them() {
+        let check = |given: Value, expected: &str| {
+            let error = validate(&ROOT, &mut given.clone()).expect_err("a violation");
+            assert_eq!((error.code, error.message.as_str()), (ErrorCode::ValidationException, expected), "{given}");
+        };
+        let pattern = "Member must satisfy regular expression pattern: [a-z]*";
+        let texts =
+            format!("Member must have length less than or equal to 4, Member must have length greater than or equal to 1, {pattern}");
+        let one = |value: &str, path: &str, constraint: &str| {
+            format!("1 validation error detected: Value '{value}' at '{path}' failed to satisfy constraint: {constraint}")
+        };
+        check(json!({"Name": ""}), &one("", "name", "Member must have length greater than or equal to 1"));
+        check(json!({"Name": "abcde"}), &one("abcde", "name", "Member must have length less than or equal to 4"));
+        check(json!({"Name": "A"}), &one("A", "name", pattern));
+        check(json!({"Colour": "blue"}), &one("blue", "colour", "Member must satisfy enum value set: [red, green]"));
+        check(json!({"Count": 0}), &one("0", "count", "Member must have value greater than or equal to 1"));
+        check(json!({"Count": 11}), &one("11", "count", "Member must have value less than or equal to 10"));
+        check(json!({"Names": []}), &one("[]", "names", "Member must have length greater than or equal to 1"));
+        check(json!({"Names": ["a", "b", "c"]}), &one("[a, b, c]", "names", "Member must have length less than or equal to 2"));
+        check(json!({"Names": ["a", "B"]}), &one("[B]", "names", &format!("Member must satisfy constraint: [{texts}]")));
+        check(json!({"Labels": {"A": "b"}}), &one("{A=b}", "labels", &format!("Map keys must satisfy constraint: [{texts}]")));
+        check(json!({"Labels": {"a": "B"}}), &one("{a=B}", "labels", &format!("Map value must satisfy constraint: [{texts}]")));
+        check(
+            json!({"Labels": {"a": "b", "b": "b", "c": "b"}}),
+            &one("{3 entries}", "labels", "Member must have length less than or equal to 2"),
+        );
+        check(json!({"Nested": {"x": {"Name": "A"}}}), &one("A", "nested.x.member.name", pattern));
+        check(json!({"Inners": [{"Name": "a"}, {"Name": "B"}]}), &one("B", "inners.2.member.name", pattern));
+        let missing = "1 validation error detected: Value null at 'inner.name' failed to satisfy constraint: Member must not be null";
+        check(json!({"Inner": {}}), missing);
+        check(json!({"Inner": {"Name": null}}), missing);
+        check(
+            json!({"Name": "ABCDE", "Count": 0}),
+            "3 validation errors detected: Value 'ABCDE' at 'name' failed to satisfy constraint: Member must have length less than or equal to 4; \
+             Value 'ABCDE' at 'name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-z]*; \
+             Value '0' at 'count' failed to satisfy constraint: Member must have value greater than or equal to 1",
+        );
+    }
+
+    #[test]
+    fn wrong_json_types_are_not_validated_further() {
+        let check = |given: Value, expected: &str| {
+            let error = validate(&ROOT, &mut given.clone()).expect_err("a wrong type");
+            assert_eq!((error.code, error.message.as_str()), (ErrorCode::SerializationException, expected), "{given}");
+        };
+        check(json!([]), "START_ARRAY can not be converted to a Structure");
+        check(json!({"Name": 1}), "NUMBER_VALUE can not be converted to a String at 'name'");
+        check(json!({"Colour": true}), "TRUE_VALUE can not be converted to a String at 'colour'");
+        check(json!({"Count": "1"}), "STRING_VALUE can not be converted to an Integer at 'count'");
+        check(json!({"Count": 1.5}), "NUMBER_VALUE can not be converted to an Integer at 'count'");
+        check(json!({"Count": 3_000_000_000_u64}), "NUMBER_VALUE can not be converted to an Integer at 'count'");
+        check(json!({"Seed": 1e300}), "NUMBER_VALUE can not be converted to a Long at 'seed'");
+        check(json!({"Flag": "true"}), "STRING_VALUE can not be converted to a Boolean at 'flag'");
+        check(json!({"Time": "2026-11-21"}), "STRING_VALUE can not be converted to a Timestamp at 'time'");
+        check(json!({"Names": {}}), "START_OBJECT can not be converted to a List at 'names'");
+        check(json!({"Names": [null]}), "NULL_VALUE can not be converted to a String at 'names'");
+        check(json!({"Flags": [1]}), "NUMBER_VALUE can not be converted to a Boolean at 'flags.1.member'");
+        check(json!({"Labels": []}), "START_ARRAY can not be converted to a Map at 'labels'");
+        check(json!({"Labels": {"a": 1}}), "NUMBER_VALUE can not be converted to a String at 'labels.a'");
+        check(json!({"Inner": "x"}), "STRING_VALUE can not be converted to a Structure at 'inner'");
+        check(json!({"Inners": [false]}), "FALSE_VALUE can not be converted to a Structure at 'inners.1.member'");
+    }
+
+    #[test]
+    fn messages_stay_short() {
+        let told = |mut given: Value| validate(&ROOT, &mut given).expect_err("a violation").message;
+        let long = told(json!({"Name": "é".repeat(100_000)}));
+        assert!(long.len() < 2000 && long.contains("..."), "{} bytes", long.len());
+        let many = json!({"Inners": vec![json!({"Name": "A"}); 100]});
+        let many = told(many);
+        assert!(many.starts_with("101 validation errors detected: ") && many.len() < 2000, "{} bytes", many.len());
+        let types: Vec<String> = (0..100).map(|at| format!("ml.x{at}.large")).collect();
+        let types: Vec<&str> = types.iter().map(String::as_str).chain(["ml.m5.xlarge", "ml.m5.large"]).collect();
+        let nearest = nearest(&types, "ml.m5.xlrge");
+        assert!(nearest.starts_with("ml.m5.xlarge, ml.m5.large, ") && nearest.ends_with("... (102 values)"), "{nearest}");
+    }
+}

@@ -108,12 +108,12 @@ const CHANGES: &[Change] = &[
     ("the method", |it| it.head.method = Method::PUT),
     ("the path", |it| it.head.uri = "/other?Version=2011-06-15".parse().expect("a URI")),
     ("the query", |it| {
-        it.head.uri = format!("{}{}x=1", it.head.uri, if it.head.uri.query().is_some() { "&" } else { "?" }).parse().expect("a URI")
+        it.head.uri = format!("{}{}x=1", it.head.uri, if it.head.uri.query().is_some() { "&" } else { "?" }).parse().expect("a URI");
     }),
     ("the secret", |it| it.credentials.secret_access_key.push('x')),
     ("an unsigned x-amz header", |it| set(it, "x-amz-added", "1")),
     ("a stated hash of another body", |it| {
-        set(it, "x-amz-content-sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+        set(it, "x-amz-content-sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }),
 ];
 

@@ -1,0 +1,348 @@
+//! What `parse` refuses and what it makes of what it accepts, as data against `check`: a sound request with one thing changed.
+
+use http::{Request, request::Parts};
+use serde_json::{Value, json};
+use shoal_wire::{
+    Call, CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, InputMode, ListTrainingJobs, LogStreamOrder,
+    OutputCompression, S3DataType, Service, SortOrder, TrainingJobSortBy, parse, restore,
+};
+
+fn head(target: &str) -> Parts {
+    Request::post("/").header("x-amz-target", target).body(()).expect("a request").into_parts().0
+}
+
+fn create(body: &Value) -> Result<Box<CreateTrainingJob>, Error> {
+    match parse(Service::SageMaker, &head("SageMaker.CreateTrainingJob"), body.to_string().as_bytes())? {
+        Call::CreateTrainingJob(job) => Ok(job),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sound() -> Value {
+    json!({
+        "TrainingJobName": "titanic-1",
+        "RoleArn": "arn:aws:iam::123456789012:role/SageMakerRole",
+        "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["python3", "train.py"],
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss: ([0-9.]+)"}]},
+        "InputDataConfig": [
+            {"ChannelName": "train", "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://my-bucket/train"}}},
+            {"ChannelName": "validation", "DataSource": {"S3DataSource": {"S3DataType": "ManifestFile", "S3Uri": "s3://my-bucket/list",
+                "S3DataDistributionType": "ShardedByS3Key"}}, "InputMode": "FastFile", "ContentType": "text/csv", "ShuffleConfig": {"Seed": 7}}
+        ],
+        "OutputDataConfig": {"S3OutputPath": "s3://my-bucket/out/", "CompressionType": "NONE", "KmsKeyId": ""},
+        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 10, "KeepAlivePeriodInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+        "HyperParameters": {"num_round": "10"},
+        "Environment": {"A": "b\nc"},
+        "Tags": [{"Key": "team", "Value": "trees"}],
+        "RetryStrategy": {"MaximumRetryAttempts": 3},
+        "CheckpointConfig": {"S3Uri": "s3://my-bucket/checkpoints"}
+    })
+}
+
+/// A request with the value at a JSON pointer replaced, or removed.
+fn changed(pointer: &str, value: Option<&Value>) -> Value {
+    let mut request = sound();
+    let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
+    let parent = request.pointer_mut(parent).expect("a parent that is there");
+    match (value, parent) {
+        (Some(value), parent) => parent[name] = value.clone(),
+        (None, Value::Object(parent)) => assert!(parent.remove(name).is_some(), "{pointer} is there"),
+        (None, parent) => panic!("{parent} is no object"),
+    }
+    request
+}
+
+#[test]
+fn a_sound_request_becomes_a_typed_job() {
+    let job = create(&sound()).expect("a sound request");
+    assert_eq!(job.algorithm.entrypoint, ["python3", "train.py"]);
+    assert_eq!(job.algorithm.metric_definitions[0].regex, "loss: ([0-9.]+)");
+    assert_eq!((job.channels[0].data_type, job.channels[0].input_mode), (S3DataType::S3Prefix, InputMode::File));
+    assert_eq!((job.channels[1].data_type, job.channels[1].input_mode), (S3DataType::ManifestFile, InputMode::FastFile));
+    assert_eq!((job.channels[0].distribution.as_str(), job.channels[1].distribution.as_str()), ("FullyReplicated", "ShardedByS3Key"));
+    assert_eq!((job.channels[1].uri.bucket.as_str(), job.channels[1].uri.prefix.as_str()), ("my-bucket", "list"));
+    assert_eq!((job.channels[1].content_type.as_deref(), job.channels[1].shuffle_seed), (Some("text/csv"), Some(7)));
+    assert_eq!((job.output.compression, &job.output.kms_key_id), (OutputCompression::None, &None));
+    assert_eq!((job.resources.instance_count, job.resources.volume_gb, job.resources.keep_alive_s), (2, 10, 60));
+    assert_eq!((job.stopping.max_runtime_s, job.stopping.max_wait_s, job.retries), (3600, None, 3));
+    assert_eq!(job.checkpoint.as_ref().map(|it| it.local_path.as_str()), Some("/opt/ml/checkpoints/"));
+    assert_eq!((job.environment["A"].as_str(), job.tags[0].key.as_str()), ("b\nc", "team"));
+    assert_eq!(Value::Object(job.raw.clone()), sound());
+    let kept = serde_json::to_vec(&job.raw).unwrap();
+    assert_eq!(restore(&kept).as_ref(), Ok(job.as_ref()), "a kept request reads back the same");
+}
+
+#[test]
+fn absent_members_have_defaults() {
+    let mut request = sound();
+    for name in ["InputDataConfig", "HyperParameters", "Environment", "Tags", "RetryStrategy", "CheckpointConfig", "StoppingCondition"] {
+        request.as_object_mut().unwrap().remove(name);
+    }
+    request["OutputDataConfig"] = json!({"S3OutputPath": "s3://my-bucket"});
+    request["ResourceConfig"] =
+        json!({"InstanceGroups": [{"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "all"}]});
+    let job = create(&request).expect("a sound request");
+    assert!(job.channels.is_empty() && job.hyperparameters.is_empty() && job.tags.is_empty() && job.checkpoint.is_none());
+    assert_eq!((job.stopping.max_runtime_s, job.retries, job.output.compression), (86_400, 0, OutputCompression::Gzip));
+    assert_eq!((job.resources.instance_type.as_str(), job.resources.instance_count), ("ml.m5.large", 3));
+    assert_eq!(job.resources.instance_group.as_deref(), Some("all"));
+}
+
+#[test]
+fn rules_that_need_no_state_are_checked() {
+    let check = |pointer: &str, value: Value, path: &str, hint: &str| {
+        let request = changed(pointer, Some(&value).filter(|value| !value.is_null()));
+        let error = create(&request).expect_err(pointer);
+        assert_eq!(error.code, ErrorCode::ValidationException, "{pointer} = {value}: {error}");
+        assert!(error.message.contains(&format!("'{path}'")) && error.message.contains(hint), "{pointer} = {value}: {error}");
+    };
+    let algorithm = "algorithmSpecification";
+    check("/AlgorithmSpecification", Value::Null, algorithm, "required");
+    check("/AlgorithmSpecification/TrainingImage", Value::Null, algorithm, "give one of");
+    check("/AlgorithmSpecification/TrainingImage", json!(""), "algorithmSpecification.trainingImage", "empty");
+    check("/AlgorithmSpecification/AlgorithmName", json!("my-algorithm"), algorithm, "alternatives");
+    check("/AlgorithmSpecification/ContainerEntrypoint", Value::Null, "algorithmSpecification.containerEntrypoint", "python3");
+    check("/AlgorithmSpecification/TrainingInputMode", json!("Pipe"), "algorithmSpecification.trainingInputMode", "FastFile");
+    let metrics = "/AlgorithmSpecification/MetricDefinitions";
+    let metric = |at: u32, member: &str| format!("algorithmSpecification.metricDefinitions.{at}.member.{member}");
+    check(metrics, json!([{"Name": "a", "Regex": "(x)"}, {"Name": "a", "Regex": "(y)"}]), &metric(2, "name"), "twice");
+    check(metrics, json!([{"Name": "a", "Regex": "x"}]), &metric(1, "regex"), "no group");
+    check(metrics, json!([{"Name": "a", "Regex": "(?:x)"}]), &metric(1, "regex"), "no group");
+    check(metrics, json!([{"Name": "a", "Regex": "(x"}]), &metric(1, "regex"), "not a regular expression");
+
+    let channel = "inputDataConfig.1.member";
+    check("/InputDataConfig/1/ChannelName", json!("train"), "inputDataConfig.2.member.channelName", "twice");
+    check("/InputDataConfig/0/ChannelName", json!(".."), &format!("{channel}.channelName"), "directory");
+    check("/InputDataConfig/0/InputMode", json!("Pipe"), &format!("{channel}.inputMode"), "File");
+    check("/InputDataConfig/0/CompressionType", json!("Gzip"), &format!("{channel}.compressionType"), "None");
+    check("/InputDataConfig/0/RecordWrapperType", json!("RecordIO"), &format!("{channel}.recordWrapperType"), "leave it out");
+    let source = format!("{channel}.dataSource");
+    check("/InputDataConfig/0/DataSource", json!({}), &source, "S3DataSource");
+    let efs = json!({"FileSystemId": "fs-12345678", "FileSystemAccessMode": "ro", "FileSystemType": "EFS", "DirectoryPath": "/d"});
+    check("/InputDataConfig/0/DataSource/FileSystemDataSource", efs.clone(), &source, "exactly one");
+    check("/InputDataConfig/0/DataSource", json!({"FileSystemDataSource": efs}), &format!("{source}.fileSystemDataSource"), "aws s3 cp");
+    let s3 = "/InputDataConfig/0/DataSource/S3DataSource";
+    for kind in ["AugmentedManifestFile", "Converse"] {
+        check(&format!("{s3}/S3DataType"), json!(kind), &format!("{source}.s3DataSource.s3DataType"), "S3Prefix");
+    }
+    check(&format!("{s3}/AttributeNames"), json!(["a"]), &format!("{source}.s3DataSource.attributeNames"), "leave them out");
+    for uri in ["https://bucket.s3.amazonaws.com/a", "s3://Bad_Bucket/a", "s3://ab/a", "s3://-ab/a"] {
+        check(&format!("{s3}/S3Uri"), json!(uri), &format!("{source}.s3DataSource.s3Uri"), uri);
+        check("/OutputDataConfig/S3OutputPath", json!(uri), "outputDataConfig.s3OutputPath", uri);
+        check("/CheckpointConfig/S3Uri", json!(uri), "checkpointConfig.s3Uri", uri);
+    }
+    check("/CheckpointConfig/LocalPath", json!("relative"), "checkpointConfig.localPath", "absolute");
+
+    check("/ResourceConfig", Value::Null, "resourceConfig", "InstanceCount");
+    check("/ResourceConfig/InstanceType", Value::Null, "resourceConfig.instanceType", "required");
+    check("/ResourceConfig/InstanceCount", Value::Null, "resourceConfig.instanceCount", "required");
+    check("/ResourceConfig/InstanceCount", json!(0), "resourceConfig.instanceCount", "at least 1");
+    let group = json!({"InstanceType": "ml.m5.large", "InstanceCount": 1, "InstanceGroupName": "a"});
+    check("/ResourceConfig/InstanceGroups", json!([group]), "resourceConfig.instanceGroups", "alternatives");
+    check("/ResourceConfig", json!({"InstanceGroups": [group, group]}), "resourceConfig.instanceGroups", "heterogeneous");
+    check(
+        "/ResourceConfig/InstancePreferences",
+        json!([{"InstanceType": "ml.m5.large"}]),
+        "resourceConfig.instancePreferences",
+        "one type",
+    );
+
+    let wait = "stoppingCondition.maxWaitTimeInSeconds";
+    check("/StoppingCondition/MaxRuntimeInSeconds", json!(2_419_201), "stoppingCondition.maxRuntimeInSeconds", "28 days");
+    check("/StoppingCondition/MaxWaitTimeInSeconds", json!(7200), wait, "EnableManagedSpotTraining");
+    check("/EnableManagedSpotTraining", json!(true), "resourceConfig.keepAlivePeriodInSeconds", "warm pool");
+    check("/Tags", json!([{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]), "tags", "twice");
+    check(
+        "/ServerlessJobConfig",
+        json!({"BaseModelArn": "arn:aws:sagemaker:us-east-1:aws:hub-content/h/Model/m", "JobType": "FineTuning"}),
+        "serverlessJobConfig",
+        "serverless",
+    );
+}
+
+#[test]
+fn spot_training_waits_at_least_as_long_as_it_runs() {
+    let check = |wait: Option<u64>, expected: Result<Option<u64>, &str>| {
+        let mut request = sound();
+        request["EnableManagedSpotTraining"] = json!(true);
+        request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = json!(0);
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = json!(wait);
+        match (create(&request), expected) {
+            (Ok(job), Ok(expected)) => assert_eq!(job.stopping.max_wait_s, expected),
+            (Err(error), Err(hint)) => assert!(error.message.contains(hint), "{error}"),
+            (outcome, expected) => panic!("{wait:?}: {outcome:?}, not {expected:?}"),
+        }
+    };
+    check(None, Err("needs it"));
+    check(Some(3599), Err("3600"));
+    check(Some(3600), Ok(Some(3600)));
+}
+
+#[test]
+fn the_constraint_table_is_applied() {
+    let check = |pointer: &str, value: Option<Value>, code: ErrorCode, hint: &str| {
+        let error = create(&changed(pointer, value.as_ref())).expect_err(pointer);
+        assert!(error.code == code && error.message.contains(hint), "{pointer} = {value:?}: {error}");
+    };
+    let violation = ErrorCode::ValidationException;
+    check("/TrainingJobName", None, violation, "Value null at 'trainingJobName' failed to satisfy constraint: Member must not be null");
+    check(
+        "/TrainingJobName",
+        Some(json!("a_b")),
+        violation,
+        "Value 'a_b' at 'trainingJobName' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}",
+    );
+    check("/RoleArn", Some(json!("SageMakerRole")), violation, "'roleArn'");
+    check("/ResourceConfig/InstanceType", Some(json!("ml.m5.xlrge")), violation, "Member must satisfy enum value set: [ml.m5.xlarge, ");
+    check(
+        "/HyperParameters/long",
+        Some(json!("x".repeat(2501))),
+        violation,
+        "at 'hyperParameters' failed to satisfy constraint: Map value must satisfy constraint: [",
+    );
+    check("/StoppingCondition/MaxRuntimeInSeconds", Some(json!(0)), violation, "greater than or equal to 1");
+    check("/InputDataConfig", Some(json!([])), violation, "'inputDataConfig'");
+    check("/HyperParameters/count", Some(json!(3)), ErrorCode::SerializationException, "'hyperParameters.count'");
+    check("/ResourceConfig/InstanceCount", Some(json!("1")), ErrorCode::SerializationException, "can not be converted to an Integer");
+}
+
+#[test]
+fn what_is_no_call_is_told() {
+    let check = |service: Service, target: &str, body: &[u8], code: ErrorCode| {
+        let error = parse(service, &head(target), body).expect_err(target);
+        assert_eq!(error.code, code, "{target}: {error}");
+    };
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"{", ErrorCode::SerializationException);
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"[]", ErrorCode::SerializationException);
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"\xff", ErrorCode::SerializationException);
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", "[".repeat(100_000).as_bytes(), ErrorCode::SerializationException);
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"", ErrorCode::ValidationException);
+    check(Service::SageMaker, "SageMaker.CreateTrainingJob", &vec![b' '; shoal_wire::MAX_REQUEST_BYTES + 1], ErrorCode::RequestTooLarge);
+    for target in ["SageMaker.NoSuch", "Logs_20140328.GetLogEvents", "CreateTrainingJob", "", "SageMaker."] {
+        check(Service::SageMaker, target, b"{}", ErrorCode::UnknownOperationException);
+    }
+    check(Service::CloudWatch, "GraniteServiceVersion20100801.PutMetricData", b"{}", ErrorCode::UnknownOperationException);
+    for form in ["Action=AssumeRole&Version=2011-06-15", "Version=2011-06-15", ""] {
+        check(Service::Sts, "", form.as_bytes(), ErrorCode::UnknownOperationException);
+    }
+    check(Service::Iam, "", b"Action=GetRole", ErrorCode::ValidationException);
+    check(Service::Iam, "", b"Action=GetRole&RoleName=%FF", ErrorCode::SerializationException);
+    check(Service::Logs, "Logs_20140328.GetLogEvents", br#"{"logStreamName": "s"}"#, ErrorCode::ValidationException);
+    check(Service::Logs, "Logs_20140328.GetLogEvents", br#"{"logGroupName": "g"}"#, ErrorCode::ValidationException);
+    let both = br#"{"logGroupName": "g", "logStreamNamePrefix": "p", "orderBy": "LastEventTime"}"#;
+    check(Service::Logs, "Logs_20140328.DescribeLogStreams", both, ErrorCode::ValidationException);
+}
+
+#[test]
+fn other_calls_are_read() {
+    let check = |service: Service, target: &str, body: &str, expected: Call| {
+        assert_eq!(parse(service, &head(target), body.as_bytes()), Ok(expected), "{body}");
+    };
+    let named = r#"{"TrainingJobName": "a-1"}"#;
+    check(Service::SageMaker, "SageMaker.DescribeTrainingJob", named, Call::DescribeTrainingJob { training_job_name: "a-1".to_owned() });
+    check(Service::SageMaker, "SageMaker.StopTrainingJob", named, Call::StopTrainingJob { training_job_name: "a-1".to_owned() });
+    let all = ListTrainingJobs {
+        next_token: None,
+        max_results: 10,
+        created_after_ms: None,
+        created_before_ms: None,
+        modified_after_ms: None,
+        modified_before_ms: None,
+        name_contains: None,
+        status_equals: None,
+        warm_pool_status_equals: None,
+        training_plan_equals: None,
+        sort_by: TrainingJobSortBy::CreationTime,
+        sort_order: SortOrder::Descending,
+    };
+    check(Service::SageMaker, "SageMaker.ListTrainingJobs", "", Call::ListTrainingJobs(all.clone()));
+    let some = ListTrainingJobs {
+        max_results: 3,
+        created_after_ms: Some(1_795_245_868_250),
+        name_contains: Some("a".to_owned()),
+        status_equals: Some("Failed".to_owned()),
+        sort_by: TrainingJobSortBy::Name,
+        sort_order: SortOrder::Ascending,
+        ..all
+    };
+    let body = r#"{"MaxResults": 3, "CreationTimeAfter": 1795245868.25, "NameContains": "a", "StatusEquals": "Failed", "SortBy": "Name"}"#;
+    check(Service::SageMaker, "SageMaker.ListTrainingJobs", body, Call::ListTrainingJobs(some));
+    check(Service::Sts, "", "Action=GetCallerIdentity&Version=2011-06-15", Call::GetCallerIdentity);
+    check(Service::Iam, "", "Action=GetRole&Version=2010-05-08&RoleName=a%2Bb%40c", Call::GetRole { role_name: "a+b@c".to_owned() });
+    let streams = DescribeLogStreams {
+        group: "/aws/sagemaker/TrainingJobs".to_owned(),
+        prefix: Some("a-1/".to_owned()),
+        order: LogStreamOrder::LogStreamName,
+        descending: false,
+        limit: Some(2),
+        next_token: None,
+    };
+    let body = r#"{"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamNamePrefix": "a-1/", "orderBy": "LogStreamName", "limit": 2}"#;
+    check(Service::Logs, "Logs_20140328.DescribeLogStreams", body, Call::DescribeLogStreams(streams));
+    let events = GetLogEvents {
+        group: "/aws/sagemaker/TrainingJobs".to_owned(),
+        stream: "a-1/algo-1-1".to_owned(),
+        start_ms: Some(0),
+        end_ms: None,
+        next_token: Some("f/1".to_owned()),
+        limit: 10_000,
+        from_head: true,
+    };
+    let body = r#"{"logGroupIdentifier": "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs", "logStreamName": "a-1/algo-1-1",
+        "startTime": 0, "startFromHead": true, "nextToken": "f/1"}"#;
+    check(Service::Logs, "Logs_20140328.GetLogEvents", body, Call::GetLogEvents(events));
+}
+
+#[test]
+fn a_get_carries_its_form_in_the_query() {
+    let (head, ()) = Request::get("/?Action=GetCallerIdentity&Version=2011-06-15").body(()).unwrap().into_parts();
+    assert_eq!(parse(Service::Sts, &head, b""), Ok(Call::GetCallerIdentity));
+}
+
+/// Every member of a request, by its pointer.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, inner) in members {
+                let pointer = format!("{at}/{name}");
+                pointers(inner, &pointer, found);
+                found.push(pointer);
+            }
+        }
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| pointers(item, &format!("{at}/{index}"), found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn no_change_of_a_member_goes_beyond_a_refusal() {
+    let mut members = Vec::new();
+    pointers(&sound(), "", &mut members);
+    assert!(members.len() > 40, "{} members", members.len());
+    let values = [
+        Value::Null,
+        json!(true),
+        json!(-1),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(""),
+        json!("x".repeat(100_000)),
+        json!("\u{0}\n\u{1F686}"),
+        json!([]),
+        json!([null]),
+        json!({}),
+        json!({"": ""}),
+        json!([[[[]]]]),
+    ];
+    let mut refused = 0;
+    for pointer in &members {
+        for value in &values {
+            let Err(error) = create(&changed(pointer, Some(value))) else { continue };
+            refused += 1;
+            assert!(error.code.status(Service::SageMaker).is_client_error(), "{pointer} = {value}: {error}");
+            assert!(error.message.len() < 10_000, "{pointer}: {} bytes of message", error.message.len());
+        }
+    }
+    assert!(refused > members.len() * 5, "{refused} of {} changes are refused", members.len() * values.len());
+}
