@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, Time, TrainingSpec};
+use crate::{JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, Time, TrainingSpec};
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an event; new kinds and new optional
 /// fields do not change it.
@@ -35,11 +35,6 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// It could not start at once.
-    JobWaits {
-        /// As of then; [`crate::State::view`] shows it as of now.
-        reason: PendingReason,
-    },
     /// It left the queue: capacity is held from here to [`Fact::Released`].
     AttemptLaunched {
         /// `<uid>-<number>`.
@@ -51,7 +46,7 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// The job's secondary status followed its instances.
+    /// The job's secondary status followed its instances, or it has to wait.
     JobMoved {
         /// To where.
         secondary: SecondaryStatus,
@@ -184,7 +179,7 @@ impl Event {
 
     /// Whether the views of waiting jobs changed too: their places, or what is free.
     pub fn moves_queue(&self) -> bool {
-        matches!(self.fact, Fact::JobWaits { .. } | Fact::AttemptLaunched { .. } | Fact::JobEnded { .. } | Fact::Released { .. })
+        matches!(self.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. } | Fact::Released { .. })
     }
 
     /// One line of JSON: `{"v":1,"at":..,"job":..,"type":..}` and the fact's own fields.

@@ -131,14 +131,16 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
             }
         }
     }
-    let waits = change.newcomer.as_ref().filter(|job| events.iter().all(|event| event.job != job.name));
-    if let Some(job) = waits
+    // The newcomer is tried last.
+    if let Some(job) = &change.newcomer
+        && events.last().is_none_or(|event| event.job != job.name)
         && let Ok(cut) = cut(&job.spec, &state.capacity, &state.catalog)
     {
-        let started = events.iter().filter(|event| matches!(event.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. })).count();
-        let queue = state.index.queue.values().filter(|name| !change.gone.contains(*name)).count();
-        let reason = why(&round.free, &cut.demand(), place(queue.saturating_sub(started)));
-        events.push(Event { at: now, job: job.name.clone(), fact: Fact::JobWaits { reason } });
+        let left = events.iter().filter(|event| matches!(event.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. })).count();
+        let queued = state.index.queue.values().filter(|name| !change.gone.contains(*name)).count();
+        let message = why(&round.free, &cut.demand(), place(queued - left)).to_string();
+        let fact = Fact::JobMoved { secondary: SecondaryStatus::Pending, message };
+        events.push(Event { at: now, job: job.name.clone(), fact });
     }
     events
 }

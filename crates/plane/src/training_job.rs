@@ -152,7 +152,6 @@ impl TrainingJob {
     fn absorb(&mut self, at: Time, fact: &Fact) -> bool {
         match fact {
             Fact::JobCreated { .. } | Fact::Released { .. } => false,
-            Fact::JobWaits { reason } => self.waits() && self.enter(SecondaryStatus::Pending, at, &reason.to_string()),
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
                     self.attempt = Some(Attempt {

@@ -3,8 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, Event, Fact, InstancePhase, JobStatus, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, State, StopCause,
-    Time, TrainingSpec, apply,
+    Catalog, Event, Fact, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, State, StopCause, Time, TrainingSpec,
+    apply,
 };
 
 use crate::script::{GIB, laptop};
@@ -40,7 +40,7 @@ fn samples() -> Vec<Event> {
             },
             message: text("Starting the training job"),
         },
-        Fact::JobWaits { reason: PendingReason { place: 1, lacking: text("memory"), needs: 32 * GIB, free: 4 * GIB } },
+        Fact::JobMoved { secondary: SecondaryStatus::Pending, message: text("Waiting for capacity") },
         Fact::AttemptLaunched {
             attempt: attempt(),
             placement: Placement {

@@ -187,7 +187,7 @@ fn what_can_never_run_is_refused() {
             -> launch ua-1 on 2
         0 create b g5.xlarge 1
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 1 GPU, 0 free; 1st in the queue
+            b Pending: Waiting for capacity: needs 1 GPU, 0 free; 1st in the queue
         0 create b p3.8xlarge 1
             refused: 1 of ml.p3.8xlarge needs 4 V100 GPUs and this machine has 2: choose an instance type without GPUs
     ",

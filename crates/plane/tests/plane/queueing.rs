@@ -15,10 +15,10 @@ fn the_second_waits_with_its_reason_until_the_first_is_released() {
             -> launch ua-1 on 1
         10 create b m5.xlarge 1
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
         20 create c m5.xlarge 1
             c created: Starting the training job
-            c waits: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 2nd in the queue
+            c Pending: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 2nd in the queue
         30 ua-1/1 exit 0
             a algo-1 ended: exit 0
             a Downloading: Downloading input data
@@ -77,7 +77,7 @@ fn all_instances_or_none() {
             -> launch ua-1 on 2
         10 create b m5.large 2
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
         20 stop a
             a ended Stopped/Stopped: Training job stopped
             a release
@@ -101,13 +101,13 @@ fn several_start_at_once() {
             -> launch ua-1 on 1
         1 create b m5.large 1
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 1st in the queue
         2 create c m5.large 2
             c created: Starting the training job
-            c waits: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 2nd in the queue
+            c Pending: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 2nd in the queue
         3 create d m5.large 1
             d created: Starting the training job
-            d waits: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 3rd in the queue
+            d Pending: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 3rd in the queue
         4 stop a
             a ended Stopped/Stopped: Training job stopped
             a release
@@ -133,14 +133,14 @@ fn a_short_job_may_pass_a_head_that_waits_longer() {
             -> launch ua-1 on 1
         1 create b m5.xlarge 1 max_runtime=100 # the head: fits when a is over
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
         2 create c m5.large 1 max_runtime=50000 # beside a and b there is room for it
             c created: Starting the training job
             c launched uc-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 53600 s: Preparing the instances for training
             -> launch uc-1 on 1
         3 create d m5.large 1 max_runtime=50000 # and for nobody else, so long
             d created: Starting the training job
-            d waits: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 2nd in the queue
+            d Pending: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 2nd in the queue
     ",
     );
 }
@@ -156,10 +156,10 @@ fn a_long_job_may_not_pass_if_the_head_needs_what_it_would_take() {
             -> launch ua-1 on 1
         1 create b m5.2xlarge 1 max_runtime=100
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 24.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 24.0 GiB of memory, 8.0 GiB free; 1st in the queue
         2 create c m5.large 1 max_runtime=50000
             c created: Starting the training job
-            c waits: Waiting for capacity: what is free is kept for the training job at the head of the queue; 2nd in the queue
+            c Pending: Waiting for capacity: what is free is kept for the training job at the head of the queue; 2nd in the queue
         view c
             InProgress Pending ended=false created=2 modified=2
             | Starting 2..2 Starting the training job
@@ -189,7 +189,7 @@ fn gpus_are_placed_one_by_one() {
             -> launch ub-1 on 1
         2 create c g5.xlarge 2
             c created: Starting the training job
-            c waits: Waiting for capacity: needs 2 GPUs, 1 free; 1st in the queue
+            c Pending: Waiting for capacity: needs 2 GPUs, 1 free; 1st in the queue
         3 create d g5.xlarge 1 max_runtime=60
             d created: Starting the training job
             d launched ud-1: 1 x 4 CPUs, 16.0 GiB, GPUs [3], lease 3660 s: Preparing the instances for training
@@ -218,7 +218,7 @@ fn the_number_of_instances_is_a_limit_too() {
             -> launch ua-1 on 2
         1 create b m5.large 2
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 2 instances, 1 free; 1st in the queue
+            b Pending: Waiting for capacity: needs 2 instances, 1 free; 1st in the queue
         2 create c m5.large 1
             c created: Starting the training job
             c launched uc-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
@@ -239,7 +239,7 @@ fn what_no_longer_fits_after_a_restart_fails_instead_of_blocking_the_queue() {
             -> launch ua-1 on 1
         1 create b m5.large 2
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 8.0 GiB free; 1st in the queue
         capacity 0
         2 tick
             b ended Failed/Failed: CapacityError: the server's capacity or catalogue has changed since the training job was created: 0.0 GiB of memory are too little for 2 instances: ask for fewer instances
@@ -259,10 +259,10 @@ fn a_stopped_head_lets_the_next_one_go() {
             -> launch ua-1 on 1
         1 create b m5.2xlarge 1
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 24.0 GiB of memory, 8.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 24.0 GiB of memory, 8.0 GiB free; 1st in the queue
         2 create c m5.large 1 max_runtime=100000
             c created: Starting the training job
-            c waits: Waiting for capacity: what is free is kept for the training job at the head of the queue; 2nd in the queue
+            c Pending: Waiting for capacity: what is free is kept for the training job at the head of the queue; 2nd in the queue
         3 stop b
             b ended Stopped/Stopped: Training job stopped
             b released

@@ -1,1 +1,310 @@
-//! x
+//! Random histories: a shell and agents that crash, repeat themselves, come late and fail, driven by a seed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+use shoal_plane::{
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, JobStatus, MetricValue, Placement, RankEnd, Rejection, State, Time,
+    TrainingSpec, apply, decide,
+};
+
+use crate::{
+    golden::{golden, kind},
+    script::GIB,
+};
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `below` - 1.
+    pub(crate) fn below(&mut self, below: u64) -> u64 {
+        self.next() % below
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Runs `test` with each seed and names the one that fails.
+pub(crate) fn with_seeds(seeds: u64, mut test: impl FnMut(u64)) {
+    for seed in 0..seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!("seed {seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn capacity() -> Capacity {
+    Capacity { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7 }
+}
+
+/// How far an agent is; what it says next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Agent {
+    Starting,
+    Downloading,
+    Training,
+    Ended,
+    Silent,
+}
+
+struct World {
+    random: Random,
+    now: Time,
+    state: State,
+    journal: Vec<Event>,
+    agents: BTreeMap<(String, u32), Agent>,
+    /// Asked for and not done.
+    todo: Vec<Action>,
+    stored: BTreeSet<String>,
+    /// From launch to release, by job.
+    held: BTreeMap<String, Placement>,
+    created: u32,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let state = State::new(capacity(), Catalog::default());
+        let (journal, agents, todo, stored, held) = Default::default();
+        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0 }
+    }
+
+    fn say(&mut self, command: &Command) -> Result<(), Rejection> {
+        for event in decide(&self.state, command, self.now)? {
+            let actions = apply(&mut self.state, &event);
+            self.state.sanity_check().unwrap_or_else(|broken| panic!("{broken}, after {command:?} -> {event:?}"));
+            self.todo.extend(actions);
+            match &event.fact {
+                Fact::AttemptLaunched { placement, .. } => drop(self.held.insert(event.job.clone(), placement.clone())),
+                Fact::Released { .. } => drop(self.held.remove(&event.job)),
+                _ => {}
+            }
+            self.journal.push(event);
+        }
+        self.check();
+        Ok(())
+    }
+
+    fn check(&self) {
+        let pending = self.state.pending_actions();
+        for action in &self.todo {
+            if let Action::StoreArtifacts { attempt, .. } | Action::Release { attempt, .. } = action
+                && self.state.job_of(attempt).is_some()
+            {
+                let answerable = pending.contains(action) || self.stored.contains(attempt);
+                assert!(answerable, "{action:?} was asked for, is not done, and is forgotten");
+            }
+        }
+        let mut held = (0, 0, 0);
+        for placement in self.held.values() {
+            let instances = placement.gpus.len() as u64;
+            held.0 += placement.memory_bytes * instances;
+            held.1 += placement.gpus.concat().len();
+            held.2 += instances;
+        }
+        let Capacity { memory_bytes, gpus, instances, .. } = capacity();
+        assert!(held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances), "{held:?} are held");
+    }
+
+    fn step(&mut self) {
+        self.now = Time(self.now.0 + self.random.below(400));
+        match self.random.below(20) {
+            0..=3 => self.create(),
+            4 => self.stop(),
+            5 => self.now = Time(self.now.0 + self.random.below(60_000)),
+            6 => self.crash(),
+            7 => self.say(&Command::Tick).expect("a tick is never refused"),
+            8..=12 => self.act(),
+            _ => self.report(),
+        }
+        if self.state.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.say(&Command::Tick).expect("a tick is never refused");
+            assert!(self.state.next_deadline().is_none_or(|deadline| deadline > self.now), "a tick leaves a deadline behind");
+        }
+    }
+
+    fn create(&mut self) {
+        self.created += 1;
+        let kinds = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.p3.8xlarge", "ml.none"];
+        let spec = TrainingSpec {
+            instance_type: (*self.random.pick(&kinds)).to_owned(),
+            instances: u32::try_from(self.random.below(9)).expect("small"),
+            max_runtime_s: 1 + self.random.below(600),
+            max_pending_s: self.random.one_in(3).then_some(self.random.below(300)),
+            grace_s: 20,
+        };
+        let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
+        let create = Command::CreateTrainingJob { name, uid: format!("u{}", self.created), spec, name_taken: self.random.one_in(20) };
+        // A refusal is as good an answer.
+        let _ = self.say(&create);
+    }
+
+    fn stop(&mut self) {
+        let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
+        let _ = self.say(&Command::StopTrainingJob { name, ended: Some(JobStatus::Stopped) });
+    }
+
+    /// All that is not durable is gone: what was asked for and not done is asked for again.
+    fn crash(&mut self) {
+        let snapshot = self.state.snapshot();
+        let restored = State::from_snapshot(&snapshot, capacity(), Catalog::default()).expect("just written");
+        assert_eq!(restored, self.state, "a snapshot gives another state");
+        self.state = restored;
+        self.todo = self.state.pending_actions();
+    }
+
+    fn replay(&self) {
+        let mut replayed = State::new(capacity(), Catalog::default());
+        for event in &self.journal {
+            apply(&mut replayed, &Event::decode(&event.encode()).expect("just encoded"));
+        }
+        assert_eq!(replayed, self.state, "a replay gives another state");
+    }
+
+    fn act(&mut self) {
+        if self.todo.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.todo.len() as u64) as usize;
+        let action = self.todo.swap_remove(index);
+        match action {
+            Action::Launch { attempt, .. } if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), 1)) => {
+                self.say(&Command::LaunchFailed { attempt, reason: "no".to_owned() }).expect("never refused");
+            }
+            Action::Launch { attempt, instances, .. } => {
+                // Launches are done once, and not after the release.
+                if self.state.job_of(&attempt).is_some() {
+                    for host in 1..=instances {
+                        self.agents.entry((attempt.clone(), host)).or_insert(Agent::Starting);
+                    }
+                }
+            }
+            Action::StopInstances { .. } => {}
+            Action::StoreArtifacts { attempt, .. } => {
+                self.stored.insert(attempt.clone());
+                let command = if self.random.one_in(8) {
+                    Command::ArtifactsFailed { attempt, reason: "disk full".to_owned() }
+                } else {
+                    Command::ArtifactsStored { attempt }
+                };
+                self.say(&command).expect("never refused");
+            }
+            Action::Release { attempt, .. } => {
+                self.agents.retain(|(of, _), _| *of != attempt);
+                self.say(&Command::Released { attempt }).expect("never refused");
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        let speaking: Vec<_> = self.agents.iter().filter(|(_, agent)| **agent != Agent::Silent).map(|(key, _)| key.clone()).collect();
+        if speaking.is_empty() {
+            return;
+        }
+        let (attempt, host) = self.random.pick(&speaking).clone();
+        let agent = self.agents[&(attempt.clone(), host)];
+        let (next, report) = match agent {
+            _ if self.random.one_in(25) => (Agent::Silent, InstanceReport::Lost { reason: "agent died".to_owned() }),
+            Agent::Starting => (Agent::Downloading, InstanceReport::Downloading),
+            Agent::Downloading => (Agent::Training, InstanceReport::Training),
+            Agent::Training => (Agent::Ended, self.end()),
+            Agent::Ended | Agent::Silent => (Agent::Silent, InstanceReport::Uploaded),
+        };
+        self.agents.insert((attempt.clone(), host), next);
+        let repeats = 1 + self.random.below(2);
+        let late = Command::InstanceReported { attempt: attempt.clone(), host, report: InstanceReport::Downloading };
+        let command = Command::InstanceReported { attempt, host, report };
+        for _ in 0..repeats {
+            self.say(&command).expect("reports are never refused");
+        }
+        assert_eq!(decide(&self.state, &late, self.now).map(|events| events.len()), Ok(0), "a late report yields events");
+    }
+
+    fn end(&mut self) -> InstanceReport {
+        let how = self.random.below(12);
+        let end = RankEnd {
+            code: (how != 1 && how != 2).then_some(i32::from(how == 0)),
+            signal: (how == 1).then_some(9),
+            out_of_memory: how == 2,
+            failure_file: self.random.one_in(3).then(|| "failed".repeat(300)),
+            stderr_tail: "Traceback".to_owned(),
+            at: Time(self.now.0 - self.random.below(100)),
+        };
+        let value = *self.random.pick(&[0.1, 1.0, 1e-300, f64::NAN, 1.0 / 3.0]);
+        let final_metrics = vec![MetricValue { name: "auc".to_owned(), value, at: self.now }];
+        InstanceReport::RankEnded { end, final_metrics }
+    }
+
+    /// All that was asked for is done and all agents say all; no time passes but for what settles failures.
+    fn drain(&mut self) {
+        for _ in 0..20_000 {
+            if self.state.jobs().next().is_none() {
+                return;
+            }
+            self.act();
+            self.report();
+            if self.todo.is_empty() && self.agents.values().all(|agent| *agent == Agent::Silent) {
+                break;
+            }
+        }
+        let left: Vec<_> = self.state.jobs().map(|job| (job, self.state.view(job))).collect();
+        assert!(left.is_empty(), "all was said and done, and these have not ended: {left:#?}");
+    }
+}
+
+#[test]
+fn every_history_keeps_the_invariants_and_every_job_ends() {
+    let mut kinds = BTreeSet::new();
+    with_seeds(150, |seed| {
+        let mut world = World::new(seed);
+        for _ in 0..300 {
+            world.step();
+        }
+        world.replay();
+        world.drain();
+        for event in &world.journal {
+            if kinds.insert(kind(event)) {
+                golden(&kind(event), &event.encode());
+            }
+        }
+    });
+    assert_eq!(kinds.len(), 12, "the histories show only {kinds:?}");
+}
+
+#[test]
+fn no_order_of_events_panics() {
+    with_seeds(50, |seed| {
+        let mut world = World::new(seed);
+        for _ in 0..200 {
+            world.step();
+        }
+        let mut state = State::new(capacity(), Catalog::default());
+        for _ in 0..world.journal.len() * 2 {
+            let event = world.random.pick(&world.journal).clone();
+            apply(&mut state, &event);
+            state.next_deadline();
+            state.pending_actions();
+            for job in state.jobs() {
+                state.view(job);
+            }
+            // Whatever state that is, deciding in it does not panic either.
+            let _ = decide(&state, &Command::Tick, Time(event.at.0 + 1_000_000));
+        }
+    });
+}

@@ -72,7 +72,7 @@ fn a_stop_without_agents_ends_at_once() {
             -> launch ua-1 on 1
         1 create b m5.xlarge 1
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 1st in the queue
         10 stop b
             b ended Stopped/Stopped: Training job stopped
             b released
@@ -324,7 +324,7 @@ fn max_pending_ends_what_waits() {
             -> launch ua-1 on 1
         0 create b m5.xlarge 1 max_pending=1800
             b created: Starting the training job
-            b waits: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 1st in the queue
+            b Pending: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free; 1st in the queue
         deadline
             600000
         1800000 tick
