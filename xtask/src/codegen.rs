@@ -4,7 +4,7 @@
 //! Only the inputs of the operations listed here are kept, so that the tables stay small enough to read.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     env,
     fmt::Write as _,
     fs,
@@ -116,11 +116,7 @@ fn collect(shapes: &Value, name: &str, wanted: &mut BTreeSet<String>) -> Result<
 /// A shape as a Rust expression.
 fn shape(shape: &Value) -> Result<String> {
     let part = |name: &str| Ok::<_, anyhow::Error>(identifier(shape[name]["shape"].as_str().with_context(|| format!("no {name}"))?));
-    let bound = |name: &str, absent: &str| match (shape[name].as_i64(), shape[name].as_f64()) {
-        (Some(bound), _) => bound.to_string(),
-        (None, Some(bound)) => format!("{bound:.0}"),
-        (None, None) => absent.to_owned(),
-    };
+    let bound = |name: &str, absent: &str| shape[name].as_u64().map_or(absent.to_owned(), |bound| bound.to_string());
     let size = format!("min: {}, max: {}", bound("min", "0"), bound("max", "u64::MAX"));
     Ok(match shape["type"].as_str().context("a shape without a type")? {
         "structure" => {
@@ -140,15 +136,14 @@ fn shape(shape: &Value) -> Result<String> {
         }
         "list" => format!("Shape::List {{ {size}, member: &{} }}", part("member")?),
         "map" => format!("Shape::Map {{ {size}, key: &{}, value: &{} }}", part("key")?, part("value")?),
-        kind @ ("integer" | "long") => {
-            let limits = BTreeMap::from([("integer", ("i32::MIN as i64", "i32::MAX as i64")), ("long", ("i64::MIN", "i64::MAX"))]);
-            let (least, most) = limits[kind];
-            format!(
-                "Shape::Integer {{ bits: {}, min: {}, max: {} }}",
-                if kind == "long" { 64 } else { 32 },
-                bound("min", least),
-                bound("max", most)
-            )
+        kind @ ("integer" | "long" | "float" | "double") => {
+            let bits = match kind {
+                "integer" => "Some(32)",
+                "long" => "Some(64)",
+                _ => "None",
+            };
+            let limit = |name: &str, absent: &str| shape[name].as_f64().map_or(absent.to_owned(), |limit| format!("{limit:?}"));
+            format!("Shape::Number {{ bits: {bits}, min: {}, max: {} }}", limit("min", "f64::NEG_INFINITY"), limit("max", "f64::INFINITY"))
         }
         "boolean" => "Shape::Boolean".to_owned(),
         "timestamp" => "Shape::Timestamp".to_owned(),

@@ -12,11 +12,29 @@ pub(crate) use crate::pattern::Pattern;
 #[derive(Debug)]
 pub(crate) enum Shape {
     Structure(&'static [Member]),
-    String { min: u64, max: u64, pattern: Option<Pattern> },
+    String {
+        min: u64,
+        max: u64,
+        pattern: Option<Pattern>,
+    },
     Enum(&'static [&'static str]),
-    List { min: u64, max: u64, member: &'static Self },
-    Map { min: u64, max: u64, key: &'static Self, value: &'static Self },
-    Integer { bits: u8, min: i64, max: i64 },
+    List {
+        min: u64,
+        max: u64,
+        member: &'static Self,
+    },
+    Map {
+        min: u64,
+        max: u64,
+        key: &'static Self,
+        value: &'static Self,
+    },
+    /// Whole numbers of so many bits; any number without.
+    Number {
+        bits: Option<u8>,
+        min: f64,
+        max: f64,
+    },
     Boolean,
     Timestamp,
 }
@@ -59,7 +77,7 @@ mod tests {
             Shape::List { member, .. } => patterns(member, seen, found),
             Shape::Map { key, value, .. } => [key, value].into_iter().for_each(|part| patterns(part, seen, found)),
             Shape::String { pattern, .. } => found.extend(pattern),
-            Shape::Enum(_) | Shape::Integer { .. } | Shape::Boolean | Shape::Timestamp => {}
+            Shape::Enum(_) | Shape::Number { .. } | Shape::Boolean | Shape::Timestamp => {}
         }
     }
 

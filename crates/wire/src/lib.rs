@@ -1,6 +1,6 @@
 //! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the constraint table and its validator. Pure.
 //!
-//! A request goes [`route`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`], and a [`Reply`] or an [`Error`] goes back through [`respond`] or
+//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`], and a [`Reply`] or an [`Error`] goes back through [`respond`] or
 //! [`respond_error`]. Shape constraints come from a generated table and are checked by one validator; what a table cannot say is in
 //! `semantics`. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or does I/O.
 

@@ -3,9 +3,7 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    Error, ErrorCode, LogEvent, LogStream, Service, TrainingJobDescription, TrainingJobSummary, logs, timestamp, training_job, xml,
-};
+use crate::{Error, LogEvent, LogStream, Service, TrainingJobDescription, TrainingJobSummary, logs, timestamp, training_job, xml};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const STS_NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -122,6 +120,7 @@ pub fn respond(reply: &Reply, request_id: &str) -> Response<Vec<u8>> {
 pub fn respond_error(service: Service, error: &Error, request_id: &str) -> Response<Vec<u8>> {
     let status = error.code.status(service);
     let code = error.code.name(service);
+    let fault = if error.code.is_server_fault() { "Receiver" } else { "Sender" };
     let mut response = if service.answers_json() {
         let body = json!({"__type": code, "message": error.message});
         response(status, content_type(service), body.to_string().into_bytes(), request_id)
@@ -130,7 +129,6 @@ pub fn respond_error(service: Service, error: &Error, request_id: &str) -> Respo
             Service::Iam => IAM_NAMESPACE,
             _ => STS_NAMESPACE,
         };
-        let fault = if error.code.is_server_fault() { "Receiver" } else { "Sender" };
         let inner = [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)].concat();
         let id = xml::element("RequestId", request_id);
         let body = format!("<ErrorResponse xmlns=\"{namespace}\"><Error>{inner}</Error>{id}</ErrorResponse>");
@@ -138,7 +136,6 @@ pub fn respond_error(service: Service, error: &Error, request_id: &str) -> Respo
     };
     if service == Service::CloudWatch {
         // The service once spoke the query protocol; clients then keep its codes.
-        let fault = if error.code == ErrorCode::InternalFailure { "Receiver" } else { "Sender" };
         let value = HeaderValue::from_str(&format!("{code};{fault}")).expect("codes are ASCII");
         response.headers_mut().insert("x-amzn-query-error", value);
     }

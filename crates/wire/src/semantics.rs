@@ -53,6 +53,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         kms_key_id: request.output_data_config.kms_key_id.filter(|key| !key.is_empty()),
         compression: request.output_data_config.compression_type,
     };
+    refuse_nul("environment", request.environment.values())?;
     let checkpoint = request.checkpoint_config.map(checkpoint).transpose()?;
     Ok(CreateTrainingJob {
         name: request.training_job_name,
@@ -78,6 +79,14 @@ fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
     Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
 }
 
+/// Programs cannot be given texts with a zero byte.
+fn refuse_nul<'a>(path: &str, texts: impl IntoIterator<Item = &'a String>) -> Result<(), Error> {
+    if texts.into_iter().any(|text| text.contains('\0')) {
+        return refuse(path, "it has a NUL character, which no program can be given");
+    }
+    Ok(())
+}
+
 fn s3_uri(path: &str, text: &str) -> Result<S3Uri, Error> {
     S3Uri::from_str(text).or_else(|error| refuse(path, &format!("'{text}' is not an S3 location: {error}")))
 }
@@ -91,7 +100,7 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<A
         (Some(image), None) if image.is_empty() => return refuse(&format!("{path}.trainingImage"), "it is empty"),
         (Some(image), None) => {
             let name = image.split([':', '@']).next().unwrap_or_default();
-            if name == HOST_IMAGE && specification.container_entrypoint.is_empty() {
+            if name == HOST_IMAGE && specification.container_entrypoint.first().is_none_or(String::is_empty) {
                 return refuse(
                     &format!("{path}.containerEntrypoint"),
                     "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"]",
@@ -101,6 +110,11 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<A
         (None, Some(_)) => {}
         (Some(_), Some(_)) => return refuse(path, "TrainingImage and AlgorithmName are alternatives; give one of them"),
         (None, None) => return refuse(path, "give one of TrainingImage and AlgorithmName"),
+    }
+    for (name, words) in
+        [("containerEntrypoint", &specification.container_entrypoint), ("containerArguments", &specification.container_arguments)]
+    {
+        refuse_nul(&format!("{path}.{name}"), words)?;
     }
     let metric_definitions = metric_definitions(specification.metric_definitions)?;
     Ok(Algorithm {

@@ -128,12 +128,17 @@ fn broken(shape: &Shape, value: &mut Value, path: &str) -> Result<Vec<String>, E
             let known = choices.contains(&text.as_str());
             if known { Vec::new() } else { vec![format!("Member must satisfy enum value set: [{}]", nearest(choices, text))] }
         }
-        Shape::Integer { bits, min, max } => {
-            let number = whole(value).ok_or_else(|| mistyped(value, if *bits == 64 { "a Long" } else { "an Integer" }, path))?;
-            if *bits == 32 && i32::try_from(number).is_err() {
-                return Err(mistyped(value, "an Integer", path));
+        Shape::Number { bits, min, max } => {
+            let kind = match bits {
+                Some(64) => "a Long",
+                Some(_) => "an Integer",
+                None => "a Float",
+            };
+            let whole = bits.map(|bits| whole(value, bits));
+            if let Some(whole) = whole {
+                *value = whole.map(Value::from).ok_or_else(|| mistyped(value, kind, path))?;
             }
-            *value = Value::from(number);
+            let number = value.as_f64().ok_or_else(|| mistyped(value, kind, path))?;
             let above = (number > *max).then(|| format!("Member must have value less than or equal to {max}"));
             let below = (number < *min).then(|| format!("Member must have value greater than or equal to {min}"));
             above.into_iter().chain(below).collect()
@@ -146,10 +151,14 @@ fn broken(shape: &Shape, value: &mut Value, path: &str) -> Result<Vec<String>, E
     })
 }
 
-fn whole(value: &Value) -> Option<i64> {
+/// A whole number of so many bits, however it is written.
+fn whole(value: &Value, bits: u8) -> Option<i64> {
     /// Up to here doubles hold every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    value.as_i64().or_else(|| value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|number| number as i64))
+    let whole = value
+        .as_i64()
+        .or_else(|| value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|number| number as i64));
+    whole.filter(|number| bits == 64 || i32::try_from(*number).is_ok())
 }
 
 /// All constraints of a text, as AWS lists them for members of lists and maps; `None` for shapes that have their own paths.
@@ -164,11 +173,7 @@ fn constraints(shape: &Shape) -> Option<String> {
             all.extend(pattern.as_ref().map(|pattern| format!("Member must satisfy regular expression pattern: {}", pattern.source())));
         }
         Shape::Enum(choices) => all.push(format!("Member must satisfy enum value set: [{}]", choices.join(", "))),
-        Shape::Integer { min, max, .. } => {
-            all.push(format!("Member must have value less than or equal to {max}"));
-            all.push(format!("Member must have value greater than or equal to {min}"));
-        }
-        Shape::Boolean | Shape::Timestamp | Shape::Structure(_) | Shape::List { .. } | Shape::Map { .. } => {
+        Shape::Number { .. } | Shape::Boolean | Shape::Timestamp | Shape::Structure(_) | Shape::List { .. } | Shape::Map { .. } => {
             return None;
         }
     }
@@ -241,8 +246,9 @@ mod tests {
     static NAME: Shape = Shape::String { min: 1, max: 4, pattern: Some(Pattern::new("[a-z]*")) };
     static FREE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
     static COLOUR: Shape = Shape::Enum(&["red", "green"]);
-    static COUNT: Shape = Shape::Integer { bits: 32, min: 1, max: 10 };
-    static SEED: Shape = Shape::Integer { bits: 64, min: i64::MIN, max: i64::MAX };
+    static COUNT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 10.0 };
+    static SEED: Shape = Shape::Number { bits: Some(64), min: f64::NEG_INFINITY, max: f64::INFINITY };
+    static RATE: Shape = Shape::Number { bits: None, min: 0.0, max: 0.5 };
     static FLAG: Shape = Shape::Boolean;
     static TIME: Shape = Shape::Timestamp;
     static NAMES: Shape = Shape::List { min: 1, max: 2, member: &NAME };
@@ -257,6 +263,7 @@ mod tests {
         Member { name: "Colour", required: false, shape: &COLOUR },
         Member { name: "Count", required: false, shape: &COUNT },
         Member { name: "Seed", required: false, shape: &SEED },
+        Member { name: "Rate", required: false, shape: &RATE },
         Member { name: "Flag", required: false, shape: &FLAG },
         Member { name: "Time", required: false, shape: &TIME },
         Member { name: "Names", required: false, shape: &NAMES },
@@ -280,6 +287,9 @@ mod tests {
         check(json!({}), json!({}));
         check(json!({"Name": null, "Unknown": {"x": 1}, "Labels": {"a": null}}), json!({"Labels": {}}));
         check(json!({"Inner": {"Name": "a", "Unknown": 1}}), json!({"Inner": {"Name": "a"}}));
+        check(json!({"Rate": 0.25}), json!({"Rate": 0.25}));
+        check(json!({"Rate": 0}), json!({"Rate": 0}));
+        check(json!({"Seed": i64::MIN}), json!({"Seed": i64::MIN}));
         check(json!({"Count": 3.0}), json!({"Count": 3}));
         check(json!({"Labels": {}, "Inners": []}), json!({"Labels": {}, "Inners": []}));
     }
@@ -302,6 +312,8 @@ mod tests {
         check(json!({"Colour": "blue"}), &one("blue", "colour", "Member must satisfy enum value set: [red, green]"));
         check(json!({"Count": 0}), &one("0", "count", "Member must have value greater than or equal to 1"));
         check(json!({"Count": 11}), &one("11", "count", "Member must have value less than or equal to 10"));
+        check(json!({"Rate": 0.75}), &one("0.75", "rate", "Member must have value less than or equal to 0.5"));
+        check(json!({"Rate": -1}), &one("-1", "rate", "Member must have value greater than or equal to 0"));
         check(json!({"Names": []}), &one("[]", "names", "Member must have length greater than or equal to 1"));
         check(json!({"Names": ["a", "b", "c"]}), &one("[a, b, c]", "names", "Member must have length less than or equal to 2"));
         check(json!({"Names": ["a", "B"]}), &one("[B]", "names", &format!("Member must satisfy constraint: [{texts}]")));
@@ -337,6 +349,8 @@ mod tests {
         check(json!({"Count": 1.5}), "NUMBER_VALUE can not be converted to an Integer at 'count'");
         check(json!({"Count": 3_000_000_000_u64}), "NUMBER_VALUE can not be converted to an Integer at 'count'");
         check(json!({"Seed": 1e300}), "NUMBER_VALUE can not be converted to a Long at 'seed'");
+        check(json!({"Seed": u64::MAX}), "NUMBER_VALUE can not be converted to a Long at 'seed'");
+        check(json!({"Rate": "0.1"}), "STRING_VALUE can not be converted to a Float at 'rate'");
         check(json!({"Flag": "true"}), "STRING_VALUE can not be converted to a Boolean at 'flag'");
         check(json!({"Time": "2026-11-21"}), "STRING_VALUE can not be converted to a Timestamp at 'time'");
         check(json!({"Names": {}}), "START_OBJECT can not be converted to a List at 'names'");

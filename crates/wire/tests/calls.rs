@@ -103,6 +103,9 @@ fn rules_that_need_no_state_are_checked() {
     check("/AlgorithmSpecification/TrainingImage", json!(""), "algorithmSpecification.trainingImage", "empty");
     check("/AlgorithmSpecification/AlgorithmName", json!("my-algorithm"), algorithm, "alternatives");
     check("/AlgorithmSpecification/ContainerEntrypoint", Value::Null, "algorithmSpecification.containerEntrypoint", "python3");
+    check("/AlgorithmSpecification/ContainerEntrypoint", json!([""]), "algorithmSpecification.containerEntrypoint", "python3");
+    check("/AlgorithmSpecification/ContainerArguments", json!(["a\0"]), "algorithmSpecification.containerArguments", "NUL");
+    check("/Environment/A", json!("\0"), "environment", "NUL");
     check("/AlgorithmSpecification/TrainingInputMode", json!("Pipe"), "algorithmSpecification.trainingInputMode", "FastFile");
     let metrics = "/AlgorithmSpecification/MetricDefinitions";
     let metric = |at: u32, member: &str| format!("algorithmSpecification.metricDefinitions.{at}.member.{member}");

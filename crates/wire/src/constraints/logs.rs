@@ -10,7 +10,7 @@ pub(super) static OPERATIONS: &[(&str, &Shape)] =
 
 static DESCENDING: Shape = Shape::Boolean;
 
-static DESCRIBE_LIMIT: Shape = Shape::Integer { bits: 32, min: 1, max: 50 };
+static DESCRIBE_LIMIT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 50.0 };
 
 static DESCRIBE_LOG_STREAMS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "logGroupName", required: false, shape: &LOG_GROUP_NAME },
@@ -22,7 +22,7 @@ static DESCRIBE_LOG_STREAMS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "limit", required: false, shape: &DESCRIBE_LIMIT },
 ]);
 
-static EVENTS_LIMIT: Shape = Shape::Integer { bits: 32, min: 1, max: 10000 };
+static EVENTS_LIMIT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 10000.0 };
 
 static GET_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "logGroupName", required: false, shape: &LOG_GROUP_NAME },
@@ -48,6 +48,6 @@ static ORDER_BY: Shape = Shape::Enum(&["LogStreamName", "LastEventTime"]);
 
 static START_FROM_HEAD: Shape = Shape::Boolean;
 
-static TIMESTAMP: Shape = Shape::Integer { bits: 64, min: 0, max: i64::MAX };
+static TIMESTAMP: Shape = Shape::Number { bits: Some(64), min: 0.0, max: f64::INFINITY };
 
 static UNMASK: Shape = Shape::Boolean;

@@ -223,7 +223,7 @@ static INSTANCE_PREFERENCE: Shape = Shape::Structure(&[
 
 static INSTANCE_PREFERENCE_LIST: Shape = Shape::List { min: 1, max: 5, member: &INSTANCE_PREFERENCE };
 
-static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Integer { bits: 32, min: 0, max: 21600 };
+static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 21600.0 };
 
 static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("[a-zA-Z0-9:/_-]*")) };
 
@@ -242,15 +242,15 @@ static LIST_TRAINING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingPlanArnEquals", required: false, shape: &TRAINING_PLAN_ARN },
 ]);
 
-static MAX_PENDING_TIME_IN_SECONDS: Shape = Shape::Integer { bits: 32, min: 1800, max: 2419200 };
+static MAX_PENDING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1800.0, max: 2419200.0 };
 
-static MAX_RESULTS: Shape = Shape::Integer { bits: 32, min: 1, max: 100 };
+static MAX_RESULTS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 100.0 };
 
-static MAX_RUNTIME_IN_SECONDS: Shape = Shape::Integer { bits: 32, min: 1, max: i32::MAX as i64 };
+static MAX_RUNTIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
-static MAX_WAIT_TIME_IN_SECONDS: Shape = Shape::Integer { bits: 32, min: 1, max: i32::MAX as i64 };
+static MAX_WAIT_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
-static MAXIMUM_RETRY_ATTEMPTS: Shape = Shape::Integer { bits: 32, min: 1, max: 30 };
+static MAXIMUM_RETRY_ATTEMPTS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 30.0 };
 
 static METRIC_DEFINITION: Shape = Shape::Structure(&[
     Member { name: "Name", required: true, shape: &METRIC_NAME },
@@ -302,7 +302,7 @@ static NAME_CONTAINS: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pat
 
 static NEXT_TOKEN: Shape = Shape::String { min: 0, max: 8192, pattern: Some(Pattern::new(".*")) };
 
-static OPTIONAL_VOLUME_SIZE_IN_GB: Shape = Shape::Integer { bits: 32, min: 0, max: i32::MAX as i64 };
+static OPTIONAL_VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
 static OUTPUT_COMPRESSION_TYPE: Shape = Shape::Enum(&["GZIP", "NONE"]);
 
@@ -550,7 +550,7 @@ static PROFILER_RULE_CONFIGURATION: Shape = Shape::Structure(&[
 
 static PROFILER_RULE_CONFIGURATIONS: Shape = Shape::List { min: 0, max: 20, member: &PROFILER_RULE_CONFIGURATION };
 
-static PROFILING_INTERVAL_IN_MILLISECONDS: Shape = Shape::Integer { bits: 64, min: i64::MIN, max: i64::MAX };
+static PROFILING_INTERVAL_IN_MILLISECONDS: Shape = Shape::Number { bits: Some(64), min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static PROFILING_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
@@ -599,7 +599,7 @@ static S3_URI: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern:
 
 static SECURITY_GROUP_ID: Shape = Shape::String { min: 0, max: 32, pattern: Some(Pattern::new("[-0-9a-zA-Z]+")) };
 
-static SEED: Shape = Shape::Integer { bits: 64, min: i64::MIN, max: i64::MAX };
+static SEED: Shape = Shape::Number { bits: Some(64), min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static SEQUENCE_LENGTH: Shape = Shape::String { min: 1, max: 50, pattern: Some(Pattern::new("\\d+K")) };
 
@@ -688,7 +688,7 @@ static TRAINING_IMAGE_CONFIG: Shape = Shape::Structure(&[
 
 static TRAINING_INPUT_MODE: Shape = Shape::Enum(&["Pipe", "File", "FastFile"]);
 
-static TRAINING_INSTANCE_COUNT: Shape = Shape::Integer { bits: 32, min: 0, max: i32::MAX as i64 };
+static TRAINING_INSTANCE_COUNT: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
 static TRAINING_INSTANCE_TYPE: Shape = Shape::Enum(&[
     "ml.m4.xlarge",
