@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) launcher: Box<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,
-    pub(crate) sweep: Arc<dyn Fn(&str) + Send + Sync>,
+    pub(crate) sweep: Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>,
     pub(crate) region: String,
     pub(crate) account: String,
     pub(crate) program: PathBuf,
@@ -332,7 +332,9 @@ impl World {
         if let Err(error) = self.launcher.stop(&self.allocation(attempt, instances)) {
             tracing::error!("{}", describe(&error));
         }
-        (self.sweep)(&format!("{}-{attempt}-", self.data_id));
+        for removed in (self.sweep)(&format!("{}-{attempt}-", self.data_id)) {
+            tracing::info!("{removed}");
+        }
         self.attempts.remove(attempt);
         self.trees.release(attempt);
         if let Err(error) = remove_dir(&dir) {

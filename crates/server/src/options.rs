@@ -30,8 +30,8 @@ pub struct Options {
     pub lease_s: Option<u64>,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
-    /// Removes what a dead instance left on this machine, by the prefix of its sandbox id.
-    pub sweep: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Removes what dead instances left on this machine, by the prefix of their sandbox ids; says what it removed.
+    pub sweep: Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>,
 }
 
 /// What an image name stands for.
