@@ -179,7 +179,7 @@ fn session_token(cx: &S3AccessContext<'_>) -> Option<String> {
     percent_decode(value)
 }
 
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use shoal_store::Objects;
 
 use crate::KeyStore;
-use crate::access::{Keys, ScopedAccess};
+use crate::access::{Keys, ScopedAccess, percent_decode};
 use crate::operations::Operations;
 
 /// A form upload is gathered in memory before its key's scope is known.
@@ -49,7 +49,9 @@ impl S3Front {
 
     /// Answers one request; also for use in a hyper service. Errors are S3's XML.
     pub async fn call<B: Into<Body>>(&self, request: Request<B>) -> Response<Body> {
-        match self.service.call(request.map(Into::into)).await {
+        let mut request = request.map(Into::into);
+        restore_amz_headers(&mut request);
+        match self.service.call(request).await {
             Ok(response) => response,
             // Only a response that cannot be serialised ends here.
             Err(_) => {
@@ -58,5 +60,20 @@ impl S3Front {
                 response
             }
         }
+    }
+}
+
+/// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the query. The framework looks for
+/// them where they were.
+fn restore_amz_headers(request: &mut Request<Body>) {
+    let Some(query) = request.uri().query().filter(|query| query.contains("AWSAccessKeyId=")) else { return };
+    let moved: Vec<(HeaderName, HeaderValue)> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(name, _)| name.to_ascii_lowercase().starts_with("x-amz-"))
+        .filter_map(|(name, value)| Some((name.parse().ok()?, percent_decode(value)?.parse().ok()?)))
+        .collect();
+    for (name, value) in moved {
+        request.headers_mut().entry(name).or_insert(value);
     }
 }

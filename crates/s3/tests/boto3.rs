@@ -1,0 +1,86 @@
+//! The real boto3 against the front over real HTTP. What is expected stands in `client.py`, a function per test.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod support;
+
+use support::Server;
+
+fn check(case: &str) {
+    Server::start().check(case);
+}
+
+#[test]
+fn buckets() {
+    check("buckets");
+}
+
+#[test]
+fn objects_and_their_attributes() {
+    check("objects_and_their_attributes");
+}
+
+#[test]
+fn odd_keys() {
+    check("odd_keys");
+}
+
+#[test]
+fn ranges() {
+    check("ranges");
+}
+
+#[test]
+fn conditions() {
+    check("conditions");
+}
+
+#[test]
+fn listings() {
+    check("listings");
+}
+
+#[test]
+fn multipart_uploads() {
+    check("multipart_uploads");
+}
+
+#[test]
+fn parts_are_verified() {
+    check("parts_are_verified");
+}
+
+#[test]
+fn copies() {
+    check("copies");
+}
+
+#[test]
+fn deletions() {
+    check("deletions");
+}
+
+#[test]
+fn checksums() {
+    check("checksums");
+}
+
+#[test]
+fn chunked_bodies() {
+    check("chunked_bodies");
+}
+
+#[test]
+fn presigned_urls() {
+    check("presigned_urls");
+}
+
+#[test]
+fn signatures_are_verified() {
+    check("signatures_are_verified");
+}
+
+#[test]
+fn job_keys_open_only_the_job() {
+    check("job_keys_open_only_the_job");
+}

@@ -1,0 +1,78 @@
+//! The S3 front on a loopback port, and the real boto3 as its client.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use shoal_s3::{Key, KeyStore, Options, S3Front, Scope};
+use shoal_store::{DataDir, Objects};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// A server for as long as this lives.
+pub(crate) struct Server {
+    endpoint: String,
+    _runtime: Runtime,
+    _dir: DataDir,
+    _temp: tempfile::TempDir,
+}
+
+struct Keys(HashMap<&'static str, Key>);
+
+impl KeyStore for Keys {
+    fn secret(&self, access_key_id: &str) -> Option<Key> {
+        self.0.get(access_key_id).cloned()
+    }
+}
+
+fn keys() -> Keys {
+    let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
+    let own = Key { secret: "own/secret+1".to_owned(), session_token: None, scope: Scope::All };
+    let scope = Scope::Job { read: vec![pair("data", "train/"), pair("data", "job/")], write: vec![pair("data", "job/")] };
+    let job = Key { secret: "job-secret".to_owned(), session_token: Some("token/+=".to_owned()), scope };
+    Keys(HashMap::from([("AKIAOWN", own), ("ASIAJOB", job)]))
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Arc::new(Objects::open(&dir).unwrap());
+        let options = Options { region: "us-east-1".to_owned(), account: "123456789012".to_owned(), max_skew: Duration::from_secs(900) };
+        let front = S3Front::new(objects, Arc::new(keys()), options);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        runtime.spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let front = front.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(|request| async { Ok::<_, Infallible>(front.call(request).await) });
+                    // A client that goes away is not this test's business.
+                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+                });
+            }
+        });
+        Self { endpoint, _runtime: runtime, _dir: dir, _temp: temp }
+    }
+
+    /// Runs a case of `client.py` against the server. Returns false, saying why, where there is no boto3.
+    pub(crate) fn check(&self, case: &str) -> bool {
+        let probe = Command::new("python3").args(["-c", "import boto3"]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            println!("skipped: needs python3 with boto3");
+            return false;
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.py");
+        let output = Command::new("python3").arg(script).args([case, &self.endpoint]).output().unwrap();
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{case}:\n{stdout}{stderr}");
+        true
+    }
+}
