@@ -6,6 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
 use crate::{SandboxError, SandboxSpec};
 
 /// All groups of ours have a parent of this name.
@@ -14,7 +17,8 @@ pub(crate) const PARENT: &str = "shoal";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
 /// How the machine arranges control groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CgroupLayout {
     /// One hierarchy per controller.
     V1,
@@ -122,8 +126,14 @@ impl Cgroup {
         for (controller, parent) in &place.parents {
             let directory = parent.join(PARENT).join(&spec.id);
             let shown = directory.display().to_string();
-            make_fresh(parent, &directory).map_err(SandboxError::io(format!("make control group {shown}")))?;
-            group.directories.push((controller, directory));
+            match make_fresh(parent, &directory) {
+                // Version 1 hierarchies have each their own permissions; the probe says which limits are missing.
+                Err(_) if *controller != "memory" => {}
+                made => {
+                    made.map_err(SandboxError::io(format!("make control group {shown}")))?;
+                    group.directories.push((controller, directory));
+                }
+            }
         }
         let limits: &[(&str, &str, u64)] = match place.layout {
             CgroupLayout::V1 => &[
@@ -159,18 +169,19 @@ impl Cgroup {
         self.directories.iter().find(|(name, _)| *name == controller).map(|(_, path)| &**path)
     }
 
-    /// Which limits are in force.
-    pub(crate) fn limits(&self, what: &str) -> bool {
+    /// Whether this controller's limit is in force.
+    pub(crate) fn limits(&self, controller: &str) -> bool {
         match self.layout {
-            CgroupLayout::V1 => self.directory(what).is_some(),
+            CgroupLayout::V1 => self.directory(controller).is_some(),
             CgroupLayout::V2 => {
-                self.directory("memory").is_some_and(|path| path.join(format!("{what}.max")).exists() || path.join("cpu.weight").exists())
+                let file = if controller == "cpu" { "cpu.weight".to_owned() } else { format!("{controller}.max") };
+                self.directory("memory").is_some_and(|directory| directory.join(file).exists())
             }
         }
     }
 
     /// Moves a process in; its children will be born there.
-    pub(crate) fn add(&self, pid: u32) -> Result<(), SandboxError> {
+    pub(crate) fn add(&self, pid: Pid) -> Result<(), SandboxError> {
         self.directories.iter().try_for_each(|(_, directory)| {
             let path = directory.join("cgroup.procs");
             fs::write(&path, pid.to_string()).map_err(SandboxError::io(format!("write {pid} to {}", path.display())))

@@ -50,6 +50,12 @@ pub enum SandboxError {
         /// What fits.
         most: u32,
     },
+    /// Ids name processes and control groups.
+    #[error("{id:?} cannot name an instance: 1 to 200 letters, digits, '-', '_' and '.' can, not beginning with '.'")]
+    BadId {
+        /// As given.
+        id: String,
+    },
     /// Helpers are this executable started again, and it would not know what to do.
     #[error("this executable cannot start instances: its main must begin with shoal_sandbox::reexec_entry()")]
     NoEntry,

@@ -61,7 +61,7 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid) -> Option<Report> {
             match receive(stream) {
                 // It fails only when the program has just ended, which is what was wanted.
                 Ok(Some((Order::Terminate, _))) => drop(kill(program, Signal::SIGTERM)),
-                Ok(Some((Order::Start { .. } | Order::Mapped, _))) => {}
+                Ok(Some((Order::Start { .. } | Order::Limited | Order::Mapped, _))) => {}
                 Ok(Some((Order::Kill, _)) | None) | Err(_) => return None,
             }
         }

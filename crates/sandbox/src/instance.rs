@@ -28,10 +28,8 @@ pub(crate) fn run(stream: &UnixStream, _id: &str) -> ! {
 }
 
 fn make(stream: &UnixStream) -> Result<(), SandboxError> {
-    let (spec, mode, fds) = match receive(stream).map_err(SandboxError::io("receive the instance's description"))? {
-        Some((Order::Start { spec, mode }, fds)) => (spec, mode, fds),
-        Some(_) | None => return Ok(()),
-    };
+    let order = receive(stream).map_err(SandboxError::io("receive the instance's description"))?;
+    let Some((Order::Start { spec, mode }, fds)) = order else { return Ok(()) };
     let Ok([user, bridge]) = <[OwnedFd; 2]>::try_from(fds) else {
         return plain_instance(stream, *spec);
     };
@@ -42,7 +40,7 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
     } else {
         setns(&outer, CloneFlags::CLONE_NEWUSER).map_err(SandboxError::io("enter the user namespace"))?;
     }
-    make_namespaces(&spec, bridge)?;
+    make_namespaces(&spec, &bridge)?;
     // The child is not to be heard before its parent has said who it is.
     let (mut introduced, introduction) = io::pipe().map_err(SandboxError::io("make a pipe"))?;
     match fork_sibling().map_err(SandboxError::io("fork"))? {
@@ -58,16 +56,15 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
     }
 }
 
-/// All but the user namespace; the PID namespace is for the next child.
-fn make_namespaces(spec: &SandboxSpec, bridge: OwnedFd) -> Result<(), SandboxError> {
-    setns(&bridge, CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("enter the network"))?;
+/// All but the user's and the control group's; the PID namespace is for the next child.
+fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxError> {
+    setns(bridge, CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("enter the network"))?;
     let at_bridge = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
     let all = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWNET
-        | CloneFlags::CLONE_NEWCGROUP;
+        | CloneFlags::CLONE_NEWNET;
     unshare(all).map_err(SandboxError::io("make namespaces"))?;
     let here = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
     let address = private_address(spec.host);
@@ -93,6 +90,11 @@ fn first_process(stream: &UnixStream, spec: &SandboxSpec, mode: Mode, user: &Own
     };
     give_output(builder.owner).map_err(SandboxError::io("give the program its output"))?;
     let shortfalls = root::enter(spec, builder)?;
+    match receive(stream).map_err(SandboxError::io("hear of the control group"))? {
+        Some((Order::Limited, _)) => {}
+        Some(_) | None => return Ok(()),
+    }
+    unshare(CloneFlags::CLONE_NEWCGROUP).map_err(SandboxError::io("make a control group namespace"))?;
     become_program(user.as_fd()).map_err(SandboxError::io("become the program's user"))?;
     start_and_supervise(stream, spec, mode, shortfalls, Some(listener))
 }

@@ -27,7 +27,7 @@ pub struct Network {
 #[derive(Debug)]
 enum Kind {
     Loopback,
-    Private { handle: String, namespaces: Namespaces, owner: Option<Owner> },
+    Private { handle: String, namespaces: Namespaces, _owner: Option<Owner> },
 }
 
 /// What an instance needs of a network.
@@ -79,7 +79,7 @@ impl Network {
         let pid = child.id();
         let started = start_time(pid).ok_or_else(|| SandboxError::Silent { helper: name.clone() })?;
         let namespaces = Namespaces::of(pid)?;
-        Ok(Network { kind: Kind::Private { handle: format!("{pid}:{started}"), namespaces, owner: Some(owner) } })
+        Ok(Network { kind: Kind::Private { handle: format!("{pid}:{started}"), namespaces, _owner: Some(owner) } })
     }
 
     /// What another process of the same user on this machine needs to [`Network::join`].
@@ -107,7 +107,7 @@ impl Network {
         if start_time(pid) != Some(started) {
             return Err(gone());
         }
-        Ok(Network { kind: Kind::Private { handle: handle.to_owned(), namespaces, owner: None } })
+        Ok(Network { kind: Kind::Private { handle: handle.to_owned(), namespaces, _owner: None } })
     }
 
     /// The address of instance number `host` (from 1): what `algo-<host>` resolves to inside an instance. Plain processes bind it to stay

@@ -78,10 +78,15 @@ pub(crate) fn start(kind: &str, id: &str, output: Option<(OwnedFd, OwnedFd)>) ->
     if !READY.load(Ordering::Relaxed) {
         return Err(SandboxError::NoEntry);
     }
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if id.is_empty() || id.len() > 200 || id.starts_with('.') || !id.chars().all(allowed) {
+        return Err(SandboxError::BadId { id: id.to_owned() });
+    }
     let name = format!("{kind}{id}");
     let (stream, theirs) = UnixStream::pair().map_err(SandboxError::io("make a socket pair"))?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(&name).env_clear().stdin(OwnedFd::from(theirs));
+    // A group of its own: Ctrl-C at the owner's terminal is for the owner, who then ends its instances in order.
+    command.arg0(&name).env_clear().process_group(0).stdin(OwnedFd::from(theirs));
     match output {
         Some((stdout, stderr)) => command.stdout(stdout).stderr(stderr),
         None => command.stdout(Stdio::null()).stderr(Stdio::inherit()),

@@ -305,7 +305,8 @@ fn put_layer(path: &Path, [upper, work]: &[File; 2], builder: Builder<'_>) -> io
         options.push_str(",userxattr");
     }
     mount(Some("overlay"), path, Some("overlay"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(&*options))?;
-    Ok(())
+    // The kernel has made a directory in it that nobody may read, which would puzzle whoever removes the scratch directory.
+    fs::set_permissions(format!("{}/work", by_number(work)), fs::Permissions::from_mode(0o700))
 }
 
 /// Makes a tree belong to the program's user. Links are not followed, and a file with several names is left alone: it may be somebody's

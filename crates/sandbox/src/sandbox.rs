@@ -51,6 +51,11 @@ struct Process {
 }
 
 impl Process {
+    /// Before it is reaped, as the pid is its own till then. Fails only if it is dead.
+    fn kill(&self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
     fn reap(&mut self) -> Result<Option<WaitStatus>, SandboxError> {
         if self.reaped {
             return Ok(None);
@@ -70,8 +75,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.reaped {
-            // Not reaped, so the pid is still its own.
-            let _ = kill(self.pid, Signal::SIGKILL);
+            self.kill();
             let _ = self.reap();
         }
     }
@@ -114,19 +118,18 @@ impl Sandbox {
         let pipe = || io::pipe().map_err(SandboxError::io("make a pipe"));
         let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
         let helper = reexec::start(reexec::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
-        let pid = |pid: u32| Process { pid: Pid::from_raw(pid as i32), reaped: false };
-        let first = pid(helper.child.id());
-        if let Some(cgroup) = &cgroup {
-            cgroup.add(helper.child.id())?;
-        }
+        let first = Process { pid: Pid::from_raw(helper.child.id() as i32), reaped: false };
         let Helper { name, stream, .. } = helper;
         let (mode, namespaces) = match network.namespaces() {
             Some(namespaces) => (support.mode(), namespaces.fds().to_vec()),
             None => (Mode::Processes, Vec::new()),
         };
+        if let (Mode::Processes, Some(cgroup)) = (mode, &cgroup) {
+            cgroup.add(first.pid)?;
+        }
         send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
             .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
-        let Started { process, listener, notes, read_only } = hear_start(&stream, &name, first)?;
+        let Started { process, listener, notes, read_only } = hear_start(&stream, &name, first, cgroup.as_ref())?;
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
             control: Control(Arc::new(Line { helper: name, stream, process: handle })),
@@ -241,7 +244,7 @@ struct Started {
     read_only: bool,
 }
 
-fn hear_start(stream: &UnixStream, name: &str, mut process: Process) -> Result<Started, SandboxError> {
+fn hear_start(stream: &UnixStream, name: &str, mut process: Process, cgroup: Option<&Cgroup>) -> Result<Started, SandboxError> {
     let mut failure = SandboxError::Silent { helper: name.to_owned() };
     // After a failure to the end, so that the process that is to be reaped is known.
     while let Some((report, fds)) = receive(stream).map_err(SandboxError::io(format!("hear from {name}")))? {
@@ -250,6 +253,13 @@ fn hear_start(stream: &UnixStream, name: &str, mut process: Process) -> Result<S
             Report::Forked { pid } => {
                 let mut helper = std::mem::replace(&mut process, Process { pid: Pid::from_raw(pid), reaped: false });
                 helper.reap()?;
+                // The kernel lets us wait some milliseconds for this; the instance builds its root meanwhile.
+                if let Some(Err(error)) = cgroup.map(|cgroup| cgroup.add(process.pid)) {
+                    process.kill();
+                    failure = error;
+                }
+                // If it has died already, what it said comes next.
+                let _ = send(stream, &Order::Limited, &[]);
             }
             Report::Running { notes, read_only } => {
                 return Ok(Started { process, listener: fds.into_iter().next().map(TcpListener::from), notes, read_only });

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::unistd::Uid;
+use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Cgroup, Place};
 use crate::talk::Mode;
@@ -14,7 +16,8 @@ use crate::{CgroupLayout, Mount, Network, Sandbox, SandboxError, SandboxSpec, pl
 const VARIABLE: &str = "SHOAL_ISOLATION";
 
 /// How instances are kept apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Isolation {
     /// Namespaces of their own, a network of their own, a root of their own.
     Full {
@@ -25,8 +28,8 @@ pub enum Isolation {
     Processes,
 }
 
-/// What instances on this machine can have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What instances on this machine can have. It can be written down and given to another process of the same user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Support {
     /// How they are kept apart.
     pub isolation: Isolation,
@@ -154,14 +157,12 @@ struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // An overlay's work directory is unreadable even for its owner, but can be removed.
-        let _ = fs::remove_dir(self.0.join("layer/work/work"));
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 fn trial(support: &Support) -> Result<Trial, SandboxError> {
-    let id = format!("probe-{}", std::process::id());
+    let id = probe_id();
     let scratch = Scratch(std::env::temp_dir().join(format!("shoal-{id}")));
     let (lower, layer) = (scratch.0.join("lower"), scratch.0.join("layer"));
     let made = fs::create_dir_all(&lower).and_then(|()| fs::create_dir_all(&layer));
@@ -178,6 +179,12 @@ fn trial(support: &Support) -> Result<Trial, SandboxError> {
     }
     let notes = if asked { sandbox.notes().to_vec() } else { vec!["no directory for temporary files: overlays were not tried".to_owned()] };
     Ok(Trial { overlay: asked && !sandbox.overlay_failed(), notes })
+}
+
+/// Threads may probe at the same time.
+fn probe_id() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("probe-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An instance that ends at once.
@@ -198,7 +205,7 @@ fn nothing(id: String, mounts: Vec<Mount>) -> SandboxSpec {
 }
 
 fn probe_cgroup(notes: &mut Vec<String>) -> Option<CgroupLayout> {
-    let spec = nothing(format!("probe-{}", std::process::id()), Vec::new());
+    let spec = nothing(probe_id(), Vec::new());
     let mut refused = Vec::new();
     for layout in [CgroupLayout::V2, CgroupLayout::V1] {
         let Some(place) = Place::find(layout) else { continue };

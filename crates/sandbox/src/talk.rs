@@ -19,6 +19,8 @@ pub(crate) enum Order {
     Start { spec: Box<SandboxSpec>, mode: Mode },
     /// To a network's helper: your user namespace has its maps now.
     Mapped,
+    /// To an instance's first process: you are in your control group now.
+    Limited,
     /// SIGTERM to the program.
     Terminate,
     /// SIGKILL to everything (used where there is no PID namespace that would do it).

@@ -6,6 +6,7 @@ fn main() {
     let t = std::time::Instant::now();
     let support = Support::probe();
     println!("{:?} {support:#?}", t.elapsed());
+    if std::env::args().nth(1).as_deref() == Some("bench") { bench(&support); return; }
     let dir = tempfile::tempdir().unwrap();
     let (ml, lower, scratch) = (dir.path().join("ml"), dir.path().join("lower"), dir.path().join("scratch"));
     for d in [&ml, &lower, &scratch] {
@@ -48,4 +49,21 @@ fn main() {
     println!("{o}\nERR {}", h.join().unwrap());
     println!("{:?} {:?}", s.wait(), t.elapsed());
     println!("lower {:?}", std::fs::read_to_string(lower.join("a.csv")));
+}
+#[allow(dead_code)]
+fn bench(support: &Support) {
+    let mut net = vec![]; let mut start = vec![]; let mut all = vec![];
+    for i in 0..40 {
+        let t = std::time::Instant::now();
+        let network = Network::create(&format!("bench{i}"), 1, support).unwrap();
+        net.push(t.elapsed());
+        let t1 = std::time::Instant::now();
+        let mut s = Sandbox::start(&SandboxSpec { id: format!("bench{i}"), hostname: "algo-1".into(), host: 1, hosts: vec!["algo-1".into()], mounts: vec![],
+        command: vec!["true".into()], env: vec![], cwd: "/".into(), memory_bytes: 256 << 20, cpu_weight: 100, pids: 64 }, &network, support).unwrap();
+        start.push(t1.elapsed());
+        s.wait().unwrap();
+        drop(network);
+        all.push(t.elapsed());
+    }
+    for v in [&mut net, &mut start, &mut all] { v.sort(); println!("min {:?} median {:?}", v[0], v[20]); }
 }
