@@ -37,7 +37,9 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
         let started = stream.and_then(|stream| {
             let world = world.clone();
             thread::Builder::new().name(format!("agent {number}")).stack_size(256 << 10).spawn(move || {
-                if let Err(error) = Connection::open(&world, stream, number).and_then(|connection| connection.map_or(Ok(()), Connection::run)) {
+                if let Err(error) =
+                    Connection::open(&world, stream, number).and_then(|connection| connection.map_or(Ok(()), Connection::run))
+                {
                     tracing::debug!("agent connection {number}: {error}");
                 }
             })

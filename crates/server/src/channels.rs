@@ -19,7 +19,9 @@ const PAGE: usize = 1000;
 pub(crate) enum ChannelError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \"s3://bucket/prefix/\"}}, the others keys below it")]
+    #[error(
+        "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \"s3://bucket/prefix/\"}}, the others keys below it"
+    )]
     Manifest { uri: String, detail: String },
 }
 
@@ -61,7 +63,8 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
 fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
     let (_, file) = objects.read(&uri.bucket, &uri.prefix)?;
-    let entries: Vec<serde_json::Value> = serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
+    let entries: Vec<serde_json::Value> =
+        serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
     let mut entries = entries.into_iter();
     let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
     let prefix = first.ok_or_else(|| fail("the first entry has no prefix".to_owned()))?;

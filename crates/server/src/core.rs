@@ -214,11 +214,9 @@ impl Loop {
             let mut batch = Vec::new();
             match self.wait(messages) {
                 Ok(first) => batch.push(first),
-                Err(RecvTimeoutError::Timeout) => batch.push(Message::Do(Box::new(Envelope {
-                    command: Command::Tick,
-                    opaque: None,
-                    reply: None,
-                }))),
+                Err(RecvTimeoutError::Timeout) => {
+                    batch.push(Message::Do(Box::new(Envelope { command: Command::Tick, opaque: None, reply: None })))
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             batch.extend(messages.try_iter().take(BATCH - 1));
@@ -433,13 +431,8 @@ mod tests {
     }
 
     async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
-        let spec = TrainingSpec {
-            instance_type: "ml.m5.large".to_owned(),
-            instances: 1,
-            max_runtime_s: 3600,
-            max_pending_s: None,
-            grace_s: 120,
-        };
+        let spec =
+            TrainingSpec { instance_type: "ml.m5.large".to_owned(), instances: 1, max_runtime_s: 3600, max_pending_s: None, grace_s: 120 };
         let uid = format!("uid-{name}");
         let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
         let opaque = Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), tags: b"[]".to_vec() };

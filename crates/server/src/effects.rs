@@ -18,8 +18,7 @@ use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 use tokio::sync::mpsc;
 
 use crate::{
-    Image, Images,
-    artifacts,
+    Image, Images, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
@@ -77,12 +76,7 @@ pub(crate) async fn run(world: Arc<World>, mut actions: mpsc::UnboundedReceiver<
     }
 }
 
-async fn work(
-    world: Arc<World>,
-    mut waiting: mpsc::UnboundedReceiver<Action>,
-    attempt: String,
-    queues: Queues,
-) {
+async fn work(world: Arc<World>, mut waiting: mpsc::UnboundedReceiver<Action>, attempt: String, queues: Queues) {
     while let Some(action) = waiting.recv().await {
         let last = matches!(action, Action::Release { .. });
         let world = world.clone();
@@ -230,8 +224,7 @@ impl World {
                 (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
             }
         };
-        let metric_definitions: Vec<_> =
-            metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
+        let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         let assignments = (1..=instances)
             .map(|host| Assignment {
                 job_name: request.name.clone(),

@@ -150,8 +150,7 @@ mod tests {
 
     #[test]
     fn attempts_have_keys_of_their_own() {
-        let owner =
-            AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None };
+        let owner = AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None };
         let (one, two) = (owner.of_attempt("a-1"), owner.of_attempt("a-2"));
         assert_eq!(one, owner.of_attempt("a-1"));
         assert_ne!(one.access_key_id, two.access_key_id);

@@ -117,7 +117,11 @@ impl Server {
         background.spawn(world.clone().watch());
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
-        let s3_options = shoal_s3::Options { region: options.region.clone(), account: options.account.clone(), max_skew: Duration::from_secs(options.max_skew_s) };
+        let s3_options = shoal_s3::Options {
+            region: options.region.clone(),
+            account: options.account.clone(),
+            max_skew: Duration::from_secs(options.max_skew_s),
+        };
         let front = Arc::new(Front {
             api: Api { world: world.clone(), identity: Identity { region: options.region, account: options.account } },
             s3: S3Front::new(objects, ring.clone(), s3_options),

@@ -87,11 +87,8 @@ fn read(telemetry: &Telemetry, query: &LogQuery) -> Result<Reply, Error> {
             page.events.drain(..drop);
         }
     }
-    let events = page
-        .events
-        .into_iter()
-        .map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms })
-        .collect();
+    let events =
+        page.events.into_iter().map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms }).collect();
     Ok(Reply::GetLogEvents { events, forward_token: format!("f/{}", page.forward), backward_token: format!("b/{}", page.backward) })
 }
 

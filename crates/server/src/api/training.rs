@@ -5,8 +5,8 @@ use std::time::Duration;
 use shoal_plane::{Command, JobView, Rejection, TrainingSpec};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
-    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition, TrainingJobDescription,
-    TrainingJobSortBy, TrainingJobSummary, arn,
+    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
+    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, arn,
 };
 use tokio::time::Instant;
 
@@ -176,11 +176,7 @@ fn describe(request: &CreateTrainingJob, arn: String, view: &JobView, metric_def
         training_end_ms: view.training_end.map(|time| time.0),
         training_s: view.training_s,
         billable_s: view.billable_s,
-        final_metrics: view
-            .final_metrics
-            .iter()
-            .map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 })
-            .collect(),
+        final_metrics: view.final_metrics.iter().map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 }).collect(),
         metric_definitions,
         ..TrainingJobDescription::default()
     }
