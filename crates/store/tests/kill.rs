@@ -1,0 +1,183 @@
+//! What was acknowledged survives `kill -9`, whole, and what was not leaves nothing behind.
+//!
+//! The parent starts this program again as a writer that prints a line after each durable write, kills it at a random moment, opens the
+//! directory and looks; ten times over the same directory.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use shoal_store::{
+    Attributes, Batch, DataDir, Ingest, JobRow, Journal, LogLines, LogQuery, Objects, PutCondition, RowChange, Rows, SqliteJournal,
+    Telemetry,
+};
+
+const ROUNDS: u32 = 10;
+const TEST: &str = "acknowledged_writes_survive_kill";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("writer") => write_until_killed(Path::new(&arguments[2])),
+        // What libtest prints, for those who list and count tests.
+        Some("--list") => println!("{TEST}: test"),
+        _ => {
+            println!("\nrunning 1 test");
+            acknowledged_writes_survive_kill();
+            println!("test {TEST} ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        }
+    }
+}
+
+/// The content that belongs to a key, of up to 40 kB.
+fn content(key: &str) -> Vec<u8> {
+    let seed = key.bytes().fold(7_u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let length = seed % 40_000;
+    (0..length).map(|n| seed.wrapping_add(n.wrapping_mul(2_654_435_761)).to_le_bytes()[3]).collect()
+}
+
+fn write_until_killed(path: &Path) {
+    let dir = DataDir::open(path).unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
+    let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
+    if objects.bucket("b").unwrap().is_none() {
+        objects.create_bucket("b").unwrap();
+    }
+    let said = |line: String| println!("{line}");
+    for turn in 0_u64.. {
+        let key = format!("{}-{turn}", std::process::id());
+        objects.put("b", &key, &content(&key), &Attributes::default()).unwrap();
+        said(format!("object {key}"));
+
+        let replaced = objects.put("b", "replaced", &content(&key), &Attributes::default()).unwrap();
+        said(format!("replaced {}", replaced.etag));
+
+        let upload = objects.create_upload("b", &format!("joined-{key}"), &Attributes::default()).unwrap();
+        let body = content(&format!("joined-{key}"));
+        let parts = [(1, &body[..body.len() / 2]), (2, &body[body.len() / 2..])].map(|(number, half)| {
+            let mut writer = objects.writer().unwrap();
+            writer.append(half).unwrap();
+            (number, objects.commit_part(writer, &upload, number, &BTreeMap::new()).unwrap().etag)
+        });
+        objects.complete_upload(&upload, &parts, &BTreeMap::new(), &PutCondition::Always).unwrap();
+        said(format!("object joined-{key}"));
+
+        let next = journal.version().unwrap() + 1;
+        let events: Vec<_> = (next..next + 1 + turn % 3).map(|version| version.to_string().into_bytes()).collect();
+        let row = JobRow { name: "job".to_owned(), view: events.last().unwrap().clone(), ..JobRow::default() };
+        let version = journal.append(&Batch { events, rows: vec![RowChange::PutJob(Box::new(row))] }).unwrap();
+        said(format!("journal {version}"));
+
+        // As an agent does after a reconnection: once more what is acknowledged, then what is not.
+        let acked = telemetry.acked("attempt", 1).unwrap();
+        for seq in [acked, acked + 1] {
+            let logs = vec![LogLines { stream: "s".to_owned(), lines: vec![(seq, seq.to_string())] }];
+            let report = Ingest { attempt: "attempt".to_owned(), host: 1, seq, logs, ..Ingest::default() };
+            let acked = telemetry.ingest(&report).unwrap();
+            said(format!("report {acked}"));
+        }
+    }
+}
+
+/// What the writer was told is durable.
+#[derive(Default)]
+struct Acknowledged {
+    objects: Vec<String>,
+    version: u64,
+    seq: u64,
+}
+
+fn acknowledged_writes_survive_kill() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("data");
+    let mut acknowledged = Acknowledged::default();
+    for round in 0..ROUNDS {
+        let before = acknowledged.objects.len();
+        write_and_kill(&path, &mut acknowledged);
+        check(&path, &acknowledged);
+        let objects = acknowledged.objects.len() - before;
+        println!("round {round}: {objects} objects, version {}, report {}", acknowledged.version, acknowledged.seq);
+    }
+    assert!(acknowledged.objects.len() > 20, "the writer was hardly heard");
+}
+
+fn write_and_kill(path: &Path, acknowledged: &mut Acknowledged) {
+    let mut writer = Command::new(std::env::current_exe().unwrap()).arg("writer").arg(path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let mut random = [0; 2];
+    getrandom::fill(&mut random).unwrap();
+    let first = lines.next().unwrap().unwrap();
+    let killer = thread::spawn(move || {
+        thread::sleep(Duration::from_micros(u64::from(u16::from_le_bytes(random)) * 6));
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+    });
+    // A line this short goes into the pipe at once: the kill cuts none.
+    for line in [Ok(first)].into_iter().chain(lines) {
+        let line = line.unwrap();
+        match line.split_once(' ') {
+            Some(("object", key)) => acknowledged.objects.push(key.to_owned()),
+            Some(("journal", version)) => acknowledged.version = version.parse().unwrap(),
+            Some(("report", seq)) => acknowledged.seq = seq.parse().unwrap(),
+            Some(("replaced", _)) => {}
+            _ => panic!("what is `{line}`?"),
+        }
+    }
+    killer.join().unwrap();
+}
+
+fn check(path: &Path, acknowledged: &Acknowledged) {
+    let dir = DataDir::open(path).unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    let read = |key: &str| {
+        let (meta, mut file) = objects.read("b", key).unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(meta.size, bytes.len() as u64);
+        bytes
+    };
+    for key in &acknowledged.objects {
+        assert!(objects.get("b", key).unwrap().is_some(), "{key} was acknowledged and is gone");
+    }
+    // Whatever is there is whole, acknowledged or not.
+    let listing = objects.list("b", "", None, None, usize::MAX).unwrap();
+    for meta in &listing.objects {
+        let bytes = read(&meta.key);
+        assert!(meta.key == "replaced" || bytes == content(&meta.key), "{} is not whole", meta.key);
+    }
+    let parts: usize = objects.uploads("b", "").unwrap().iter().map(|upload| objects.parts(&upload.id).unwrap().len()).sum();
+    let files = walk(&dir.objects_path());
+    assert_eq!(files, listing.objects.len() + parts, "files without rows are swept");
+
+    let journal = SqliteJournal::open(&dir.journal_path()).unwrap();
+    let version = journal.version().unwrap();
+    assert!(version >= acknowledged.version);
+    let mut expected = 0;
+    let mut next = |at: u64, bytes: &[u8]| {
+        expected += 1;
+        assert_eq!((at, bytes), (expected, expected.to_string().as_bytes()));
+        Ok(())
+    };
+    journal.events_after(0, &mut next).unwrap();
+    assert_eq!(expected, version);
+    let row = journal.rows().job("job").unwrap();
+    assert_eq!(row.map_or(0, |row| String::from_utf8(row.view).unwrap().parse().unwrap()), version, "rows go with their events");
+
+    let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
+    let seq = telemetry.acked("attempt", 1).unwrap();
+    assert!(seq >= acknowledged.seq);
+    let lines = telemetry.read_logs(&LogQuery { stream: "s".to_owned(), limit: usize::MAX, ..LogQuery::default() }).unwrap();
+    let lines: Vec<u64> = lines.map_or(Vec::new(), |page| page.events.iter().map(|event| event.text.parse().unwrap()).collect());
+    assert_eq!(lines, (1..=seq).collect::<Vec<_>>(), "every report counts once");
+}
+
+fn walk(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { walk(&path) } else { 1 }).sum()
+}
