@@ -179,3 +179,45 @@ fn row(line: usize, columns: &[&str]) -> Result<InstanceType, CatalogError> {
         usd_per_hour: real(price).ok_or_else(|| wrong("usd_per_hour", price, "a number from 0"))?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_table_holds_what_it_should() {
+        let catalog = Catalog::default();
+        let check = |name: &str, cpus, gib: u64, gpus, gpu_kind: &str| {
+            let kind = catalog.get(name).unwrap_or_else(|| panic!("{name} lacks"));
+            let found = (kind.cpus, kind.memory_bytes, kind.gpus, kind.gpu_kind.as_str());
+            assert_eq!(found, (cpus, gib << 30, gpus, gpu_kind), "{name}");
+        };
+        check("ml.m5.xlarge", 4, 16, 0, "-");
+        check("ml.c5n.18xlarge", 72, 192, 0, "-");
+        check("ml.r5.24xlarge", 96, 768, 0, "-");
+        check("ml.g5.48xlarge", 192, 768, 8, "A10G");
+        check("ml.p4d.24xlarge", 96, 1152, 8, "A100");
+        assert!(catalog.iter().all(|kind| kind.usd_per_hour > 0.0 && (kind.gpus > 0) == (kind.gpu_kind != "-")));
+    }
+
+    #[test]
+    fn a_users_lines_win_and_may_add() {
+        let catalog =
+            Catalog::parse("# ours\nml.m5.xlarge 2 1.5 0 - 0 # a small one\n\nml.box.large 4 8 1 RTX 0.5\n").expect("a good table");
+        assert_eq!(catalog.get("ml.m5.xlarge").map(|kind| (kind.cpus, kind.memory_bytes)), Some((2, 3 << 29)));
+        assert_eq!(catalog.get("ml.box.large").map(|kind| kind.gpu_kind.as_str()), Some("RTX"));
+        assert!(catalog.get("ml.m5.large").is_some());
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let check = |text: &str, error: &str| assert_eq!(Catalog::parse(text).expect_err(text).to_string(), error);
+        check("ml.a 1 1 0 -", "line 1: 5 columns instead of 6 (name, vcpus, memory_gib, gpus, gpu_kind, usd_per_hour)");
+        check("\n\nm5.xlarge 1 1 0 - 1", "line 3: instance type \"m5.xlarge\" does not start with \"ml.\"");
+        check("ml.a 0 1 0 - 1", "line 1: vcpus is \"0\", which is not a positive whole number");
+        check("ml.a 1 nan 0 - 1", "line 1: memory_gib is \"nan\", which is not a positive number");
+        check("ml.a 1 1 -1 - 1", "line 1: gpus is \"-1\", which is not a whole number");
+        check("ml.a 1 1 0 - free", "line 1: usd_per_hour is \"free\", which is not a number from 0");
+        check("ml.a 1 1 0 - 1\nml.a 1 1 0 - 1", "line 2: instance type ml.a stands in line 1 already");
+    }
+}

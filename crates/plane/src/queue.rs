@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many waiting jobs are tried per decision. More would cost time and start little.
-const LOOK_AHEAD: usize = 1000;
+const LOOK_AHEAD: usize = 200;
 
 /// The agents' lease beyond MaxRuntimeInSeconds.
 const LEASE_MARGIN_S: u64 = 3600;
@@ -112,7 +112,7 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
     let ends = holders.iter().map(|(job, attempt)| (latest_end(job, attempt), attempt.placement.holds())).collect();
     let mut round = Round { now, free, ends, head: None };
 
-    let queued = state.index.queue.values().filter_map(|name| state.jobs.get(name)).filter(|job| !change.gone.contains(&job.name));
+    let queued = waiting(state).filter(|job| !change.gone.contains(&job.name));
     let mut events = Vec::new();
     for job in queued.take(LOOK_AHEAD).chain(&change.newcomer) {
         if round.free.instances == 0 {
@@ -137,12 +137,16 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
         && let Ok(cut) = cut(&job.spec, &state.capacity, &state.catalog)
     {
         let left = events.iter().filter(|event| matches!(event.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. })).count();
-        let queued = state.index.queue.values().filter(|name| !change.gone.contains(*name)).count();
-        let message = why(&round.free, &cut.demand(), place(queued - left)).to_string();
+        let gone = change.gone.iter().filter(|name| state.jobs.get(*name).is_some_and(TrainingJob::waits)).count();
+        let message = why(&round.free, &cut.demand(), place(state.index.queue.len() - gone - left)).to_string();
         let fact = Fact::JobMoved { secondary: SecondaryStatus::Pending, message };
         events.push(Event { at: now, job: job.name.clone(), fact });
     }
     events
+}
+
+fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
+    state.index.queue.iter().filter_map(|(_, name)| state.jobs.get(name))
 }
 
 fn no_longer_fits(rejection: &Rejection) -> String {
@@ -174,14 +178,13 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
         return None;
     }
     let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
-    Some(why(&state.free(), &cut.demand(), place(state.index.queue.range(..job.order).count())))
+    Some(why(&state.free(), &cut.demand(), place(state.index.before(job.order))))
 }
 
 /// Why each waiting job waits, from the head on.
 pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReason)> {
     let free = state.free();
-    let queue = state.index.queue.values().filter_map(|name| state.jobs.get(name)).enumerate();
-    queue.filter_map(move |(before, job)| {
+    waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
         Some((job.name.as_str(), why(&free, &cut.demand(), place(before))))
     })

@@ -21,7 +21,6 @@ impl State {
     /// # Errors
     /// The first invariant that is broken, and where.
     pub fn sanity_check(&self) -> Result<(), String> {
-        let mut index = Index::default();
         let mut orders = BTreeSet::new();
         let mut gpus = BTreeSet::new();
         for (name, job) in &self.jobs {
@@ -38,9 +37,8 @@ impl State {
                     ensure(gpus.insert(*gpu), &format!("GPU {gpu} is held twice")).map_err(of_job)?;
                 }
             }
-            index.add(job);
         }
-        ensure(index == self.index, "the index is not that of the jobs")
+        ensure(Index::of(&self.jobs) == self.index, "the index is not that of the jobs")
     }
 }
 

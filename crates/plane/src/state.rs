@@ -1,6 +1,6 @@
 //! All that the core knows: live training jobs, in the queue or on instances. Ended jobs leave it when their capacity is free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,17 +25,30 @@ pub struct State {
 /// What follows from the jobs alone, kept so that no decision looks at all of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Index {
-    /// Waiting jobs in order of creation.
-    pub(crate) queue: BTreeMap<u64, String>,
+    /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for more often than it changes.
+    pub(crate) queue: VecDeque<(u64, String)>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<String, String>,
     pub(crate) deadlines: BTreeSet<(Time, String)>,
 }
 
 impl Index {
+    pub(crate) fn of(jobs: &BTreeMap<String, TrainingJob>) -> Index {
+        let mut in_order: Vec<_> = jobs.values().collect();
+        in_order.sort_unstable_by_key(|job| job.order);
+        let mut index = Index::default();
+        in_order.into_iter().for_each(|job| index.add(job));
+        index
+    }
+
+    /// How many waiting jobs were created before.
+    pub(crate) fn before(&self, order: u64) -> usize {
+        self.queue.partition_point(|(other, _)| *other < order)
+    }
+
     pub(crate) fn add(&mut self, job: &TrainingJob) {
         if job.waits() {
-            self.queue.insert(job.order, job.name.clone());
+            self.queue.insert(self.before(job.order), (job.order, job.name.clone()));
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.insert(attempt.id.clone(), job.name.clone());
@@ -46,7 +59,10 @@ impl Index {
     }
 
     pub(crate) fn remove(&mut self, job: &TrainingJob) {
-        self.queue.remove(&job.order);
+        let place = self.before(job.order);
+        if self.queue.get(place).is_some_and(|(order, _)| *order == job.order) {
+            self.queue.remove(place);
+        }
         if let Some(attempt) = &job.attempt {
             self.attempts.remove(&attempt.id);
         }
@@ -100,12 +116,9 @@ impl State {
         if snapshot.v != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format { found: snapshot.v });
         }
-        let mut state = State { clock: snapshot.clock, created: snapshot.created, ..State::new(capacity, catalog) };
-        for job in snapshot.jobs {
-            state.index.add(&job);
-            state.jobs.insert(job.name.clone(), job);
-        }
-        Ok(state)
+        let jobs = snapshot.jobs.into_iter().map(|job| (job.name.clone(), job)).collect();
+        let index = Index::of(&jobs);
+        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, index })
     }
 
     /// What there is to give from now on. What was given stays given.
