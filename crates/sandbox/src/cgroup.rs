@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -222,16 +223,14 @@ fn make_fresh(parent: &Path, directory: &Path) -> io::Result<()> {
     Err(io::Error::other("its parent is removed again and again"))
 }
 
-/// Removes a group whose processes are dead or being killed, and its parent if that is empty then.
+/// Removes a group and whoever is still in it, and its parent if that is empty then.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    // Version 2 only; elsewhere there is no such file.
-    let _ =
-        fs::OpenOptions::new().write(true).open(directory.join("cgroup.kill")).and_then(|mut file| io::Write::write_all(&mut file, b"1"));
     let mut patience = 200;
     loop {
         match fs::remove_dir(directory) {
-            // The dead leave their group a moment after they have been waited for.
+            // The dead leave their group a moment after they have been waited for, the living when they are killed.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && patience > 0 => {
+                kill_members(directory);
                 patience -= 1;
                 std::thread::sleep(Duration::from_millis(if patience > 150 { 1 } else { 10 }));
             }
@@ -242,6 +241,14 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     // It holds other instances, most of the time.
     let _ = directory.parent().map(fs::remove_dir);
     Ok(())
+}
+
+fn kill_members(directory: &Path) {
+    let members = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| line.parse().ok()) {
+        // It may be dead already.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
 }
 
 /// Every group of ours, anywhere, whose name begins so.

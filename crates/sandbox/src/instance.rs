@@ -60,11 +60,8 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
 fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxError> {
     setns(bridge, CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("enter the network"))?;
     let at_bridge = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
-    let all = CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWPID
-        | CloneFlags::CLONE_NEWUTS
-        | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWNET;
+    let all =
+        CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNET;
     unshare(all).map_err(SandboxError::io("make namespaces"))?;
     let here = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
     let address = private_address(spec.host);

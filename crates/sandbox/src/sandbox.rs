@@ -14,11 +14,12 @@ use nix::unistd::Pid;
 use crate::cgroup::{Cgroup, Place};
 use crate::reexec::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
-use crate::{Exit, Network, SandboxError, SandboxSpec, Support};
+use crate::{Exit, Network, SandboxError, SandboxSpec, Support, sweep};
 
 /// A running instance. It ends with its program, when it is dropped, and when the process that owns it dies of whatever.
 #[derive(Debug)]
 pub struct Sandbox {
+    id: String,
     control: Control,
     process: Process,
     stdout: Option<File>,
@@ -132,6 +133,7 @@ impl Sandbox {
         let Started { process, listener, notes, read_only } = hear_start(&stream, &name, first, cgroup.as_ref())?;
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
+            id: spec.id.clone(),
             control: Control(Arc::new(Line { helper: name, stream, process: handle })),
             process,
             stdout: Some(OwnedFd::from(stdout).into()),
@@ -212,6 +214,10 @@ impl Sandbox {
             }
         }
         let status = self.process.reap()?;
+        if exit.is_none() && self.control.0.process.is_none() {
+            // The helper was killed, and no PID namespace took its orphans along.
+            sweep::kill_all(|id| id == self.id);
+        }
         // No word of the program's end: it was killed with the whole instance.
         let mut exit = exit.unwrap_or(Exit { code: None, signal: Some(killed_by(status)), out_of_memory: false });
         exit.out_of_memory = self.cgroup.as_ref().is_some_and(Cgroup::out_of_memory);

@@ -11,26 +11,7 @@ use crate::{cgroup, plain, reexec};
 /// Kills every instance and network whose id begins so, and removes their control groups. For a caller whose own are all ended: those of
 /// living ones are killed as well. Says what it did, in sentences; what belongs to other users stays.
 pub fn sweep(id_prefix: &str) -> Vec<String> {
-    let mut done = Vec::new();
-    // The first round takes the helpers and, with them, what the kernel ends; the next ones whoever was being born.
-    let mut patience = 100;
-    loop {
-        let mut left = false;
-        for (pid, name) in processes(id_prefix) {
-            if kill(pid, Signal::SIGKILL).is_ok() {
-                left = true;
-                let line = format!("killed {name} (process {pid})");
-                if !done.contains(&line) {
-                    done.push(line);
-                }
-            }
-        }
-        patience -= 1;
-        if !left || patience == 0 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut done = kill_all(|id| id.starts_with(id_prefix));
     for group in cgroup::named(id_prefix) {
         match cgroup::remove(&group) {
             Ok(()) => done.push(format!("removed control group {}", group.display())),
@@ -40,26 +21,40 @@ pub fn sweep(id_prefix: &str) -> Vec<String> {
     done
 }
 
-/// Helpers by name, plain processes by their mark.
-fn processes(id_prefix: &str) -> Vec<(Pid, String)> {
+/// Helpers, with what the kernel ends with them, and plain processes, until there are none.
+pub(crate) fn kill_all(mut is_meant: impl FnMut(&str) -> bool) -> Vec<String> {
+    let mut done = Vec::new();
+    for _ in 0..200 {
+        let killed: Vec<_> = processes(&mut is_meant).into_iter().filter(|(pid, _)| kill(*pid, Signal::SIGKILL).is_ok()).collect();
+        if killed.is_empty() {
+            break;
+        }
+        done.extend(killed.into_iter().map(|(pid, name)| format!("killed {name} (process {pid})")));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    done.sort();
+    done.dedup();
+    done
+}
+
+/// Helpers by name, plain processes by their mark. The dead who have not been waited for have neither.
+fn processes(is_meant: &mut impl FnMut(&str) -> bool) -> Vec<(Pid, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        if pid == std::process::id() as i32 {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let strings = |file: &str| {
+            let text = fs::read(entry.path().join(file)).unwrap_or_default();
+            text.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect::<Vec<_>>()
+        };
+        if pid == std::process::id() {
             continue;
         }
-        let first = |file: &str, starts: &[String]| {
-            let text = fs::read(entry.path().join(file)).unwrap_or_default();
-            let mut parts = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-            parts.find(|part| starts.iter().any(|start| part.starts_with(start))).map(std::borrow::Cow::into_owned)
-        };
-        let helpers = [format!("{}{id_prefix}", reexec::INSTANCE), format!("{}{id_prefix}", reexec::NETWORK)];
-        let name = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let name = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
-        if helpers.iter().any(|helper| name.starts_with(helper)) {
-            found.push((Pid::from_raw(pid), name));
-        } else if let Some(mark) = first("environ", &[format!("{}={id_prefix}", plain::MARK)]) {
-            found.push((Pid::from_raw(pid), format!("{name} ({mark})")));
+        let name = strings("cmdline").swap_remove(0);
+        let helper = name.strip_prefix(reexec::INSTANCE).or_else(|| name.strip_prefix(reexec::NETWORK));
+        let variables = if helper.is_none() { strings("environ") } else { Vec::new() };
+        let mark = variables.iter().find_map(|variable| variable.strip_prefix(plain::MARK)?.strip_prefix('='));
+        if helper.or(mark).is_some_and(&mut *is_meant) {
+            found.push((Pid::from_raw(pid as i32), name));
         }
     }
     found
