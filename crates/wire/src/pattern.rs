@@ -40,7 +40,7 @@ impl Pattern {
 }
 
 /// Java's dialect in Rust's: classes are ASCII unless they are written as `\p{..}`.
-fn compile(source: &str) -> Result<Regex, fancy_regex::Error> {
+pub(crate) fn compile(source: &str) -> Result<Regex, fancy_regex::Error> {
     let translated = source
         .replace(r"\p{Alnum}", "[a-zA-Z0-9]")
         .replace(r"\w", "[a-zA-Z0-9_]")

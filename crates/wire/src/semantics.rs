@@ -275,6 +275,9 @@ fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stoppi
 fn tags(tags: Vec<request::Tag>) -> Result<Vec<Tag>, Error> {
     let mut keys = BTreeSet::new();
     for tag in &tags {
+        if tag.key.to_lowercase().starts_with("aws:") {
+            return refuse("tags", &format!("the tag key '{}' begins with 'aws:', which is reserved", tag.key));
+        }
         if !keys.insert(tag.key.as_str()) {
             return refuse("tags", &format!("the tag key '{}' is there twice", tag.key));
         }

@@ -20,7 +20,7 @@ fn goldens() -> Option<Vec<Golden>> {
     let shared = env::var_os("SHOAL_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("protocol/golden_requests.json");
     let Ok(text) = fs::read(&path) else {
-        eprintln!("skipped: {} is absent; SHOAL_SHARED names the folder that holds it", path.display());
+        println!("skipped: needs ../shared/data and, beside it, {} (SHOAL_SHARED names another folder)", path.display());
         return None;
     };
     let recording: Value = serde_json::from_slice(&text).expect("the recording is JSON");
