@@ -23,12 +23,13 @@ mod run;
 mod spool;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Environment variable with the attempt's secret ([`Options::token`]).
 pub const TOKEN_VARIABLE: &str = "SHOAL_AGENT_TOKEN";
 
 /// What an agent is started with.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Options {
     /// The server's Unix socket.
     pub socket: PathBuf,
@@ -50,6 +51,6 @@ pub struct Options {
 ///
 /// The caller's `main` must have called [`shoal_sandbox::reexec_entry`] first.
 #[must_use]
-pub fn main(options: &Options) -> i32 {
-    run::run(options)
+pub fn main(options: Options) -> i32 {
+    run::run(&Arc::new(options))
 }

@@ -178,12 +178,13 @@ mod tests {
     #[test]
     fn closing_wakes_those_who_wait() {
         let dir = tempfile::tempdir().unwrap();
-        let outbox = Outbox::create(&dir.path().join("spool"), 100).unwrap();
+        let outbox = &Outbox::create(&dir.path().join("spool"), 150).unwrap();
         outbox.report(note("fits")).unwrap();
         thread::scope(|scope| {
             let full = scope.spawn(|| outbox.report(note("does not fit any more")));
             outbox.connect(0);
-            let idle = scope.spawn(|| outbox.next(outbox.lock().spool.end(), &mut [0; 8]));
+            let end = outbox.lock().spool.end();
+            let idle = scope.spawn(move || outbox.next(end, &mut [0; 8]));
             outbox.close();
             full.join().unwrap().unwrap_err();
             assert_eq!(idle.join().unwrap(), None);

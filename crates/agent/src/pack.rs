@@ -259,9 +259,8 @@ mod tests {
         assert_eq!(fs::read_link(out.join("long-link")).unwrap(), Path::new(&"t".repeat(200)));
         assert_eq!(fs::read_to_string(out.join("\u{fc}.txt")).unwrap(), "two");
 
-        let names =
-            Command::new("python3").args(["-c", "import sys,tarfile; print(len(tarfile.open(sys.argv[1]).getnames()))"]).arg(&archive);
-        let names = { names }.output().unwrap();
+        let count = "import sys,tarfile; print(len(tarfile.open(sys.argv[1]).getnames()))";
+        let names = Command::new("python3").args(["-c", count]).arg(&archive).output().unwrap();
         assert_eq!(String::from_utf8(names.stdout).unwrap().trim(), "8");
     }
 

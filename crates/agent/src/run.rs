@@ -32,7 +32,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// Serves one instance from hello to release; gives the process's exit code.
-pub(crate) fn run(options: &Options) -> i32 {
+pub(crate) fn run(options: &Arc<Options>) -> i32 {
     let home = match Home::create(&options.run_dir, options.host) {
         Ok(home) => home,
         Err(error) => {
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> i32 {
     code
 }
 
-fn serve(options: &Options, home: &Home, outbox: &Arc<Outbox>) -> i32 {
+fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>) -> i32 {
     let (events, arriving) = channel();
     // What the machine allows is found out while the server is asked what to do.
     let probe = thread::spawn(Support::probe);
