@@ -36,11 +36,13 @@ pub(super) struct Evaluator {
     by_library: bool,
     by_judge: Option<Judge>,
     by_us: ContainerMetrics,
+    /// For each metric of the library, in the order asked for: whether the judge has it.
+    judged: Vec<bool>,
 }
 
 impl Evaluator {
-    pub(super) fn new(by_library: bool, by_judge: Option<Judge>, by_us: ContainerMetrics) -> Self {
-        Self { by_library, by_judge, by_us }
+    pub(super) fn new(by_library: bool, by_judge: Option<Judge>, by_us: ContainerMetrics, judged: Vec<bool>) -> Self {
+        Self { by_library, by_judge, by_us, judged }
     }
 
     /// Every metric of every set after `round`, set by set. Complete on rank 0 only. A collective call.
@@ -52,7 +54,7 @@ impl Evaluator {
             let mut of_set = parse(&line, set.name);
             if let Some(judge) = &mut self.by_judge {
                 let margins = booster.predict(&set.matrix, Output::Margin)?;
-                of_set.extend(judge.evaluate(index, &margins, group)?);
+                of_set = merge(of_set, judge.evaluate(index, &margins, group)?, &self.judged);
             }
             // Where both know a metric (rmse, mae) the image's definition counts.
             of_set.retain(|(metric, _)| !self.by_us.contains(metric));
@@ -63,6 +65,14 @@ impl Evaluator {
         }
         Ok(scores)
     }
+}
+
+/// Puts the library's values in the order that was asked for.
+fn merge(summed: Vec<(String, f64)>, judged: Vec<(String, f64)>, order: &[bool]) -> Vec<(String, f64)> {
+    let (mut summed, mut judged) = (summed.into_iter(), judged.into_iter());
+    let mut merged: Vec<_> = order.iter().filter_map(|by_judge| if *by_judge { judged.next() } else { summed.next() }).collect();
+    merged.extend(summed.chain(judged));
+    merged
 }
 
 /// The values of one set in a line such as `[0]\ttrain-rmse:1.25\tvalidation-rmse:1.5`.

@@ -45,6 +45,20 @@ pub(super) enum Failure {
         /// Why.
         source: std::io::Error,
     },
+    /// The stop request cannot be waited for.
+    #[error("cannot handle SIGTERM: {source}")]
+    Signals {
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The first host cannot be the meeting point.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Address and port.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// Another host ended, so this one had to.
     #[error("{0}")]
     Lost(#[from] super::roll::Loss),

@@ -269,7 +269,12 @@ impl Hyperparameters {
         check_together(&named)?;
 
         let integer = |name: &str| named.get(name).and_then(|value| value.trim().parse::<u32>().ok());
-        let list = |name: &str| named.get(name).map(|value| value.split(',').map(|item| item.trim().to_owned()).collect::<Vec<_>>());
+        let mut eval_metric: Vec<String> = Vec::new();
+        for metric in named.get("eval_metric").iter().flat_map(|value| value.split(',')).map(str::trim) {
+            if !eval_metric.iter().any(|known| known == metric) {
+                eval_metric.push(metric.to_owned());
+            }
+        }
         let parameters = named.iter().filter(|(name, _)| !OURS.contains(name));
         Ok(Self {
             num_round: integer("num_round")
@@ -283,7 +288,7 @@ impl Hyperparameters {
                 .get("_tuning_objective_metric")
                 .and_then(|metric| metric.split_once(':'))
                 .map(|(_, metric)| metric.to_owned()),
-            eval_metric: list("eval_metric").unwrap_or_default(),
+            eval_metric,
             nthread: integer("nthread").map(|threads| threads as usize),
             parameters: parameters.map(|(name, value)| ((*name).to_owned(), value.trim().to_owned())).collect(),
         })
@@ -484,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_tuning_job_adds_its_metric() {
-        let cases: [(&[(&str, &str)], &[&str], Option<&str>); 4] = [
+        type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], Option<&'a str>);
+        let cases: [Case<'_>; 4] = [
             (&[("_tuning_objective_metric", "validation:auc")], &["auc"], Some("auc")),
             (
                 &[("_tuning_objective_metric", "validation:auc"), ("eval_metric", "logloss,error")],

@@ -16,15 +16,19 @@ pub mod library;
 mod log;
 pub(crate) mod metrics;
 mod model_file;
+mod predict;
 mod roll;
+mod termination;
+mod together;
 mod train;
 mod translate;
 
 use std::path::Path;
 
 pub use hyperparameters::{HyperparameterError, validate};
+pub use predict::{PredictError, predict};
 
-use data::{ContentType, CsvOptions, DataError, Files, Format, Source};
+use data::{ContentType, CsvOptions, Files, Format, Source};
 use failure::Failure;
 use ffi::api::Api;
 use group::Group;
@@ -34,6 +38,7 @@ use train::Channels;
 
 /// Runs the training of this process; see [`crate::run`].
 pub(crate) fn run() -> i32 {
+    ffi::api::let_threads_sleep();
     let paths = instance::paths();
     match train(paths.clone()) {
         Ok(()) => shoal_contract::SUCCESS,
@@ -76,22 +81,83 @@ fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
     let api = open_library()?;
     api.set_global_config(&format!(r#"{{"verbosity": {}}}"#, hyperparameters.parameter("verbosity", "1")))?;
 
-    let train = read_channel(&instance, "train", format)?;
-    let validation = if job.channels.contains_key("validation") { read_channel(&instance, "validation", format)? } else { None };
+    if hyperparameters.save_model_on_termination {
+        let directory = instance.paths.model();
+        termination::keep_model(directory).map_err(|source| Failure::Signals { source })?;
+    }
+    if job.world_size() == 1 {
+        train_alone(api, &instance, &hyperparameters, format)
+    } else {
+        together::train(api, &instance, &hyperparameters, format)
+    }
+}
+
+/// The whole job on this host.
+fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<(), Failure> {
+    let channels = Rows::read(instance, format)?;
     log::info("Single node training.");
-    let directory = |name: &str| instance.paths.channel(name).display().to_string();
-    let Some(train) = train else {
-        return Err(Failure::User(format!("No data in training channel path {}", directory("train"))));
-    };
-    if job.channels.contains_key("validation") && validation.is_none() {
-        return Err(Failure::User(format!("No data in validation channel path {}", directory("validation"))));
-    }
-    log::info(&format!("Train matrix has {} rows and {} columns", train.rows(), train.columns()));
-    if let Some(validation) = &validation {
-        log::info(&format!("Validation matrix has {} rows", validation.rows()));
-    }
+    let (train, validation) = channels.complete()?;
     let columns = train.columns().max(validation.as_ref().map_or(0, Source::columns));
-    train::train(api, &instance, &hyperparameters, Channels { train, validation, columns }, &Group::alone())
+    train::train(api, instance, hyperparameters, Channels { train, validation, columns }, &Group::alone())
+}
+
+/// What this host's channels hold.
+struct Rows {
+    train: Option<Source>,
+    validation: Option<Source>,
+    /// The job has a validation channel.
+    validates: bool,
+    /// Where the rows should be.
+    paths: [std::path::PathBuf; 2],
+}
+
+impl Rows {
+    /// Reads every line of both channels.
+    fn read(instance: &Instance, format: Format) -> Result<Self, Failure> {
+        let paths = ["train", "validation"].map(|name| instance.paths.channel(name));
+        let validates = instance.job.channels.contains_key("validation");
+        let read = |path: &Path| {
+            let files = Files::list(path)?;
+            if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
+        };
+        let train = read(&paths[0])?;
+        let validation = if validates { read(&paths[1])? } else { None };
+        if let (Some(train), Some(validation), Format::Csv(_)) = (&train, &validation, format)
+            && train.columns() != validation.columns()
+        {
+            return Err(Failure::User(format!(
+                "the rows of the validation channel have {} features, those of the train channel have {}",
+                validation.columns(),
+                train.columns()
+            )));
+        }
+        if let Some(train) = &train {
+            log::info(&format!("Train matrix has {} rows and {} columns", train.rows(), train.columns()));
+        }
+        if let Some(validation) = &validation {
+            log::info(&format!("Validation matrix has {} rows", validation.rows()));
+        }
+        Ok(Self { train, validation, validates, paths })
+    }
+
+    /// The name of a channel of the job without rows on this host.
+    fn missing(&self) -> Option<&'static str> {
+        match (&self.train, &self.validation) {
+            (None, _) => Some("training"),
+            (_, None) if self.validates => Some("validation"),
+            _ => None,
+        }
+    }
+
+    /// Both channels, if every channel of the job has rows.
+    fn complete(self) -> Result<(Source, Option<Source>), Failure> {
+        let no_data = |channel: &str, path: &Path| Failure::User(format!("No data in {channel} channel path {}", path.display()));
+        match (self.train, self.validation) {
+            (None, _) => Err(no_data("training", &self.paths[0])),
+            (Some(_), None) if self.validates => Err(no_data("validation", &self.paths[1])),
+            (Some(train), validation) => Ok((train, validation)),
+        }
+    }
 }
 
 /// Checks the channels as the image does; the train channel's content type holds for both.
@@ -112,11 +178,6 @@ fn check_channels(instance: &Instance, hyperparameters: &Hyperparameters) -> Res
         ContentType::Csv => Format::Csv(CsvOptions { weights: hyperparameters.csv_weights }),
         ContentType::Libsvm => Format::Libsvm,
     })
-}
-
-fn read_channel(instance: &Instance, name: &str, format: Format) -> Result<Option<Source>, DataError> {
-    let files = Files::list(&instance.paths.channel(name))?;
-    if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
 }
 
 fn open_library() -> Result<&'static Api, Failure> {

@@ -58,7 +58,7 @@ pub(super) fn train(
     if !plan.default_by_library {
         booster.set("disable_default_eval_metric", "1")?;
     }
-    let mut evaluator = Evaluator::new(by_library, judge, plan.by_us);
+    let mut evaluator = Evaluator::new(by_library, judge, plan.by_us, plan.judged);
 
     // As in the image: only with a validation channel, and only for a metric that was asked for.
     let (_, watched) = hyperparameters.metrics();
@@ -162,6 +162,8 @@ struct MetricPlan {
     default_by_library: bool,
     /// The judge, from all hosts' rows; none for the default.
     by_judge: Option<Vec<String>>,
+    /// For each metric of the library, in the order asked for: whether the judge has it.
+    judged: Vec<bool>,
     by_us: ContainerMetrics,
 }
 
@@ -179,8 +181,9 @@ impl MetricPlan {
         let default = of_library.is_empty();
         let apart = |metric: &str| group.size() > 1 && metrics::needs_all_rows(metric);
         let default_apart = default && apart(metrics::default_of(objective));
-        let (judged, by_library): (Vec<String>, Vec<String>) = of_library.into_iter().partition(|metric| apart(metric));
-        let by_judge = (default_apart || !judged.is_empty()).then_some(judged);
-        Ok(Self { by_library, default_by_library: default && !default_apart, by_judge, by_us })
+        let judged: Vec<bool> = of_library.iter().map(|metric| apart(metric)).collect();
+        let (of_judge, by_library): (Vec<String>, Vec<String>) = of_library.into_iter().partition(|metric| apart(metric));
+        let by_judge = (default_apart || !of_judge.is_empty()).then_some(of_judge);
+        Ok(Self { by_library, default_by_library: default && !default_apart, by_judge, judged, by_us })
     }
 }

@@ -12,14 +12,14 @@ use shoal_algos::library::{self, LibraryPath};
 const INSTANCE: &str = "SHOAL_TEST_INSTANCE";
 
 /// Becomes an instance, if this process was started as one; the test of the same name calls it.
-pub fn become_instance() {
+pub(crate) fn become_instance() {
     if std::env::var_os(INSTANCE).is_some() {
         std::process::exit(shoal_algos::run("xgboost"));
     }
 }
 
 /// The real library, fetched once; `None` after telling why the test is skipped.
-pub fn library(test: &str) -> Option<&'static LibraryPath> {
+pub(crate) fn library(test: &str) -> Option<&'static LibraryPath> {
     static LIBRARY: OnceLock<Result<LibraryPath, String>> = OnceLock::new();
     match LIBRARY.get_or_init(|| library::fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
         Ok(path) => Some(path),
@@ -31,7 +31,7 @@ pub fn library(test: &str) -> Option<&'static LibraryPath> {
 }
 
 /// A file of the shared data sets; `None` after telling that the test is skipped.
-pub fn data_file(test: &str, name: &str) -> Option<String> {
+pub(crate) fn data_file(test: &str, name: &str) -> Option<String> {
     let directory = std::env::var_os("SHOAL_TEST_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
     match std::fs::read_to_string(directory.join(name)) {
@@ -43,38 +43,57 @@ pub fn data_file(test: &str, name: &str) -> Option<String> {
     }
 }
 
+/// A channel's name and its files (name and content).
+pub(crate) type Channel<'a> = (&'a str, Vec<(&'a str, &'a str)>);
+
 /// A training job to be run.
-pub struct Job<'a> {
-    pub hyperparameters: &'a [(&'a str, &'a str)],
-    pub content_type: Option<&'a str>,
-    /// For each host its channels: name and files (name and content).
-    pub hosts: Vec<Vec<(&'a str, Vec<(&'a str, &'a str)>)>>,
+pub(crate) struct Job<'a> {
+    pub(crate) hyperparameters: &'a [(&'a str, &'a str)],
+    pub(crate) content_type: Option<&'a str>,
+    /// The channels of each host.
+    pub(crate) hosts: Vec<Vec<Channel<'a>>>,
 }
 
 /// A running job.
-pub struct Cluster {
-    pub instances: Vec<Instance>,
+pub(crate) struct Cluster {
+    pub(crate) instances: Vec<Instance>,
     _root: tempfile::TempDir,
 }
 
 /// One of its instances.
-pub struct Instance {
-    pub base: PathBuf,
+pub(crate) struct Instance {
+    pub(crate) base: PathBuf,
     child: Child,
+}
+
+/// A model file's bytes.
+pub(crate) struct Model(pub(crate) Vec<u8>);
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Model {
+    /// What it predicts for csv rows without labels.
+    pub(crate) fn predict(&self, features: &str) -> Vec<f32> {
+        shoal_algos::xgboost::predict(&self.0, features).unwrap()
+    }
 }
 
 /// How an instance ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub failure: Option<String>,
-    pub model: Option<Vec<u8>>,
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) failure: Option<String>,
+    pub(crate) model: Option<Model>,
 }
 
 impl Ended {
     /// The metric lines.
-    pub fn metrics(&self) -> Vec<&str> {
+    pub(crate) fn metrics(&self) -> Vec<&str> {
         self.stdout
             .lines()
             .filter(|line| line.starts_with('[') && line[1..].starts_with(|c: char| c.is_ascii_digit()) && line.contains("]\t"))
@@ -83,7 +102,7 @@ impl Ended {
 }
 
 /// Starts every host of a job; `environment` comes on top for all of them.
-pub fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
+pub(crate) fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
     let port = free_port();
@@ -131,7 +150,7 @@ pub fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster
 
 impl Cluster {
     /// Waits for every instance.
-    pub fn wait(mut self) -> Vec<Ended> {
+    pub(crate) fn wait(mut self) -> Vec<Ended> {
         self.instances.iter_mut().map(Instance::wait).collect()
     }
 }
@@ -147,23 +166,23 @@ impl Drop for Cluster {
 
 impl Instance {
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// What it wrote so far.
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         std::fs::read_to_string(self.base.join("stdout")).unwrap_or_default()
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self) -> Ended {
+    pub(crate) fn wait(&mut self) -> Ended {
         let status = self.child.wait().unwrap();
         Ended {
             code: status.code(),
             stdout: self.stdout(),
             failure: std::fs::read_to_string(self.base.join("output/failure")).ok(),
-            model: std::fs::read(self.base.join("model/xgboost-model")).ok(),
+            model: std::fs::read(self.base.join("model/xgboost-model")).ok().map(Model),
         }
     }
 }

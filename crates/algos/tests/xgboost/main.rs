@@ -1,7 +1,12 @@
-//! The XGBoost built-in as instances run it: real processes, the real library, real data.
+//! The XGBoost built-in as instances run it: real processes, the real library, real data. A test that lacks the library or the data is
+//! skipped by name, with the reason.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cluster;
+mod data;
+mod faults;
 mod single;
+mod together;
 
 /// Not a test of its own: the process of an instance. See [`cluster::start`].
 #[test]

@@ -74,6 +74,7 @@ api! {
     XGBoosterPredictFromDMatrix: fn(Handle, Handle, *const c_char, *mut *const Count, *mut Count, *mut *const f32) -> c_int;
     XGBoosterSlice: fn(Handle, c_int, c_int, c_int, *mut Handle) -> c_int;
     XGBoosterSetAttr: fn(Handle, *const c_char, *const c_char) -> c_int;
+    XGBoosterLoadModelFromBuffer: fn(Handle, *const c_void, Count) -> c_int;
     XGBoosterSaveModelToBuffer: fn(Handle, *const c_char, *mut Count, *mut *const c_char) -> c_int;
 
     XGTrackerCreate: fn(*const c_char, *mut Handle) -> c_int;
@@ -89,14 +90,18 @@ api! {
     XGCommunicatorBroadcast: fn(*mut c_void, usize, c_int) -> c_int;
 }
 
+/// Makes waiting OpenMP threads sleep: spinning ones would starve the other instances of a shared machine. The run time reads the variable
+/// when it is loaded, so this comes before [`Api::open`], and before the process has other threads.
+pub(in crate::xgboost) fn let_threads_sleep() {
+    if std::env::var_os("OMP_WAIT_POLICY").is_none() {
+        // SAFETY: `crate::run` asks to be called before other threads exist.
+        unsafe { std::env::set_var("OMP_WAIT_POLICY", "PASSIVE") };
+    }
+}
+
 impl Api {
     /// Loads the library at `file` for the rest of the process's life, and checks its version.
     pub(in crate::xgboost) fn open(file: &Path) -> Result<&'static Self, OpenError> {
-        if std::env::var_os("OMP_WAIT_POLICY").is_none() {
-            // SAFETY: `crate::run` asks to be called before other threads exist. Spinning OpenMP threads would starve the other
-            // instances of a shared machine; the run time reads the variable when it is loaded.
-            unsafe { std::env::set_var("OMP_WAIT_POLICY", "PASSIVE") };
-        }
         // SAFETY: loading runs the initialisers of XGBoost and of the C++ and OpenMP run times, which have no preconditions.
         let library: &'static libloading::Library = Box::leak(Box::new(unsafe { libloading::Library::new(file)? }));
         // SAFETY: every function looked up is declared as in XGBoost's header, and the library is never unloaded.

@@ -46,6 +46,14 @@ impl Booster {
         Ok(Self { api, handle })
     }
 
+    /// The booster of a model file's bytes (UBJSON or JSON).
+    pub(in crate::xgboost) fn load(api: &'static Api, model: &[u8]) -> Result<Self, XGBoostError> {
+        let booster = Self::new(api, &[])?;
+        // SAFETY: a live handle, and bytes of that length that the library copies.
+        api.check(unsafe { (api.XGBoosterLoadModelFromBuffer)(booster.handle, model.as_ptr().cast(), model.len() as u64) })?;
+        Ok(booster)
+    }
+
     /// Sets one parameter. The library reads most of them at the first round only, and tells errors there.
     pub(in crate::xgboost) fn set(&mut self, name: &str, value: &str) -> Result<(), XGBoostError> {
         let (name, value) = (c_string(name), c_string(value));

@@ -74,7 +74,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    fn from_dense(api: &'static Api, values: &[f32], columns: usize, threads: usize) -> Result<Self, XGBoostError> {
+    pub(in crate::xgboost) fn from_dense(api: &'static Api, values: &[f32], columns: usize, threads: usize) -> Result<Self, XGBoostError> {
         let config = c_string(&format!(r#"{{"missing": NaN, "nthread": {threads}}}"#));
         let values = interface_2d(values, columns);
         let mut handle = null_mut();

@@ -1,0 +1,255 @@
+//! The first host's side: one thread per connection reads, one thread decides.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Plan, Report, encode};
+use crate::xgboost::ffi::api::Api;
+use crate::xgboost::ffi::collective::Tracker;
+
+/// How long the caller waits for hosts to come. All of them are started together.
+const ARRIVAL: Duration = Duration::from_secs(300);
+
+/// Longest line that is read; a report is far shorter.
+const MAX_LINE: u64 = 1 << 16;
+
+/// How long the caller stays for the others to hear of a loss: if its process ended at once, they might hear only of that.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The running roll.
+pub(in crate::xgboost) struct Caller {
+    thread: JoinHandle<()>,
+}
+
+impl Caller {
+    /// Begins to listen for `hosts` on `address:port`. A host that says nothing for `silence` is lost.
+    pub(in crate::xgboost) fn start(
+        api: &'static Api,
+        address: IpAddr,
+        port: u16,
+        hosts: Vec<String>,
+        silence: Duration,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((address, port))?;
+        let (tell, events) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let tell = tell.clone();
+                std::thread::spawn(move || listen(stream, &tell));
+            }
+        });
+        // The tracker belongs to the thread that made it.
+        let thread = std::thread::spawn(move || {
+            let roll = Roll {
+                own: hosts.first().cloned().unwrap_or_default(),
+                places: hosts.into_iter().map(|host| (host, Place::default())).collect(),
+                began: Instant::now(),
+                silence,
+                api,
+                address,
+                tracker: None,
+            };
+            roll.call(&events);
+        });
+        Ok(Self { thread })
+    }
+
+    /// Waits until every host is done, or one was lost and the others know it.
+    pub(in crate::xgboost) fn finish(self) {
+        let _ = self.thread.join();
+    }
+}
+
+/// What a connection brought.
+enum Event {
+    Arrived { host: String, stream: TcpStream },
+    Said { host: String, answer: Answer },
+    Left { host: String },
+}
+
+/// Reads one connection to its end. What does not begin with a hello is no host.
+fn listen(stream: TcpStream, tell: &Sender<Event>) {
+    let Ok(writer) = stream.try_clone() else { return };
+    let mut lines = BufReader::new(std::io::Read::take(stream, MAX_LINE));
+    let mut next = || {
+        let mut line = String::new();
+        // The limit is on a line, not on the connection.
+        lines.get_mut().set_limit(MAX_LINE);
+        match lines.read_line(&mut line) {
+            Ok(1..) => serde_json::from_str::<Answer>(&line).ok(),
+            _ => None,
+        }
+    };
+    let Some(Answer::Hello { host }) = next() else { return };
+    if tell.send(Event::Arrived { host: host.clone(), stream: writer }).is_err() {
+        return;
+    }
+    while let Some(answer) = next() {
+        if tell.send(Event::Said { host: host.clone(), answer }).is_err() {
+            return;
+        }
+    }
+    let _ = tell.send(Event::Left { host });
+}
+
+/// What is known of one host.
+#[derive(Default)]
+struct Place {
+    stream: Option<TcpStream>,
+    heard: Option<Instant>,
+    report: Option<Report>,
+    done: bool,
+}
+
+struct Roll {
+    /// The caller's own host.
+    own: String,
+    places: BTreeMap<String, Place>,
+    began: Instant,
+    silence: Duration,
+    api: &'static Api,
+    address: IpAddr,
+    tracker: Option<Tracker>,
+}
+
+impl Roll {
+    /// Runs until every host is done or one is lost.
+    fn call(mut self, events: &Receiver<Event>) {
+        loop {
+            let loss = match events.recv_timeout(Duration::from_secs(HEARTBEAT_SECONDS)) {
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if let Some(loss) = loss.or_else(|| self.look_around()) {
+                self.say(&Call::Lost(loss));
+                self.see_off(events);
+                // The tracker is left as it is: ending it would wait for hosts that are gone, and the process ends soon.
+                return;
+            }
+            if self.places.values().all(|place| place.done) {
+                if let Some(tracker) = self.tracker.take() {
+                    tracker.finish();
+                }
+                return;
+            }
+        }
+    }
+
+    /// Waits until the other hosts have left.
+    fn see_off(&mut self, events: &Receiver<Event>) {
+        let until = Instant::now() + FAREWELL;
+        let mut present: Vec<String> =
+            self.places.iter().filter(|(_, place)| place.stream.is_some() && !place.done).map(|(host, _)| host.clone()).collect();
+        present.retain(|host| *host != self.own);
+        while !present.is_empty() {
+            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Left { host }) => present.retain(|other| *other != host),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Option<Loss> {
+        let lost = |host: &str, how: &str| Some(Loss { host: host.to_owned(), how: how.to_owned() });
+        match event {
+            Event::Arrived { host, stream } => {
+                // A peer that reads nothing must not hold up the roll.
+                let _ = stream.set_write_timeout(Some(self.silence));
+                let _ = stream.set_nodelay(true);
+                if let Some(place) = self.places.get_mut(&host) {
+                    place.stream = Some(stream);
+                    place.heard = Some(Instant::now());
+                }
+                None
+            }
+            Event::Said { host, answer } => {
+                let place = self.places.get_mut(&host)?;
+                place.heard = Some(Instant::now());
+                match answer {
+                    Answer::Ready(report) => {
+                        place.report = Some(report);
+                        self.plan_when_ready()
+                    }
+                    Answer::Failed { how } => lost(&host, &format!("failed: {how}")),
+                    Answer::Done => {
+                        place.done = true;
+                        None
+                    }
+                    Answer::Alive | Answer::Hello { .. } => None,
+                }
+            }
+            Event::Left { host } => {
+                let left_early = self.places.get(&host).is_some_and(|place| !place.done);
+                if let Some(place) = self.places.get_mut(&host) {
+                    place.stream = None;
+                }
+                if left_early { lost(&host, "was lost: its process ended or its connection broke") } else { None }
+            }
+        }
+    }
+
+    /// Looks for silent and missing hosts, and says that the caller is alive.
+    fn look_around(&mut self) -> Option<Loss> {
+        let now = Instant::now();
+        let arrival_is_over = now.duration_since(self.began) > ARRIVAL;
+        let missing = self.places.iter().find_map(|(host, place)| {
+            let how = match place.heard {
+                None if arrival_is_over => format!("did not come within {} seconds", ARRIVAL.as_secs()),
+                Some(heard) if !place.done && now.duration_since(heard) > self.silence => {
+                    format!("was lost: it said nothing for {} seconds (frozen, or cut off from the network)", self.silence.as_secs())
+                }
+                _ => return None,
+            };
+            Some(Loss { host: host.clone(), how })
+        });
+        self.say(&Call::Alive);
+        missing
+    }
+
+    /// Makes and sends the plan once every host has reported.
+    fn plan_when_ready(&mut self) -> Option<Loss> {
+        let mut reports: Vec<(&String, &Report)> = Vec::new();
+        for (host, place) in &self.places {
+            reports.push((host, place.report.as_ref()?));
+        }
+        reports.retain(|(_, report)| report.has_data);
+        if let Some((first, model)) = reports.first()
+            && let Some((host, report)) = reports.iter().find(|(_, report)| model.dense && report.columns != model.columns)
+        {
+            let how = format!("failed: its rows have {} features, those of {first} have {}", report.columns, model.columns);
+            return Some(Loss { host: (*host).clone(), how });
+        }
+        let hosts: Vec<String> = reports.iter().map(|(host, _)| (*host).clone()).collect();
+        let columns = reports.iter().map(|(_, report)| report.columns).max().unwrap_or(0);
+        let mut tracker_port = 0;
+        if hosts.len() > 1 {
+            match Tracker::start(self.api, self.address, hosts.len()).and_then(|tracker| Ok((tracker.port()?, tracker))) {
+                Ok((port, tracker)) => {
+                    tracker_port = port;
+                    self.tracker = Some(tracker);
+                }
+                Err(error) => {
+                    return Some(Loss { host: self.own.clone(), how: format!("failed: it cannot start XGBoost's tracker: {error}") });
+                }
+            }
+        }
+        self.say(&Call::Plan(Plan { hosts, columns, tracker_port }));
+        None
+    }
+
+    /// Tells every host that is there. Who cannot be told is found by its silence.
+    fn say(&mut self, call: &Call) {
+        let line = encode(call);
+        for place in self.places.values_mut().filter(|place| !place.done) {
+            if let Some(stream) = &mut place.stream {
+                let _ = stream.write_all(&line);
+            }
+        }
+    }
+}

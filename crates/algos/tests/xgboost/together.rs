@@ -1,0 +1,114 @@
+//! Several hosts give what one host gives: the same model where the bins are exact, and metrics of all rows.
+
+use crate::cluster::{Ended, Job, library, start};
+use crate::data::Table;
+
+/// Trains on one host and on three with unequal shares of the same rows, and returns how the first host of each ended.
+fn one_and_three(
+    test: &str,
+    hyperparameters: &[(&str, &str)],
+    content_type: &str,
+    text: impl Fn(&Table) -> String,
+    table: &Table,
+) -> (Ended, Ended) {
+    let parts = table.parts(&[70, 30]);
+    let (train, validation) = (&parts[0], &parts[1]);
+    let shares = |table: &Table, shares: &[usize]| table.parts(shares).iter().map(&text).collect::<Vec<_>>();
+    let mut ended = [(&[100][..], &[100][..]), (&[60, 30, 10], &[5, 15, 80])].map(|(of_train, of_validation)| {
+        let (train, validation) = (shares(train, of_train), shares(validation, of_validation));
+        let hosts = train.iter().zip(&validation).map(|(train, validation)| {
+            vec![("train", vec![("part", train.as_str())]), ("validation", vec![("part", validation.as_str())])]
+        });
+        let job = Job { hyperparameters, content_type: Some(content_type), hosts: hosts.collect() };
+        let mut ended = start(test, &job, &[]).wait();
+        assert!(ended.iter().all(|host| host.code == Some(0) && host.failure.is_none()), "{ended:#?}");
+        assert!(
+            ended[1..].iter().all(|host| host.metrics().is_empty() && host.model.is_none()),
+            "only the first host prints and saves: {ended:#?}"
+        );
+        ended.remove(0)
+    });
+    let three = std::mem::replace(&mut ended[1], Ended { code: None, stdout: String::new(), failure: None, model: None });
+    let [one, _] = ended;
+    (one, three)
+}
+
+/// The trees are the same; sums of singles in another order (the mean label that boosting begins with) may differ in their last bit.
+pub(crate) fn same(one: &[f32], other: &[f32]) {
+    assert_eq!(one.len(), other.len());
+    for (row, (one, other)) in one.iter().zip(other).enumerate() {
+        assert!((one - other).abs() <= 1e-6 * one.abs().max(1.0), "row {row}: {one} and {other}");
+    }
+}
+
+fn check(test: &str, hyperparameters: &[(&str, &str)], table: &Table, features: &Table) {
+    let (one, three) = one_and_three(test, hyperparameters, "text/csv", Table::csv, table);
+    assert_eq!(one.metrics(), three.metrics(), "{one:#?}");
+    assert!(!one.metrics().is_empty());
+    let features = features.features();
+    same(&one.model.unwrap().predict(&features), &three.model.unwrap().predict(&features));
+}
+
+#[test]
+fn three_hosts_train_the_model_of_one() {
+    let test = "three_hosts_train_the_model_of_one";
+    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let parameters = [("num_round", "12"), ("max_bin", "1024"), ("eval_metric", "rmse,mae,r2,mse,rmsle,mape")];
+    check(test, &parameters, &wine, &wine);
+}
+
+#[test]
+fn metrics_over_hosts_are_those_of_all_rows() {
+    let test = "metrics_over_hosts_are_those_of_all_rows";
+    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let metrics = "logloss,auc,error@0.7,aucpr,accuracy,balanced_accuracy,f1,f1_binary,f1_macro,precision,precision_macro,\
+                   precision_micro,recall,recall_macro,recall_micro,rmse,mae,r2";
+    let parameters = [
+        ("num_round", "8"),
+        ("objective", "binary:logistic"),
+        ("max_bin", "1024"),
+        ("csv_weights", "1"),
+        ("eval_metric", metrics),
+        ("early_stopping_rounds", "100"),
+    ];
+    let features = Table::titanic(test).unwrap();
+    check(test, &parameters, &titanic.weighted(), &features);
+}
+
+#[test]
+fn several_classes_are_judged_together() {
+    let test = "several_classes_are_judged_together";
+    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    for objective in ["multi:softprob", "multi:softmax"] {
+        let parameters = [
+            ("num_round", "3"),
+            ("objective", objective),
+            ("num_class", "10"),
+            ("max_bin", "1024"),
+            ("eval_metric", "mlogloss,merror,accuracy,f1,precision_macro"),
+        ];
+        check(test, &parameters, &wine, &wine);
+    }
+}
+
+#[test]
+fn queries_are_ranked_as_on_one_host() {
+    let test = "queries_are_ranked_as_on_one_host";
+    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let titanic = titanic.in_queries_of(7);
+    for eval_metric in [&[("eval_metric", "ndcg@3,map,auc")][..], &[]] {
+        let parameters = [&[("num_round", "6"), ("objective", "rank:ndcg"), ("max_bin", "1024")], eval_metric].concat();
+        let (one, three) = one_and_three(test, &parameters, "text/libsvm", Table::libsvm, &titanic);
+        assert_eq!(one.metrics(), three.metrics());
+        assert!(one.metrics()[5].contains("validation-ndcg"), "{one:?}");
+    }
+}
+
+#[test]
+fn rows_without_queries_are_one_list() {
+    let test = "rows_without_queries_are_one_list";
+    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let parameters = [("num_round", "4"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "map,ndcg,ndcg@50,auc")];
+    let (one, three) = one_and_three(test, &parameters, "text/libsvm", Table::libsvm, &titanic);
+    assert_eq!(one.metrics(), three.metrics());
+}
