@@ -20,7 +20,7 @@ pub enum Action {
     StopInstances {
         /// Which.
         attempt: String,
-        /// Host numbers that still run.
+        /// Host numbers: those that still run, and in a stop also those whose artifacts are awaited.
         hosts: Vec<u32>,
         /// Seconds between SIGTERM and SIGKILL.
         grace_s: u32,
@@ -33,6 +33,8 @@ pub enum Action {
         job: String,
         /// Which.
         attempt: String,
+        /// Hosts whose artifacts are complete; what others sent (hosts lost while they were stopped) must not be used.
+        hosts: Vec<u32>,
     },
     /// The attempt is over: release the agents, end what is left of them, remove their directory; answered by
     /// [`crate::Command::Released`].

@@ -17,7 +17,7 @@
 //!   job fails when all hosts are over or [`SETTLE_MS`] after the first failure arrived; which host is to blame is [`crate::failure`]'s.
 //!   Peers that still run are then told to stop. A failed job stores nothing.
 //! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts then upload is stored and the job is Stopped. Hosts that
-//!   do not answer within the grace and [`UNANSWERED_S`] end it without artifacts.
+//!   do not answer within the grace and [`UNANSWERED_S`] end it without artifacts; artifacts are awaited for [`UPLOAD_LIMIT_S`].
 //! - Nothing waits forever for a launcher that is silent: see [`LAUNCH_LIMIT_S`].
 //!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents say what they have to say
@@ -35,6 +35,8 @@ pub(crate) const SETTLE_MS: u64 = 2_000;
 pub(crate) const PEER_GRACE_S: u32 = 5;
 /// Beyond a stop's grace; then the agents are taken for dead.
 pub(crate) const UNANSWERED_S: u64 = 30;
+/// From the last program's end in a stop to the last upload; then what is there is stored. Only for agents that live and send nothing.
+pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
 /// From the launch to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
 
@@ -67,6 +69,7 @@ enum Timer {
     MaxRuntime,
     Settle,
     StopUnanswered,
+    StopUpload,
     PeersUnanswered,
 }
 
@@ -92,6 +95,7 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
         (JobStatus::Stopping, Some(stop), _) if !all_over(attempt) => {
             Some((stop.at.plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S), Timer::StopUnanswered))
         }
+        (JobStatus::Stopping, ..) => last_seen_awaited(attempt).map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::StopUpload)),
         (JobStatus::InProgress, ..) => {
             if let Some(first) = failure::first_seen(attempt) {
                 return Some((Time(first.0.saturating_add(SETTLE_MS)), Timer::Settle));
@@ -110,6 +114,15 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
 
 fn all_over(attempt: &Attempt) -> bool {
     attempt.instances.iter().all(Instance::over)
+}
+
+/// When the last of the programs ended whose artifacts are awaited.
+fn last_seen_awaited(attempt: &Attempt) -> Option<Time> {
+    let ends = attempt.instances.iter().filter_map(|instance| match instance {
+        Instance::Ended { seen, .. } => Some(*seen),
+        _ => None,
+    });
+    ends.max()
 }
 
 /// The next fact that follows from what is known; asked again after it is applied, until none follows.
@@ -154,20 +167,18 @@ fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Opti
 
 fn stopping(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
     let ended = || stopped(stopped_as(job));
-    if due == Some(Timer::StopUnanswered) {
-        return Some(ended());
-    }
     if !all_over(attempt) {
-        return None;
+        return (due == Some(Timer::StopUnanswered)).then(ended);
     }
-    if attempt.instances.iter().all(|instance| matches!(instance, Instance::Lost { .. })) {
-        return Some(ended());
-    }
-    if job.secondary() == SecondaryStatus::Stopping {
+    let awaited = last_seen_awaited(attempt).is_some();
+    let uploaded = attempt.instances.contains(&Instance::Uploaded);
+    if (awaited || uploaded) && job.secondary() == SecondaryStatus::Stopping {
         return Some(moved(SecondaryStatus::Uploading));
     }
-    let waits = attempt.instances.iter().any(|instance| matches!(instance, Instance::Ended { .. }));
-    (!waits).then(|| Fact::UploadsEnded { attempt: attempt.id.clone() })
+    if awaited && due.is_none() {
+        return None;
+    }
+    Some(if uploaded { Fact::UploadsEnded { attempt: attempt.id.clone() } } else { ended() })
 }
 
 /// One step forward, if the instances are further than the job's secondary status.

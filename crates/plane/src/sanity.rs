@@ -83,10 +83,7 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     ensure(job.secondary() != SecondaryStatus::Uploading || all_over, "uploads begin when all programs are over")?;
     match attempt.stage {
         Stage::Running => Ok(()),
-        Stage::Storing => ensure(
-            attempt.instances.iter().all(|instance| matches!(instance, Instance::Uploaded | Instance::Lost { .. })),
-            "artifacts are stored when all are here",
-        ),
+        Stage::Storing => ensure(all_over, "artifacts are stored when all programs are over"),
         Stage::Releasing => ensure(job.ended.is_some(), "it is released when it is over"),
     }
 }

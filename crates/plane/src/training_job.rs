@@ -281,14 +281,16 @@ impl TrainingJob {
                     Some(StopCause::MaxRuntime) => "the training job reached MaxRuntimeInSeconds",
                     Some(StopCause::User) | None => "the training job is being stopped",
                 };
-                stop(hosts(|instance| !instance.over()), self.spec.grace_s, reason)
+                stop(hosts(|instance| !matches!(instance, Instance::Uploaded | Instance::Lost { .. })), self.spec.grace_s, reason)
             }
             (Stage::Running, JobStatus::Failed) => {
                 let reason = self.failure_reason.as_deref().unwrap_or("the training job failed");
                 stop(hosts(Instance::active), PEER_GRACE_S, reason)
             }
             (Stage::Running, _) => Vec::new(),
-            (Stage::Storing, _) => vec![Action::StoreArtifacts { job, attempt: id }],
+            (Stage::Storing, _) => {
+                vec![Action::StoreArtifacts { job, attempt: id, hosts: hosts(|instance| *instance == Instance::Uploaded) }]
+            }
             (Stage::Releasing, _) => vec![Action::Release { job, attempt: id }],
         }
     }

@@ -26,7 +26,7 @@ fn one_instance_succeeds() {
         3600 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         3600 ua-1/1 uploaded # repeated
         3700 stored ua-1
             a ended Completed/Completed: Training job completed
@@ -89,7 +89,7 @@ fn status_follows_the_first_instance_forward_and_the_last_one_to_the_upload() {
         90 ua-1/3 uploaded
             a algo-3 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1, 2, 3]
         1500 stored ua-1
             a ended Completed/Completed: Training job completed
             a release
@@ -124,7 +124,7 @@ fn a_report_of_the_end_alone_is_enough() {
         20 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
     ",
     );
 }
@@ -267,9 +267,9 @@ fn pending_actions_are_those_not_answered_yet() {
         6 ua-1/2 uploaded
             a algo-2 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1, 2]
         pending
-            -> store ua-1
+            -> store ua-1 of [1, 2]
         7 stored ua-1
             a ended Completed/Completed: Training job completed
             a release
@@ -302,7 +302,7 @@ fn a_clock_that_is_set_back_makes_no_negative_times() {
         6000 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         5000 stored ua-1
             a ended Completed/Completed: Training job completed
             a release

@@ -1,5 +1,6 @@
 //! The control core from outside: scenarios as text, golden files, and random histories.
 
+mod blame;
 mod failures;
 mod golden;
 mod lifecycle;

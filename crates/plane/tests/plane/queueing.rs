@@ -27,7 +27,7 @@ fn the_second_waits_with_its_reason_until_the_first_is_released() {
         40 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         50 stored ua-1
             a ended Completed/Completed: Training job completed
             a release

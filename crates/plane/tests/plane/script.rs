@@ -186,7 +186,7 @@ fn show_action(action: &Action) -> String {
     match action {
         Action::Launch { attempt, instances, .. } => format!("-> launch {attempt} on {instances}"),
         Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
-        Action::StoreArtifacts { attempt, .. } => format!("-> store {attempt}"),
+        Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
     }
 }

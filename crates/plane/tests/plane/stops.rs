@@ -26,7 +26,7 @@ fn a_stop_keeps_the_model_whatever_the_exit_code() {
         150 ua-1/1 exit 1
             a algo-1 ended: exit 1
         pending
-            -> stop ua-1 [2] within 120 s: the training job is being stopped
+            -> stop ua-1 [1, 2] within 120 s: the training job is being stopped
         200 ua-1/2 signal 9
             a algo-2 ended: signal 9
             a Uploading: Uploading generated training model
@@ -35,7 +35,7 @@ fn a_stop_keeps_the_model_whatever_the_exit_code() {
         202 ua-1/2 uploaded
             a algo-2 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1, 2]
         300 stored ua-1
             a ended Stopped/Stopped: Training job stopped
             a release
@@ -159,7 +159,7 @@ fn instances_lost_in_a_stop_do_not_hold_up_the_others() {
         140 ua-1/1 lost agent died
             a algo-1 lost: agent died
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [2]
         150 stored ua-1
             a ended Stopped/Stopped: Training job stopped
             a release
@@ -209,10 +209,11 @@ fn a_stop_of_what_is_being_uploaded_or_stored_lets_it_finish() {
             a Uploading: Uploading generated training model
         20 stop a
             a stop by User: Stopping the training job
+            -> stop ua-1 [1] within 120 s: the training job is being stopped
         30 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         40 stored ua-1
             a ended Stopped/Stopped: Training job stopped
             a release
@@ -237,7 +238,7 @@ fn a_stop_of_what_is_being_uploaded_or_stored_lets_it_finish() {
         70 ub-1/1 uploaded
             b algo-1 uploaded
             b uploads ended
-            -> store ub-1
+            -> store ub-1 of [1]
         80 stop b
             b stop by User: Stopping the training job
         90 stored ub-1
@@ -273,7 +274,7 @@ fn max_runtime_counts_from_the_download_and_stops() {
         66100 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         66200 stored ua-1
             a ended Stopped/MaxRuntimeExceeded: Training job runtime exceeded MaxRuntimeInSeconds provided
             a release
@@ -361,7 +362,7 @@ fn artifacts_that_cannot_be_stored_fail_the_stop() {
         4 ua-1/1 uploaded
             a algo-1 uploaded
             a uploads ended
-            -> store ua-1
+            -> store ua-1 of [1]
         5 unstored ua-1 ClientError: the S3 bucket models is gone
             a ended Failed/Failed: ClientError: the S3 bucket models is gone
             a release
@@ -376,6 +377,67 @@ fn artifacts_that_cannot_be_stored_fail_the_stop() {
             | Failed 5..5 ClientError: the S3 bucket models is gone
             trained 1..5 = 1 s, billed 1 s
             because ClientError: the S3 bucket models is gone
+    ",
+    );
+}
+
+#[test]
+fn artifacts_that_never_come_are_not_awaited_forever() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 2
+            a created: Starting the training job
+            a launched ua-1: 2 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 2
+        10 ua-1/1 training
+            a algo-1 Training
+            a Downloading: Downloading input data
+            a Training: Training image download completed. Training in progress.
+        11 ua-1/2 training
+            a algo-2 Training
+        100 stop a
+            a stop by User: Stopping the training job
+            -> stop ua-1 [1, 2] within 120 s: the training job is being stopped
+        200 ua-1/1 exit 1
+            a algo-1 ended: exit 1
+        300 ua-1/2 exit 1
+            a algo-2 ended: exit 1
+            a Uploading: Uploading generated training model
+        400 ua-1/1 uploaded
+            a algo-1 uploaded
+        deadline
+            3600300
+        3600300 tick
+            a uploads ended
+            -> store ua-1 of [1]
+    ",
+    );
+}
+
+#[test]
+fn a_stop_ends_even_if_no_artifacts_come_at_all() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 1
+            a created: Starting the training job
+            a launched ua-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 1
+        10 ua-1/1 training
+            a algo-1 Training
+            a Downloading: Downloading input data
+            a Training: Training image download completed. Training in progress.
+        100 stop a
+            a stop by User: Stopping the training job
+            -> stop ua-1 [1] within 120 s: the training job is being stopped
+        200 ua-1/1 exit 1
+            a algo-1 ended: exit 1
+            a Uploading: Uploading generated training model
+        3600200 tick
+            a ended Stopped/Stopped: Training job stopped
+            a release
+            -> release ua-1
     ",
     );
 }
