@@ -68,6 +68,8 @@ pub enum Program {
         image: String,
         /// Directory on this machine that the program needs to see (libxgboost and its companions), mounted read-only at the same path.
         library_dir: Option<String>,
+        /// Variables that it gets besides the contract's.
+        variables: BTreeMap<String, String>,
     },
     /// The user's program on the machine's own `/usr`.
     Host {

@@ -52,13 +52,13 @@ pub(crate) fn model_uri(output: &Output, job: &str) -> String {
     arn::output(&output.s3_output_path, job, file).to_string()
 }
 
-/// Stores the model artifact, and the other output if there is any. Repeated, it stores the same again.
+/// Stores the model artifact of these hosts (ascending), and the other output if there is any. Repeated, it stores the same again.
 ///
 /// # Errors
 /// The S3 bucket is gone, the disk is full, or the parts cannot be read.
-pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: u32, output: &Output, job: &str) -> Result<(), ArtifactError> {
+pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: &[u32], output: &Output, job: &str) -> Result<(), ArtifactError> {
     for (artifact, name) in [(Artifact::Model, "model"), (Artifact::Output, "output")] {
-        let sent: Vec<u32> = (1..=hosts).rev().filter(|host| parts::path(run_dir, *host, artifact).exists()).collect();
+        let sent: Vec<u32> = hosts.iter().rev().copied().filter(|host| parts::path(run_dir, *host, artifact).exists()).collect();
         if sent.is_empty() && artifact == Artifact::Output {
             continue;
         }

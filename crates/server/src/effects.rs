@@ -112,7 +112,7 @@ impl World {
                 }
                 Ok(())
             }
-            Action::StoreArtifacts { job, attempt } => self.store_artifacts(&job, attempt),
+            Action::StoreArtifacts { job, attempt, hosts } => self.store_artifacts(&job, attempt, &hosts),
             Action::Release { attempt, .. } => self.release(attempt),
         };
         if let Err(refusal) = told {
@@ -214,10 +214,10 @@ impl World {
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
         let (program, metric_definitions) = match image {
-            Image::Builtin { name, metric_definitions, library_dir } => {
+            Image::Builtin { name, metric_definitions, library_dir, variables } => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 let definitions = if requested.is_empty() { metric_definitions } else { requested };
-                (Program::Builtin { name, image, library_dir }, definitions)
+                (Program::Builtin { name, image, library_dir, variables }, definitions)
             }
             Image::Host => {
                 let entrypoint = request.algorithm.entrypoint.clone();
@@ -289,9 +289,8 @@ impl World {
         }
     }
 
-    fn store_artifacts(&self, job: &str, attempt: String) -> Result<(), Refusal> {
+    fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
         let stored = self.request(job).and_then(|request| {
-            let hosts = request.resources.instance_count;
             artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job).map_err(|error| describe(&error))
         });
         match stored {

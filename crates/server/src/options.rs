@@ -1,7 +1,7 @@
 //! What a server is told at its start. Whoever starts it (the binary, a test) has already decided; nothing is read from the
 //! environment here.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use shoal_plane::{Capacity, Catalog};
 
@@ -45,6 +45,8 @@ pub enum Image {
         metric_definitions: Vec<(String, String)>,
         /// A directory that the program needs to see.
         library_dir: Option<String>,
+        /// Variables that it gets besides the contract's.
+        variables: BTreeMap<String, String>,
     },
     /// `shoal/host`: the request's ContainerEntrypoint on the machine's own `/usr`.
     Host,
