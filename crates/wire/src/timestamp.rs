@@ -45,3 +45,30 @@ pub(crate) fn parse_basic(text: &str) -> Option<u64> {
     let seconds = PrimitiveDateTime::new(date, time).assume_utc().unix_timestamp();
     u64::try_from(seconds).ok()?.checked_mul(1000)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_agree() {
+        let check = |ms: u64, xml: &str, signature: &str| {
+            assert_eq!((iso8601(ms).as_str(), basic(ms).as_str()), (xml, signature));
+            assert_eq!(parse_basic(signature), Some(ms / 1000 * 1000), "{signature}");
+            assert_eq!(seconds(ms).as_f64().map(from_seconds), Some(ms), "{ms}");
+        };
+        check(0, "1970-01-01T00:00:00Z", "19700101T000000Z");
+        check(951_782_399_999, "2000-02-28T23:59:59Z", "20000228T235959Z");
+        check(951_782_400_001, "2000-02-29T00:00:00Z", "20000229T000000Z");
+        check(1_795_245_868_250, "2026-11-21T07:24:28Z", "20261121T072428Z");
+    }
+
+    #[test]
+    fn what_is_no_date_is_not_read() {
+        let texts = ["", "20261121", "20261121T072428", "2026-11-21T07:24:28Z", "20261321T072428Z", "20260230T072428Z", "20261121T242428Z"];
+        let more = ["+0261121T072428Z", "20261121t072428Z", "20261121T07242éZ", "19690101T000000Z"];
+        for text in texts.into_iter().chain(more) {
+            assert_eq!(parse_basic(text), None, "{text:?}");
+        }
+    }
+}

@@ -35,7 +35,7 @@ fn text(value: &Value) -> &str {
 }
 
 fn recorded() -> Vec<Recorded> {
-    let data: Value = serde_json::from_str(include_str!("data/signed_requests.json")).expect("the recorder writes JSON");
+    let data: Value = serde_json::from_str(include_str!("../data/signed_requests.json")).expect("the recorder writes JSON");
     let read = |entry: &Value| {
         let headers = entry["headers"].as_object().expect("headers");
         // A server sees the path and query only, and the host as a header.

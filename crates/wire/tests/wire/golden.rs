@@ -7,15 +7,15 @@ use serde_json::Value;
 use shoal_wire::{Call, ErrorCode, Route, parse, route};
 
 /// A recorded request and the test case that made it.
-struct Golden {
-    case: String,
+pub(crate) struct Golden {
+    pub(crate) case: String,
     head: Parts,
-    body: Vec<u8>,
-    operation: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) operation: String,
 }
 
 /// All requests that are not S3's; `None`, said aloud, where there is no recording.
-fn goldens() -> Option<Vec<Golden>> {
+pub(crate) fn goldens() -> Option<Vec<Golden>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = env::var_os("SHOAL_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("protocol/golden_requests.json");

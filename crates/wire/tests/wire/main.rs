@@ -1,0 +1,7 @@
+//! The wire crate from outside: requests in, typed calls out; typed replies in, responses out.
+
+mod calls;
+mod changes;
+mod golden;
+mod replies;
+mod signatures;
