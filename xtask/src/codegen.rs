@@ -3,14 +3,7 @@
 //! The models are data files of the Python package `botocore`; any release will do (`PYTHON` names the interpreter that has it).
 //! Only the inputs of the operations listed here are kept, so that the tables stay small enough to read.
 
-use std::{
-    collections::BTreeSet,
-    env,
-    fmt::Write as _,
-    fs,
-    path::Path,
-    process::Command,
-};
+use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
