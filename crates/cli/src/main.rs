@@ -1,2 +1,133 @@
-//! The one binary `shoal`.
-fn main() {}
+//! The one binary `shoal`: the server, the command line that speaks with it, and (hidden) the agent and the built-in algorithms that a
+//! server starts. Commands are thin: what they do for training jobs goes through the server's public API.
+
+mod agent;
+mod algorithm;
+mod client;
+mod client_env;
+mod config;
+mod demo;
+mod doctor;
+mod env;
+mod exec;
+mod exit;
+mod images;
+mod jobs;
+mod log;
+mod output;
+mod serve;
+mod settings;
+mod setup;
+mod train;
+mod watch;
+
+use std::{io, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use exit::Exit;
+
+/// Trains as SageMaker does, on your own machine: the AWS clients that you have, pointed at a server of your own.
+#[derive(Debug, Parser)]
+#[command(name = "shoal", version, after_help = exit::HELP, after_long_help = LONG_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What `--help` adds to `-h`.
+const LONG_HELP: &str = "\
+Examples:
+  shoal demo                          see a distributed training on real data
+  shoal serve                         start a server here
+  eval \"$(shoal env)\"                 point this shell's AWS clients at it
+  shoal exec -- python notebook.py    or only one program
+  shoal train --image xgboost --channel train=train.csv --hp num_round=50
+  shoal jobs logs -f NAME             follow a training job's log
+
+Exit codes:
+  0  all is well
+  1  the training job failed, or another error
+  2  wrong usage
+  3  no server answers
+  4  the training job was stopped
+  5  no such training job, bucket or object";
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a server and serve until Ctrl-C.
+    Serve(serve::ServeArgs),
+    /// Print what to set so that AWS clients speak with this server: eval "$(shoal env)".
+    Env(env::EnvArgs),
+    /// Run a command in that environment: shoal exec -- python notebook.py.
+    Exec(exec::ExecArgs),
+    /// Fetch what the built-in algorithms need (libxgboost), once.
+    Setup(setup::SetupArgs),
+    /// Look whether this machine has what Shoal needs, and say what to do where not.
+    Doctor(doctor::DoctorArgs),
+    /// Print every setting, its value, and where it comes from.
+    Config(config::ConfigArgs),
+    /// Run one training job from flags or a request file and watch it.
+    Train(Box<train::TrainArgs>),
+    /// List, show and stop training jobs; read their logs.
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
+    /// Train on real data on one and on three instances, and compare.
+    Demo(demo::DemoArgs),
+    /// Print a shell's completions: source <(shoal completions bash).
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// On an instance: started by the server's launcher.
+    #[command(hide = true)]
+    Agent(agent::AgentArgs),
+    /// A built-in algorithm as a training program: started by the agent.
+    #[command(hide = true)]
+    Algorithm(algorithm::AlgorithmArgs),
+}
+
+fn main() -> ExitCode {
+    shoal_sandbox::reexec_entry();
+    match Cli::parse().command {
+        // The last two are programs in their own right with exit codes of their own.
+        Command::Agent(args) => agent::run(args),
+        Command::Algorithm(args) => algorithm::run(&args),
+        command => run(command).unwrap_or_else(|error| exit::report(&error)).into(),
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Env(args) => env::run(&args),
+        Command::Exec(args) => exec::run(&args),
+        Command::Setup(args) => setup::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Jobs(command) => jobs::run(&command),
+        Command::Demo(args) => demo::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
+            Ok(Exit::Ok)
+        }
+        Command::Agent(_) | Command::Algorithm(_) => unreachable!("main runs these itself"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn exit_codes_are_told_in_both_helps() {
+        assert!(LONG_HELP.ends_with(exit::HELP));
+    }
+}

@@ -15,8 +15,9 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("server", &["wire", "s3", "plane", "store", "link", "launch"]),
     ("agent", &["contract", "link", "sandbox"]),
     ("algos", &["contract"]),
-    // The client half of the binary signs requests (wire); doctor asks the sandbox and the store what this machine allows.
-    ("cli", &["server", "agent", "algos", "launch", "wire", "sandbox", "contract", "store"]),
+    // The client half of the binary signs requests (wire); doctor asks the
+    // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane.
+    ("cli", &["server", "agent", "algos", "launch", "wire", "sandbox", "contract", "store", "plane"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,43 @@
+//! `shoal agent`: the process beside an instance's training program. The launcher starts it; its flags are the server's affair.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use shoal_agent::TOKEN_VARIABLE;
+
+/// Arguments of `shoal agent`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The server's Unix socket.
+    #[arg(long)]
+    socket: PathBuf,
+    /// The attempt that it serves.
+    #[arg(long)]
+    attempt: String,
+    /// Its instance, from 1.
+    #[arg(long)]
+    host: u32,
+    /// The attempt's directory.
+    #[arg(long)]
+    run_dir: PathBuf,
+    /// The data directory's id.
+    #[arg(long)]
+    data_id: String,
+    /// The attempt's secret; never on the command line, where everybody can read it.
+    #[arg(env = TOKEN_VARIABLE, hide_env_values = true)]
+    token: String,
+}
+
+/// Serves the instance to its end.
+pub(crate) fn run(args: AgentArgs) -> ExitCode {
+    let AgentArgs { socket, attempt, host, run_dir, data_id, token } = args;
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            eprintln!("shoal agent: could not find this executable: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = shoal_agent::main(shoal_agent::Options { socket, attempt, host, token, run_dir, data_id, program });
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}

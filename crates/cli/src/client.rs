@@ -1,0 +1,170 @@
+//! The command line as a client: signed requests to the server's public API, as any SDK sends them. No back door.
+
+mod logs;
+mod objects;
+
+use std::{
+    env,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use shoal_server::AccessKeys;
+use shoal_wire::{
+    Service,
+    client::{self as wire, Endpoint, ServiceError},
+    sigv4::Credentials,
+};
+use ureq::{
+    Agent,
+    http::{Method, Request, Response},
+};
+
+pub(crate) use logs::{LogEvent, LogReader};
+
+use crate::{
+    exit::UsageError,
+    settings::{ClientFlags, Settings},
+};
+
+/// A server as we speak with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    endpoint: Endpoint,
+    agent: Agent,
+}
+
+/// Why the server did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// Nobody listens there, or the connection broke.
+    #[error("no server answers at {endpoint}; start one with `shoal serve`")]
+    Unreachable {
+        /// Where.
+        endpoint: String,
+        /// Why.
+        #[source]
+        source: Box<ureq::Error>,
+    },
+    /// The server said no.
+    #[error("{}: {}", .0.code, .0.message)]
+    Refused(ServiceError),
+    /// Not an answer of such a server.
+    #[error("{endpoint} is no Shoal server, it seems: {what}")]
+    NotUnderstood {
+        /// Where.
+        endpoint: String,
+        /// What came.
+        what: String,
+    },
+    /// The server's address or keys cannot stand in a request.
+    #[error(transparent)]
+    Request(#[from] wire::ClientError),
+}
+
+impl ClientError {
+    /// Whether what was asked about does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        let Self::Refused(ServiceError { status, code, message }) = self else { return false };
+        *status == 404 || code.contains("NotFound") || code.starts_with("NoSuch") || message == "Requested resource not found."
+    }
+}
+
+impl Client {
+    /// Finds the server: the one named by flags, else the environment's `AWS_ENDPOINT_URL` with its keys, else the one of the data
+    /// directory.
+    ///
+    /// # Errors
+    /// Settings make no sense, or there are no keys.
+    pub(crate) fn connect(flags: &ClientFlags) -> Result<Self> {
+        let settings = flags.settings()?;
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        if let (false, Some(endpoint), Some(id), Some(secret)) =
+            (flags.name_a_server(), variable("AWS_ENDPOINT_URL"), variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
+        {
+            let session_token = variable("AWS_SESSION_TOKEN");
+            let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
+            let authority = endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+            let authority = authority.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT")))?;
+            return Ok(Self::new(authority, credentials, &settings.region));
+        }
+        Self::local(&settings)
+    }
+
+    /// The server of a data directory on this machine.
+    ///
+    /// # Errors
+    /// It has no keys: no server was ever started on it.
+    pub(crate) fn local(settings: &Settings) -> Result<Self> {
+        let keys = AccessKeys::read(&settings.keys()).with_context(|| {
+            format!("could not read the keys of {}; they are made when `shoal serve` starts there first", settings.data_dir.display())
+        })?;
+        let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
+        Ok(Self::new(&settings.address().to_string(), credentials, &settings.region))
+    }
+
+    fn new(authority: &str, credentials: Credentials, region: &str) -> Self {
+        // A held Describe takes 3 s; what takes a minute without a byte is broken.
+        let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(Duration::from_secs(5)));
+        let config = config.timeout_recv_response(Some(Duration::from_secs(60))).proxy(None);
+        let endpoint = Endpoint { authority: authority.to_owned(), region: region.to_owned(), credentials };
+        Self { endpoint, agent: config.build().new_agent() }
+    }
+
+    /// `http://127.0.0.1:9777`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.endpoint.authority)
+    }
+
+    /// An operation of the SageMaker API.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn sagemaker(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
+        self.json(Service::SageMaker, operation, input)
+    }
+
+    /// An operation of an AWS JSON service.
+    fn json(&self, service: Service, operation: &str, input: &Value) -> Result<Value, ClientError> {
+        let mut response = self.send(wire::call(&self.endpoint, service, operation, input, now_ms())?)?;
+        let body = self.body(&mut response)?;
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).map_err(|error| self.not_understood(format!("its answer is not JSON ({error})")))
+    }
+
+    /// An S3 request; the path is percent-encoded.
+    fn s3(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Response<ureq::Body>, ClientError> {
+        self.send(wire::s3(&self.endpoint, method, path, body, now_ms())?)
+    }
+
+    /// Sends; answers but those of success are errors.
+    fn send(&self, request: Request<Vec<u8>>) -> Result<Response<ureq::Body>, ClientError> {
+        let mut response = self.agent.run(request).map_err(|source| self.unreachable(source))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let body = self.body(&mut response)?;
+        Err(ClientError::Refused(wire::error(response.status().as_u16(), &body)))
+    }
+
+    fn body(&self, response: &mut Response<ureq::Body>) -> Result<Vec<u8>, ClientError> {
+        response.body_mut().with_config().limit(u64::MAX).read_to_vec().map_err(|source| self.unreachable(source))
+    }
+
+    fn unreachable(&self, source: ureq::Error) -> ClientError {
+        ClientError::Unreachable { endpoint: self.url(), source: Box::new(source) }
+    }
+
+    fn not_understood(&self, what: String) -> ClientError {
+        ClientError::NotUnderstood { endpoint: self.url(), what }
+    }
+}
+
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,112 @@
+//! S3: what `train` uploads and what `demo` looks at.
+
+use std::io::Read;
+
+use shoal_wire::client as wire;
+use ureq::http::Method;
+
+use super::{Client, ClientError};
+
+/// Of a multipart upload; files up to this size go in one request.
+const PART_BYTES: usize = 64 << 20;
+
+impl Client {
+    /// Creates a bucket unless we have it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
+        match self.s3(Method::PUT, &format!("/{bucket}"), Vec::new()) {
+            Err(ClientError::Refused(error)) if error.code == "BucketAlreadyOwnedByYou" => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// Stores all that `content` yields, part by part when it is long. `key` is not encoded.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; or `content` cannot be read.
+    pub(crate) fn put_object(&self, bucket: &str, key: &str, content: &mut dyn Read) -> anyhow::Result<()> {
+        let path = format!("/{bucket}/{}", encoded(key));
+        let first = part(content)?;
+        if first.len() < PART_BYTES {
+            self.s3(Method::PUT, &path, first)?;
+            return Ok(());
+        }
+        let mut response = self.s3(Method::POST, &format!("{path}?uploads="), Vec::new())?;
+        let started = String::from_utf8_lossy(&self.body(&mut response)?).into_owned();
+        let id = element(&started, "UploadId").ok_or_else(|| self.not_understood("it gives no upload id".to_owned()))?;
+        let upload = format!("uploadId={}", encoded_value(id));
+        let (mut parts, mut next) = (String::new(), first);
+        for number in 1.. {
+            let response = self.s3(Method::PUT, &format!("{path}?partNumber={number}&{upload}"), next)?;
+            let etag = response.headers().get("etag").and_then(|value| value.to_str().ok()).unwrap_or_default();
+            parts.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
+            next = part(content)?;
+            if next.is_empty() {
+                break;
+            }
+        }
+        let whole = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>").into_bytes();
+        let mut response = self.s3(Method::POST, &format!("{path}?{upload}"), whole)?;
+        let answer = self.body(&mut response)?;
+        // S3 may find out that a completion fails after it has begun to answer 200.
+        if element(&String::from_utf8_lossy(&answer), "Code").is_some() {
+            return Err(ClientError::Refused(wire::error(500, &answer)).into());
+        }
+        Ok(())
+    }
+
+    /// A whole object.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn get_object(&self, bucket: &str, key: &str) -> Result<Vec<u8>, ClientError> {
+        let mut response = self.s3(Method::GET, &format!("/{bucket}/{}", encoded(key)), Vec::new())?;
+        self.body(&mut response)
+    }
+}
+
+/// Up to [`PART_BYTES`], less only at the end.
+fn part(content: &mut dyn Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    content.take(PART_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Text of the first element of this name in a flat XML answer of ours.
+fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    rest.split_once("</").map(|(text, _)| text)
+}
+
+/// A key as a path.
+fn encoded(key: &str) -> String {
+    key.split('/').map(encoded_value).collect::<Vec<_>>().join("/")
+}
+
+fn encoded_value(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_answers() {
+        assert_eq!(encoded("a b/c+d/ü.csv"), "a%20b/c%2Bd/%C3%BC.csv");
+        let xml = "<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
+        assert_eq!(element(xml, "Code"), Some("NoSuchKey"));
+        assert_eq!(element(xml, "UploadId"), None);
+    }
+
+    #[test]
+    fn content_is_cut_into_parts() {
+        let mut content = std::io::repeat(7).take(PART_BYTES as u64 + 3);
+        assert_eq!(part(&mut content).unwrap().len(), PART_BYTES);
+        assert_eq!(part(&mut content).unwrap().len(), 3);
+        assert!(part(&mut content).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! What the AWS clients need in their environment to speak with this server, and the two files that go with it.
+//!
+//! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host and send telemetry. A botocore plugin of a
+//! few lines redirects the first, a file of SDK defaults switches off the second.
+
+use std::{env, fs, io, path::Path};
+
+use anyhow::{Context, Result};
+use shoal_server::AccessKeys;
+
+use crate::settings::Settings;
+
+/// The plugin's module name and its text.
+const PLUGIN: (&str, &str) = ("shoal_botocore", include_str!("../python/shoal_botocore.py"));
+
+/// Name and value; `None` means that the variable must not be set.
+pub(crate) type Variable = (String, Option<String>);
+
+/// Writes the client files of this data directory and says what to set.
+///
+/// # Errors
+/// The directory has no keys yet, or cannot be written.
+pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
+    let keys = AccessKeys::read(&settings.keys()).with_context(|| {
+        format!("could not read the keys of {}; they are made when `shoal serve` starts there first", settings.data_dir.display())
+    })?;
+    let dir = settings.client_dir();
+    let defaults = dir.join("sagemaker.yaml");
+    write_files(&dir, &defaults, &settings.default_bucket).with_context(|| format!("could not write to {}", dir.display()))?;
+    let set = |name: &str, value: String| (name.to_owned(), Some(value));
+    let inherited: Vec<_> =
+        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let mut variables = vec![
+        set("AWS_ENDPOINT_URL", format!("http://{}", settings.address())),
+        set("AWS_ACCESS_KEY_ID", keys.access_key_id),
+        set("AWS_SECRET_ACCESS_KEY", keys.secret_access_key),
+        set("AWS_REGION", settings.region.clone()),
+        set("AWS_DEFAULT_REGION", settings.region.clone()),
+        set("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+        set("SAGEMAKER_USER_CONFIG_OVERRIDE", defaults.display().to_string()),
+        set("BOTOCORE_EXPERIMENTAL__PLUGINS", format!("shoal={}", PLUGIN.0)),
+        set("PYTHONPATH", python_path(&dir, value(&inherited, "PYTHONPATH"))),
+    ];
+    if inherited.iter().any(|(name, _)| name.eq_ignore_ascii_case("http_proxy")) {
+        variables.push(set("NO_PROXY", no_proxy(&settings.address().ip().to_string(), value(&inherited, "NO_PROXY"))));
+    }
+    variables.extend(inherited.iter().filter(|(name, _)| misleads(name)).map(|(name, _)| (name.clone(), None)));
+    Ok(variables)
+}
+
+/// Variables that would lead a client to other keys or another endpoint.
+fn misleads(name: &str) -> bool {
+    ["AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"].contains(&name)
+        || name.starts_with("AWS_ENDPOINT_URL_")
+}
+
+fn value<'a>(variables: &'a [(String, String)], name: &str) -> &'a str {
+    variables.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+}
+
+/// Our directory before what was there, once.
+fn python_path(dir: &Path, before: &str) -> String {
+    let ours = dir.display().to_string();
+    let others = before.split(':').filter(|entry| !entry.is_empty() && *entry != ours);
+    std::iter::once(ours.as_str()).chain(others).collect::<Vec<_>>().join(":")
+}
+
+fn no_proxy(host: &str, before: &str) -> String {
+    let others = before.split(',').map(str::trim).filter(|entry| !entry.is_empty() && *entry != host);
+    std::iter::once(host).chain(others).collect::<Vec<_>>().join(",")
+}
+
+fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    write_if_changed(&dir.join(format!("{}.py", PLUGIN.0)), PLUGIN.1)?;
+    let yaml = format!(
+        "# The SageMaker SDKs' defaults for this Shoal server; written by `shoal env`.\nSchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    \
+         Modules:\n      TelemetryOptOut: true\n      Session:\n        DefaultS3Bucket: {bucket}\n"
+    );
+    write_if_changed(defaults, &yaml)
+}
+
+/// Leaves a file alone that says the same already: others may be reading it.
+fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, text)?;
+    fs::rename(temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_put_in_front_once() {
+        let dir = Path::new("/data/client");
+        for (before, expected) in [("", "/data/client"), ("/a:/b", "/data/client:/a:/b"), ("/a:/data/client", "/data/client:/a")] {
+            assert_eq!(python_path(dir, before), expected);
+        }
+        assert_eq!(no_proxy("127.0.0.1", "example.org, 127.0.0.1"), "127.0.0.1,example.org");
+    }
+
+    #[test]
+    fn misleading_variables() {
+        for (name, expected) in [("AWS_PROFILE", true), ("AWS_ENDPOINT_URL_S3", true), ("AWS_ENDPOINT_URL", false), ("AWS_REGION", false)] {
+            assert_eq!(misleads(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The demo's server: in this process, in a temporary directory, on a free port. It goes without leaving anything behind.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
+use shoal_server::Server;
+use tempfile::TempDir;
+use tokio::{runtime::Runtime, sync::Notify};
+
+use crate::{
+    client::Client,
+    serve,
+    settings::{Settings, Typed},
+};
+
+/// A server that lives as long as this.
+pub(super) struct House {
+    client: Client,
+    settings: Settings,
+    stop: Arc<Notify>,
+    interrupted: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    dir: TempDir,
+}
+
+impl House {
+    /// Starts it, and listens for Ctrl-C: that stops what trains.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn open() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("shoal-demo-").tempdir().context("could not make a temporary directory")?;
+        let settings = settings(&dir)?;
+        let options = serve::options(&settings)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
+        let stop = Arc::new(Notify::new());
+        let (tell, told) = mpsc::channel();
+        let (told_stop, told_settings) = (stop.clone(), settings.clone());
+        let thread = thread::Builder::new()
+            .name("server".to_owned())
+            .spawn(move || live(&runtime, options, &told_settings, &told_stop, &tell))
+            .context("could not start the server's thread")?;
+        told.recv().map_err(|_| anyhow!("the server's thread is gone"))??;
+        let client = Client::local(&settings)?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        on_interrupt(client.clone(), interrupted.clone())?;
+        Ok(Self { client, settings, stop, interrupted, thread, dir })
+    }
+
+    /// Speaks with it.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether Ctrl-C was pressed.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
+    }
+
+    /// How to go on with a server that is kept.
+    pub(super) fn invitation(&self) -> String {
+        let dir = self.settings.data_dir.display();
+        format!(
+            "\nThe server stays up at {} until Ctrl-C. In another terminal:\n  export SHOAL_DATA_DIR={dir}\n  shoal jobs list\n  eval \"$(shoal env)\"\n",
+            self.client.url()
+        )
+    }
+
+    /// Until Ctrl-C.
+    pub(super) fn wait(&self) {
+        while !self.is_interrupted() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it and removes its directory.
+    pub(super) fn close(self) {
+        self.stop.notify_one();
+        // A server that panicked has said so.
+        let _ = self.thread.join();
+        drop(self.dir);
+    }
+}
+
+fn settings(dir: &TempDir) -> Result<Settings> {
+    let data_dir = dir.path().to_str().context("the temporary directory's name is not UTF-8")?;
+    // Agents give up soon without a server: this one does not come back.
+    let flags = [("data_dir", data_dir), ("listen", "127.0.0.1:0"), ("lease_s", "5"), ("grace_s", "2"), ("log", "warn")];
+    let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)
+}
+
+/// The server's thread: tells whether it could be started, then serves until told to stop.
+fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, stop: &Notify, tell: &mpsc::Sender<Result<()>>) {
+    runtime.block_on(async {
+        let started = Server::start(options).await.context("could not start the demo's server");
+        let server = match started.and_then(|server| serve::announce(settings, &server).map(|()| server)) {
+            Ok(server) => server,
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                return;
+            }
+        };
+        let _ = tell.send(Ok(()));
+        server.run(stop.notified()).await;
+    });
+}
+
+/// The first Ctrl-C stops what trains, so that nothing outlives us; the demo sees its job's end and leaves.
+fn on_interrupt(client: Client, interrupted: Arc<AtomicBool>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("could not listen for Ctrl-C")?;
+    thread::Builder::new()
+        .name("interrupt".to_owned())
+        .spawn(move || {
+            if runtime.block_on(tokio::signal::ctrl_c()).is_err() {
+                return;
+            }
+            interrupted.store(true, Ordering::SeqCst);
+            eprintln!("\nstopping");
+            let running = client.sagemaker("ListTrainingJobs", &json!({"StatusEquals": "InProgress"})).unwrap_or_default();
+            for job in running["TrainingJobSummaries"].as_array().into_iter().flatten() {
+                // One that has just ended needs no stop.
+                let _ = client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": job["TrainingJobName"]}));
+            }
+        })
+        .context("could not listen for Ctrl-C")?;
+    Ok(())
+}

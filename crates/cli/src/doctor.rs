@@ -1,0 +1,197 @@
+//! `shoal doctor`: does this machine have what Shoal needs? Every line that is not well says what to do.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use shoal_algos::library;
+use shoal_sandbox::Support;
+
+use crate::{
+    client::{Client, ClientError},
+    exit::Exit,
+    output::{show, show_json, table},
+    settings::{ServerFlags, Settings, bytes_text},
+};
+
+/// Less free space than this is worth a word.
+const LITTLE_SPACE: u64 = 1 << 30;
+
+/// Arguments of `shoal doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A list of objects: check, state (ok, note, missing), found, todo.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ServerFlags,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Well.
+    Ok,
+    /// Works, with less.
+    Note,
+    /// Something will not work.
+    Missing,
+}
+
+impl State {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Check {
+    name: String,
+    state: State,
+    found: String,
+    /// What to do about it; empty when all is well.
+    todo: String,
+}
+
+impl Check {
+    fn new(name: &str, state: State, found: impl Into<String>, todo: &str) -> Self {
+        Self { name: name.to_owned(), state, found: found.into(), todo: todo.to_owned() }
+    }
+}
+
+/// Checks everything and prints it; 1 if something is missing.
+pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
+    let settings = args.settings.settings()?;
+    let mut checks = isolation();
+    checks.push(xgboost());
+    checks.extend(data_dir(&settings.data_dir));
+    checks.push(server(&settings));
+    if args.json {
+        let object = |check: &Check| json!({"check": check.name, "state": check.state.text(), "found": check.found, "todo": check.todo});
+        show_json(&Value::Array(checks.iter().map(object).collect()))?;
+    } else {
+        show(&table(&checks.iter().flat_map(rows).collect::<Vec<_>>()))?;
+    }
+    Ok(if checks.iter().any(|check| check.state == State::Missing) { Exit::Failed } else { Exit::Ok })
+}
+
+fn rows(check: &Check) -> Vec<Vec<String>> {
+    let mut rows = vec![vec![check.state.text().to_owned(), check.name.clone(), check.found.clone()]];
+    if !check.todo.is_empty() {
+        rows.push(vec![String::new(), String::new(), format!("-> {}", check.todo)]);
+    }
+    rows
+}
+
+/// What the sandbox found out by making one.
+fn isolation() -> Vec<Check> {
+    let todo = |name: &str| match name {
+        "isolation" => "allow user namespaces, or run the server as root; until then instances are plain processes",
+        "limits" => "run the server as root or in a delegated control group; until then an instance can take all memory",
+        _ => "",
+    };
+    let line = |(name, well, found): (String, bool, String)| {
+        let state = if well { State::Ok } else { State::Note };
+        let todo = if well { "" } else { todo(&name) };
+        Check::new(&name, state, found, todo)
+    };
+    Support::probe().report().into_iter().map(line).collect()
+}
+
+fn xgboost() -> Check {
+    match library::find() {
+        Ok(found) => Check::new("libxgboost", State::Ok, found.file.display().to_string(), ""),
+        Err(error) => {
+            let pip = Command::new("python3").args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success());
+            let todo = if pip { "shoal setup" } else { "install python3 with pip (only to fetch the library), then: shoal setup" };
+            Check::new("libxgboost", State::Missing, error.to_string(), todo)
+        }
+    }
+}
+
+fn data_dir(dir: &Path) -> Vec<Check> {
+    let shown = dir.display();
+    // Before the first start it is not there; what counts then is where it will be made.
+    let existing = dir.ancestors().find(|ancestor| ancestor.is_dir()).map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let probe = existing.join(format!(".shoal-doctor-{}", std::process::id()));
+    let writable = match fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
+        Ok(()) => Check::new("data directory", State::Ok, format!("{shown} can be written"), ""),
+        Err(error) => {
+            Check::new("data directory", State::Missing, format!("{shown}: {error}"), "choose another with --data-dir or SHOAL_DATA_DIR")
+        }
+    };
+    let space = match free_bytes(&existing) {
+        Some(free) if free < LITTLE_SPACE => {
+            Check::new("space", State::Note, format!("{} free below {shown}", readable(free)), "make room, or choose another --data-dir")
+        }
+        Some(free) => Check::new("space", State::Ok, format!("{} free below {shown}", readable(free)), ""),
+        None => Check::new("space", State::Note, "df does not tell", ""),
+    };
+    vec![writable, space]
+}
+
+/// Whole MiB are precise enough.
+fn readable(bytes: u64) -> String {
+    let unit = if bytes >= 10 << 30 { 1 << 30 } else { 1 << 20 };
+    bytes_text(bytes / unit * unit)
+}
+
+/// POSIX `df`: the standard library cannot ask.
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let output = Command::new("df").arg("-Pk").arg(dir).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
+/// Is there a server on this data directory, and if not, could there be one?
+fn server(settings: &Settings) -> Check {
+    let address = settings.address();
+    let answer = Client::local(settings).ok().map(|client| client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})));
+    match answer {
+        Some(Ok(_)) => return Check::new("server", State::Ok, format!("answers at http://{address}"), ""),
+        Some(Err(error @ (ClientError::Refused(_) | ClientError::NotUnderstood { .. }))) => {
+            let todo = "another program or another data directory's server is there; choose another address with --listen";
+            return Check::new("server", State::Missing, format!("http://{address}: {error}"), todo);
+        }
+        Some(Err(_)) | None => {}
+    }
+    match TcpListener::bind(settings.listen) {
+        Ok(_) => Check::new("server", State::Ok, format!("none yet; {} is free for `shoal serve`", settings.listen), ""),
+        Err(error) => {
+            let todo = "choose another address with --listen or SHOAL_LISTEN";
+            Check::new("server", State::Missing, format!("none, and {} cannot be listened on: {error}", settings.listen), todo)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = |dir: &Path| data_dir(dir).iter().map(|check| check.state).collect::<Vec<_>>();
+        assert_eq!(states(&dir.path().join("not/yet"))[0], State::Ok);
+        // /proc is a directory in which nobody, not even root, makes files.
+        assert_eq!(states(Path::new("/proc/shoal"))[0], State::Missing);
+    }
+
+    #[test]
+    fn every_complaint_has_its_own_row_of_advice() {
+        let check = Check::new("server", State::Missing, "none", "start one");
+        assert_eq!(table(&rows(&check)), "missing  server  none\n                 -> start one\n");
+        assert_eq!(rows(&Check::new("server", State::Ok, "answers", "")).len(), 1);
+    }
+}

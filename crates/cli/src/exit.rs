@@ -1,0 +1,61 @@
+//! Exit codes, documented in `shoal --help`, and which error has which.
+
+use std::{io, process::ExitCode};
+
+use crate::client::ClientError;
+
+/// How a command ended; the numbers are part of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All is well.
+    Ok = 0,
+    /// The job failed, or something else did.
+    Failed = 1,
+    /// The command line or a setting makes no sense (2 is clap's own code for it, too).
+    Usage = 2,
+    /// No server answers.
+    Unreachable = 3,
+    /// The job was stopped.
+    Stopped = 4,
+    /// There is no such job, bucket or object.
+    NotFound = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A mistake in what the user typed that clap cannot see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+/// Tells the user what went wrong, and finds the exit code for it.
+pub(crate) fn report(error: &anyhow::Error) -> Exit {
+    let broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
+        // Whoever read our output has seen enough.
+        return Exit::Ok;
+    }
+    eprintln!("shoal: {error:#}");
+    if error.is::<UsageError>() {
+        return Exit::Usage;
+    }
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Unreachable { .. }) => Exit::Unreachable,
+        Some(error) if error.is_not_found() => Exit::NotFound,
+        _ => Exit::Failed,
+    }
+}
+
+/// For the end of `shoal --help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0  all is well
+  1  the training job failed, or another error
+  2  wrong usage
+  3  no server answers
+  4  the training job was stopped
+  5  no such training job, bucket or object";

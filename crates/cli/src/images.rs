@@ -1,0 +1,30 @@
+//! Which image names this binary serves: the built-in algorithms under SageMaker's names, and `shoal/host`.
+
+use shoal_algos::{images, library};
+use shoal_server::{Image, ImageError, Images};
+
+/// The table that a server of this binary is given.
+pub(crate) struct OurImages;
+
+impl Images for OurImages {
+    fn resolve(&self, image: &str) -> Result<Image, ImageError> {
+        if image == "shoal/host" {
+            return Ok(Image::Host);
+        }
+        let builtin = images::resolve(image).map_err(|error| ImageError(error.to_string()))?;
+        let Some(builtin) = builtin else {
+            return Err(ImageError(format!(
+                "The image {image:?} is none that this server can run: there are SageMaker's XGBoost images (sagemaker-xgboost:1.7-1 in every \
+                 registry) and shoal/host, which runs the request's ContainerEntrypoint on this machine."
+            )));
+        };
+        let found = library::find().map_err(|error| ImageError(format!("{image} cannot run here: {error}")))?;
+        let definitions = builtin.metric_definitions().into_iter().map(|definition| (definition.name, definition.regex)).collect();
+        Ok(Image::Builtin {
+            name: builtin.algorithm.name().to_owned(),
+            metric_definitions: definitions,
+            library_dir: Some(found.directory.display().to_string()),
+            variables: [(library::FILE_VARIABLE.to_owned(), found.file.display().to_string())].into(),
+        })
+    }
+}

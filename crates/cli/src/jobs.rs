@@ -1,0 +1,95 @@
+//! `shoal jobs`: look at training jobs, stop them, read their logs.
+
+mod list;
+mod logs;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    exit::Exit,
+    output::{show, show_json, table, time_text},
+    settings::ClientFlags,
+    watch,
+};
+
+/// Subcommands of `shoal jobs`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// List training jobs, the newest first.
+    List(list::ListArgs),
+    /// Show one training job: state, times, metrics, artifacts.
+    Show(ShowArgs),
+    /// Stop a training job: SIGTERM, a grace, SIGKILL; its model directory is stored all the same.
+    Stop(StopArgs),
+    /// Print the log lines of all hosts in order of time.
+    Logs(logs::LogsArgs),
+}
+
+/// Arguments of `shoal jobs show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Training job's name.
+    name: String,
+    /// DescribeTrainingJob's answer as it is.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Arguments of `shoal jobs stop`.
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Training job's name.
+    name: String,
+    /// Return when it is over.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Runs a subcommand.
+pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
+    match command {
+        JobsCommand::List(args) => list::run(args),
+        JobsCommand::Show(args) => show_job(args),
+        JobsCommand::Stop(args) => stop(args),
+        JobsCommand::Logs(args) => logs::run(args),
+    }
+}
+
+fn show_job(args: &ShowArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}))?;
+    if args.json {
+        show_json(&description)?;
+    } else {
+        show(&watch::summary(&description))?;
+        show(&history(&description))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The secondary states that a job went through.
+fn history(description: &Value) -> String {
+    let transitions = description["SecondaryStatusTransitions"].as_array().into_iter().flatten();
+    let row = |transition: &Value| {
+        let text = |name: &str| transition[name].as_str().unwrap_or_default().to_owned();
+        vec!["  ".to_owned() + &time_text(&transition["StartTime"]), text("Status"), text("StatusMessage")]
+    };
+    table(&transitions.map(row).collect::<Vec<_>>())
+}
+
+fn stop(args: &StopArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name}))?;
+    if args.wait {
+        let description = watch::until_end(&client, &args.name, watch::Show::Status)?;
+        show(&watch::summary(&description))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,85 @@
+//! `shoal jobs list`.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    exit::Exit,
+    output::{show, show_json, table, time_text},
+    settings::ClientFlags,
+};
+
+/// Most summaries in one answer of the API.
+const PAGE: usize = 100;
+
+/// Arguments of `shoal jobs list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only these: InProgress, Completed, Failed, Stopping, Stopped.
+    #[arg(long)]
+    status: Option<String>,
+    /// Only names that contain this.
+    #[arg(long)]
+    name: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// A list of TrainingJobSummaries.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Asks page by page and prints.
+pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    let mut input = json!({"SortBy": "CreationTime", "SortOrder": "Descending"});
+    if let Some(status) = &args.status {
+        input["StatusEquals"] = json!(status);
+    }
+    if let Some(name) = &args.name {
+        input["NameContains"] = json!(name);
+    }
+    let mut summaries: Vec<Value> = Vec::new();
+    while summaries.len() < args.limit {
+        input["MaxResults"] = json!(PAGE.min(args.limit - summaries.len()));
+        let answer = client.sagemaker("ListTrainingJobs", &input)?;
+        summaries.extend(answer["TrainingJobSummaries"].as_array().into_iter().flatten().cloned());
+        match answer.get("NextToken") {
+            Some(token) => input["NextToken"] = token.clone(),
+            None => break,
+        }
+    }
+    if args.json {
+        show_json(&Value::Array(summaries))?;
+    } else {
+        let mut rows = vec![["NAME", "STATUS", "CREATED", "ENDED"].map(str::to_owned).to_vec()];
+        rows.extend(summaries.iter().map(row));
+        show(&table(&rows))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn row(summary: &Value) -> Vec<String> {
+    let text = |name: &str| summary[name].as_str().unwrap_or_default();
+    let secondary = text("SecondaryStatus");
+    let status = text("TrainingJobStatus");
+    let status = if secondary.is_empty() || secondary == status { status.to_owned() } else { format!("{status} ({secondary})") };
+    vec![text("TrainingJobName").to_owned(), status, time_text(&summary["CreationTime"]), time_text(&summary["TrainingEndTime"])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_tells_the_secondary_status_where_it_adds_something() {
+        let summary = json!({"TrainingJobName": "a", "TrainingJobStatus": "InProgress", "SecondaryStatus": "Pending", "CreationTime": 0});
+        assert_eq!(row(&summary), ["a", "InProgress (Pending)", "1970-01-01 00:00:00Z", "-"]);
+        let summary = json!({"TrainingJobName": "a", "TrainingJobStatus": "Failed", "SecondaryStatus": "Failed"});
+        assert_eq!(row(&summary)[1], "Failed");
+    }
+}

@@ -1,0 +1,111 @@
+//! `shoal serve`: a server in this process, until Ctrl-C.
+
+use std::{fs, path::Path, sync::Arc};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use shoal_plane::{Capacity, Catalog};
+use shoal_server::{Options, Server};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    exit::Exit,
+    images::OurImages,
+    log,
+    output::show,
+    settings::{ServerFlags, Settings, bytes_text},
+};
+
+/// A user's own instance types, in the data directory.
+const CATALOG: &str = "instance-types.txt";
+
+/// Arguments of `shoal serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    settings: ServerFlags,
+}
+
+/// Serves. Running training jobs outlive the server: the next one takes them up.
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    let settings = args.settings.settings()?;
+    log::install(settings.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
+        let server = Server::start(options(&settings)?).await?;
+        announce(&settings, &server)?;
+        show(&greeting(&settings))?;
+        server
+            .run(async {
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    _ = terminate.recv() => {}
+                }
+            })
+            .await;
+        withdraw(&settings);
+        Ok(Exit::Ok)
+    })
+}
+
+/// What the settings mean for a server of this binary.
+///
+/// # Errors
+/// The user's catalogue of instance types is wrong, or this executable cannot be named.
+pub(crate) fn options(settings: &Settings) -> Result<Options> {
+    Ok(Options {
+        data_dir: settings.data_dir.clone(),
+        listen: settings.listen,
+        region: settings.region.clone(),
+        account: settings.account.clone(),
+        max_skew_s: settings.max_skew_s,
+        capacity: Capacity { cpus: settings.cpus, memory_bytes: settings.memory, gpus: settings.gpus, instances: settings.instances },
+        catalog: catalog(&settings.data_dir.join(CATALOG))?,
+        program: std::env::current_exe().context("could not find this executable")?,
+        grace_s: settings.grace_s,
+        lease_s: settings.lease_s,
+        images: Arc::new(OurImages),
+        sweep: Arc::new(shoal_sandbox::sweep),
+    })
+}
+
+fn catalog(path: &Path) -> Result<Catalog> {
+    match fs::read_to_string(path) {
+        Ok(text) => Catalog::parse(&text).with_context(|| format!("{} is wrong", path.display())),
+        Err(_) => Ok(Catalog::default()),
+    }
+}
+
+/// Tells clients of this data directory where its server really listens.
+///
+/// # Errors
+/// The data directory cannot be written.
+pub(crate) fn announce(settings: &Settings, server: &Server) -> Result<()> {
+    let file = settings.address_file();
+    let temporary = file.with_extension("new");
+    fs::write(&temporary, format!("{}\n", server.address()))
+        .and_then(|()| fs::rename(&temporary, &file))
+        .with_context(|| format!("could not write {}", file.display()))
+}
+
+/// Takes that back.
+pub(crate) fn withdraw(settings: &Settings) {
+    // Clients then look where a server would listen; that nobody answers there is the truth.
+    let _ = fs::remove_file(settings.address_file());
+}
+
+fn greeting(settings: &Settings) -> String {
+    let dir = settings.data_dir.display();
+    let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
+    format!(
+        "Shoal {version} is listening on http://{address}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n\n\
+         Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\n\
+         Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",
+        version = env!("CARGO_PKG_VERSION"),
+        address = settings.address(),
+        instances = settings.instances,
+        memory = bytes_text(settings.memory),
+        cpus = settings.cpus,
+    )
+}

@@ -1,0 +1,166 @@
+//! Settings, each declared once ([`declared::SETTINGS`]). Two stages: what was typed where ([`Typed`]: flag, `SHOAL_*` variable,
+//! `shoal.toml`, default; the first that says something wins), and what it means ([`Settings`]).
+
+mod declared;
+mod flags;
+mod machine;
+mod sizes;
+mod typed;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, anyhow};
+
+pub(crate) use flags::{ClientFlags, ServerFlags};
+pub(crate) use sizes::bytes_text;
+pub(crate) use typed::{Origin, Typed};
+
+/// What the settings mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Where everything is kept.
+    pub(crate) data_dir: PathBuf,
+    /// It was not given by a flag, so clients find it without one, too.
+    pub(crate) data_dir_needs_no_flag: bool,
+    /// Where the server listens.
+    pub(crate) listen: SocketAddr,
+    /// Region that clients believe in.
+    pub(crate) region: String,
+    /// Twelve digits.
+    pub(crate) account: String,
+    /// Bucket of SDKs and of `train`.
+    pub(crate) default_bucket: String,
+    /// How far clients' clocks may be off, in seconds.
+    pub(crate) max_skew_s: u64,
+    /// Between SIGTERM and SIGKILL of a stop, in seconds.
+    pub(crate) grace_s: u32,
+    /// An agent's life without a server in seconds; `None` is the job's remaining time and an hour.
+    pub(crate) lease_s: Option<u64>,
+    /// CPU cores for instances.
+    pub(crate) cpus: u32,
+    /// Memory for instances, bytes.
+    pub(crate) memory: u64,
+    /// GPUs for instances.
+    pub(crate) gpus: u32,
+    /// Most instances at once.
+    pub(crate) instances: u32,
+    /// Least level of the server's own log lines.
+    pub(crate) log: tracing::Level,
+}
+
+impl Settings {
+    /// Understands what was typed.
+    ///
+    /// # Errors
+    /// A value that makes no sense; the message names the setting, where it was typed, and what is wanted.
+    pub(crate) fn of(typed: &Typed) -> Result<Self> {
+        let account = typed.value("account");
+        if account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong(typed, "account", "twelve digits"));
+        }
+        let default_bucket = typed.value("default_bucket").to_owned();
+        let bucket_letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+        if !(3..=63).contains(&default_bucket.len()) || !default_bucket.bytes().all(bucket_letters) {
+            return Err(wrong(typed, "default_bucket", "a bucket name: 3 to 63 of a-z, 0-9, '.' and '-'"));
+        }
+        let lease = typed.value("lease_s");
+        Ok(Self {
+            data_dir: typed.data_dir().to_owned(),
+            data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
+            listen: parse(typed, "listen", "an address and port such as 127.0.0.1:9777")?,
+            region: typed.value("region").to_owned(),
+            account: account.to_owned(),
+            default_bucket,
+            max_skew_s: parse(typed, "max_skew_s", "a number of seconds")?,
+            grace_s: parse(typed, "grace_s", "a number of seconds")?,
+            lease_s: if lease == "auto" { None } else { Some(parse(typed, "lease_s", "`auto` or a number of seconds")?) },
+            cpus: parse(typed, "cpus", "a number of cores")?,
+            memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
+            gpus: parse(typed, "gpus", "a number of GPUs")?,
+            instances: parse(typed, "instances", "a number of instances")?,
+            log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
+        })
+    }
+
+    /// The owner's access keys.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.data_dir.join("keys")
+    }
+
+    /// What clients are given: botocore's plugin and the SDK's defaults.
+    pub(crate) fn client_dir(&self) -> PathBuf {
+        self.data_dir.join("client")
+    }
+
+    /// Where a server that lives says its real address.
+    pub(crate) fn address_file(&self) -> PathBuf {
+        self.data_dir.join("address")
+    }
+
+    /// `SocketAddr` of the server that lives on this data directory, or else where one would listen.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let written = std::fs::read_to_string(self.address_file()).ok().and_then(|text| text.trim().parse().ok());
+        reachable(written.unwrap_or(self.listen))
+    }
+}
+
+/// An address that a client can connect to: "any" is reached by loopback.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    address
+}
+
+fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
+    typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+fn wrong(typed: &Typed, name: &str, wanted: &str) -> anyhow::Error {
+    anyhow!("{name} = {:?} ({}) is not {wanted}", typed.value(name), typed.origin(name))
+}
+
+/// The default data directory's parent: `$XDG_DATA_HOME`, else `~/.local/share`.
+fn data_home(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    match variable("XDG_DATA_HOME").filter(|path| Path::new(path).is_absolute()) {
+        Some(path) => path.into(),
+        None => Path::new(&variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(flags: &[(&str, &str)]) -> Result<Settings> {
+        let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Settings::of(&Typed::gather(&flags, &|_| None, &|_| Ok(None)).unwrap())
+    }
+
+    #[test]
+    fn values_are_understood() {
+        let settings = settings(&[("listen", "0.0.0.0:1"), ("memory", "2GiB"), ("lease_s", "5"), ("account", "999999999999")]).unwrap();
+        assert_eq!(settings.memory, 2 << 30);
+        assert_eq!(settings.lease_s, Some(5));
+        assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
+        assert_eq!(reachable(settings.listen).to_string(), "127.0.0.1:1");
+    }
+
+    #[test]
+    fn mistakes_name_the_setting_and_its_origin() {
+        for (name, value, wanted) in [
+            ("listen", "localhost", "an address and port"),
+            ("memory", "much", "a size such as 8GiB"),
+            ("account", "12", "twelve digits"),
+            ("lease_s", "-1", "`auto` or a number of seconds"),
+            ("default_bucket", "My Bucket", "a bucket name"),
+        ] {
+            let message = settings(&[(name, value)]).unwrap_err().to_string();
+            let flag = name.replace('_', "-");
+            assert!(message.starts_with(&format!("{name} = {value:?} (flag --{flag}) is not {wanted}")), "{message}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The one list of settings. A setting's name is its key in `shoal.toml`; in capitals behind `SHOAL_` its variable; with dashes its
+//! flag.
+
+use std::path::Path;
+
+use super::{data_home, machine, sizes::bytes_text};
+
+/// A setting.
+pub(super) struct Setting {
+    /// `snake_case`.
+    pub(super) name: &'static str,
+    /// What stands for the value in `--help`.
+    pub(super) value: &'static str,
+    /// For `--help`.
+    pub(super) help: &'static str,
+    /// Of use to a client, too, not only to a server.
+    pub(super) client: bool,
+    /// Its value when nobody says anything, given the environment and the settings before it.
+    pub(super) default: fn(&Known<'_>) -> String,
+}
+
+/// What a default may look at.
+pub(super) struct Known<'a> {
+    /// Environment variables.
+    pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Settings that stand earlier in the list.
+    pub(super) earlier: &'a dyn Fn(&str) -> String,
+}
+
+/// All settings, in the order in which they are shown.
+pub(super) const SETTINGS: [Setting; 13] = [
+    Setting {
+        name: "data_dir",
+        value: "DIR",
+        help: "Where everything is kept: database, objects, logs, keys, shoal.toml",
+        client: true,
+        default: |known| data_home(known.variable).join("shoal").display().to_string(),
+    },
+    Setting {
+        name: "listen",
+        value: "ADDRESS",
+        help: "Address and port of the server; port 0 takes a free one",
+        client: true,
+        default: |_| "127.0.0.1:9777".to_owned(),
+    },
+    Setting { name: "region", value: "REGION", help: "Region that clients believe in", client: true, default: |_| "us-east-1".to_owned() },
+    Setting { name: "account", value: "DIGITS", help: "Account number in ARNs", client: true, default: |_| "123456789012".to_owned() },
+    Setting {
+        name: "default_bucket",
+        value: "BUCKET",
+        help: "S3 bucket that SDKs and `shoal train` use when none is named",
+        client: true,
+        default: |known| format!("sagemaker-{}-{}", (known.earlier)("region"), (known.earlier)("account")),
+    },
+    Setting {
+        name: "max_skew_s",
+        value: "SECONDS",
+        help: "How far a client's clock may be off",
+        client: false,
+        default: |_| "900".to_owned(),
+    },
+    Setting {
+        name: "grace_s",
+        value: "SECONDS",
+        help: "What a training program has between SIGTERM and SIGKILL",
+        client: false,
+        default: |_| "120".to_owned(),
+    },
+    Setting {
+        name: "lease_s",
+        value: "SECONDS",
+        help: "How long instances live on without a server; `auto` is the job's remaining time and an hour",
+        client: false,
+        default: |_| "auto".to_owned(),
+    },
+    Setting { name: "cpus", value: "N", help: "CPU cores for instances", client: false, default: |_| machine::cpus().to_string() },
+    Setting {
+        name: "memory",
+        value: "SIZE",
+        help: "Memory for instances in all, such as 8GiB",
+        client: false,
+        default: |_| bytes_text(machine::memory(Path::new("/"))),
+    },
+    Setting {
+        name: "gpus",
+        value: "N",
+        help: "GPUs for instances in all",
+        client: false,
+        default: |_| machine::gpus(Path::new("/dev")).to_string(),
+    },
+    Setting { name: "instances", value: "N", help: "Most instances at once", client: false, default: |_| "64".to_owned() },
+    Setting {
+        name: "log",
+        value: "LEVEL",
+        help: "Least level of the server's own log lines: error, warn, info, debug, trace",
+        client: false,
+        default: |_| "warn".to_owned(),
+    },
+];

@@ -1,0 +1,164 @@
+//! First stage: what was typed, and where.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::declared::{Known, SETTINGS};
+
+/// Every setting's text and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Typed {
+    /// In the order of the list.
+    values: Vec<(&'static str, String, Origin)>,
+}
+
+/// Where a value was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// On the command line.
+    Flag(String),
+    /// In the environment.
+    Variable(String),
+    /// In `shoal.toml`.
+    File(PathBuf),
+    /// Nowhere.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(formatter, "flag {flag}"),
+            Self::Variable(name) => write!(formatter, "variable {name}"),
+            Self::File(path) => write!(formatter, "file {}", path.display()),
+            Self::Default => formatter.write_str("default"),
+        }
+    }
+}
+
+impl Typed {
+    /// Looks for each setting among the flags, the environment's variables and `shoal.toml` in the data directory.
+    ///
+    /// # Errors
+    /// `shoal.toml` cannot be read, is no TOML, or names a setting that there is not.
+    pub(crate) fn gather(
+        flags: &BTreeMap<String, String>,
+        variable: &dyn Fn(&str) -> Option<String>,
+        read: &dyn Fn(&Path) -> io::Result<Option<String>>,
+    ) -> Result<Self> {
+        let mut typed = Self { values: Vec::new() };
+        let mut file = (PathBuf::new(), toml::Table::new());
+        for setting in &SETTINGS {
+            let name = setting.name;
+            let in_environment = format!("SHOAL_{}", name.to_uppercase());
+            let known = Known { variable, earlier: &|name| typed.value(name).to_owned() };
+            let (value, origin) = if let Some(value) = flags.get(name) {
+                (value.clone(), Origin::Flag(format!("--{}", name.replace('_', "-"))))
+            } else if let Some(value) = variable(&in_environment).filter(|value| !value.is_empty()) {
+                (value, Origin::Variable(in_environment))
+            } else if let Some(value) = file.1.get(name) {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                (text, Origin::File(file.0.clone()))
+            } else {
+                ((setting.default)(&known), Origin::Default)
+            };
+            typed.values.push((name, value, origin));
+            if name == "data_dir" {
+                file = read_file(typed.data_dir(), read)?;
+            }
+        }
+        Ok(typed)
+    }
+
+    /// The text of a setting.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        &self.entry(name).1
+    }
+
+    /// Where it was typed.
+    pub(crate) fn origin(&self, name: &str) -> &Origin {
+        &self.entry(name).2
+    }
+
+    /// The first setting: where `shoal.toml` lies, too.
+    pub(crate) fn data_dir(&self) -> &Path {
+        Path::new(self.value("data_dir"))
+    }
+
+    /// All of them, in the order in which they are shown.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &str, &Origin)> {
+        self.values.iter().map(|(name, value, origin)| (*name, value.as_str(), origin))
+    }
+
+    fn entry(&self, name: &str) -> &(&'static str, String, Origin) {
+        self.values.iter().find(|(known, ..)| *known == name).expect("code names declared settings only, later ones never")
+    }
+}
+
+fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<(PathBuf, toml::Table)> {
+    let path = data_dir.join("shoal.toml");
+    let text = read(&path).with_context(|| format!("could not read {}", path.display()))?.unwrap_or_default();
+    let table: toml::Table = toml::from_str(&text).with_context(|| format!("{} is not TOML", path.display()))?;
+    let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
+    if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
+        let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).filter(|name| may_be_there(name)).collect();
+        bail!("{}: there is no setting {unknown:?} for this file; there are: {}", path.display(), names.join(", "));
+    }
+    Ok((path, table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather(flags: &[(&str, &str)], variables: &[(&str, &str)], file: &str) -> Result<Typed> {
+        let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Typed::gather(&flags, &variable, &|path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned())))
+    }
+
+    #[test]
+    fn the_nearest_place_wins() {
+        let flags = [("region", "from-flag")];
+        let variables = [("SHOAL_REGION", "from-variable"), ("SHOAL_LISTEN", "from-variable"), ("SHOAL_DATA_DIR", "/data")];
+        let file = "region = \"from-file\"\nlisten = \"from-file\"\ngrace_s = 5\n";
+        let typed = gather(&flags, &variables, file).unwrap();
+        for (name, value, origin) in [
+            ("region", "from-flag", Origin::Flag("--region".into())),
+            ("listen", "from-variable", Origin::Variable("SHOAL_LISTEN".into())),
+            ("grace_s", "5", Origin::File("/data/shoal.toml".into())),
+            ("max_skew_s", "900", Origin::Default),
+            ("default_bucket", "sagemaker-from-flag-123456789012", Origin::Default),
+        ] {
+            assert_eq!((typed.value(name), typed.origin(name)), (value, &origin));
+        }
+    }
+
+    #[test]
+    fn the_data_directory_is_xdgs() {
+        for (variables, expected) in [
+            (&[("HOME", "/home/ann")][..], "/home/ann/.local/share/shoal"),
+            (&[("HOME", "/home/ann"), ("XDG_DATA_HOME", "/big")], "/big/shoal"),
+            (&[("HOME", "/home/ann"), ("XDG_DATA_HOME", "relative")], "/home/ann/.local/share/shoal"),
+        ] {
+            assert_eq!(gather(&[], variables, "").unwrap().data_dir(), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_is_explained() {
+        for (file, expected) in [
+            ("regoin = \"x\"", "/data/shoal.toml: there is no setting \"regoin\" for this file; there are: listen, region"),
+            ("data_dir = \"/x\"", "/data/shoal.toml: there is no setting \"data_dir\""),
+            ("region = ", "/data/shoal.toml is not TOML"),
+        ] {
+            let error = format!("{:#}", gather(&[("data_dir", "/data")], &[], file).unwrap_err());
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

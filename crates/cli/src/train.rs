@@ -1,0 +1,135 @@
+//! `shoal train`: one training job from flags, a file, or both; watched to its end.
+
+mod request;
+mod upload;
+
+use std::{io::Read, path::PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::Value;
+
+use crate::{
+    client::Client,
+    exit::{Exit, UsageError},
+    output::{show, show_json},
+    settings::ClientFlags,
+    watch,
+};
+
+/// Arguments of `shoal train`. What is said here goes before what the file says.
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  # XGBoost on a local file; it is uploaded to the default bucket
+  shoal train --image xgboost --channel train=train.csv --hp objective=binary:logistic --hp num_round=50
+
+  # three instances, each with its part of the files
+  shoal train --image xgboost --instances 3 --channel train=s3://data/train/,sharded --hp num_round=50
+
+  # your own program on this machine's own /usr, with a metric read from its log
+  shoal train --channel code=train.py --metric 'loss=loss: (\\S+)' -- python3 /opt/ml/input/data/code/train.py
+
+  # a CreateTrainingJob request, one field changed
+  shoal train job.yaml --name second-try
+
+Ctrl-C leaves the job running; `shoal jobs stop NAME` ends it.")]
+pub(crate) struct TrainArgs {
+    /// A CreateTrainingJob request as JSON or YAML; `-` is standard input.
+    file: Option<PathBuf>,
+    /// Training job's name [default: made from image and time].
+    #[arg(long)]
+    name: Option<String>,
+    /// Image: `xgboost`, any AWS name of it, or `shoal/host` (the default when a command is given).
+    #[arg(long)]
+    image: Option<String>,
+    /// Number of instances [default: 1].
+    #[arg(long, value_name = "N")]
+    instances: Option<u32>,
+    /// Instance type [default: ml.m5.large].
+    #[arg(long, value_name = "TYPE")]
+    instance_type: Option<String>,
+    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides files over instances.
+    #[arg(long, value_name = "NAME=SOURCE[,sharded][,CONTENT/TYPE]")]
+    channel: Vec<String>,
+    /// A hyperparameter.
+    #[arg(long = "hp", value_name = "NAME=VALUE")]
+    hyperparameters: Vec<String>,
+    /// A metric: the first group of this regular expression, looked for in every log line.
+    #[arg(long = "metric", value_name = "NAME=REGEX")]
+    metrics: Vec<String>,
+    /// An environment variable of the training program.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// Where artifacts go [default: the default bucket].
+    #[arg(long, value_name = "S3_URI")]
+    output: Option<String>,
+    /// Stop after this time [default: 86400].
+    #[arg(long, value_name = "SECONDS")]
+    max_runtime: Option<u64>,
+    /// Print every log line while waiting.
+    #[arg(long)]
+    logs: bool,
+    /// Do not wait for the end.
+    #[arg(long)]
+    detach: bool,
+    /// Print the request and send nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// The last DescribeTrainingJob's answer (with --detach CreateTrainingJob's) as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+    /// The training program and its arguments, run in each instance.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// Creates the job and waits for its end.
+pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
+    let settings = args.settings.settings()?;
+    let file = args.file.as_ref().map(read).transpose()?;
+    let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    if args.dry_run {
+        show_json(&request)?;
+        return Ok(Exit::Ok);
+    }
+    let client = Client::connect(&args.settings)?;
+    upload::run(&client, &uploads, &mut request, &settings.default_bucket)?;
+    let answer = client.sagemaker("CreateTrainingJob", &request)?;
+    let name = request["TrainingJobName"].as_str().unwrap_or_default();
+    if args.detach {
+        if args.json {
+            show_json(&answer)?;
+        } else {
+            show(&format!("{name}\n"))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let description = watch::until_end(&client, name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
+    if args.json {
+        show_json(&description)?;
+    } else {
+        show(&watch::summary(&description))?;
+    }
+    Ok(watch::exit(&description))
+}
+
+/// A request file. JSON is read as such, for its better messages; everything else as YAML.
+fn read(path: &PathBuf) -> Result<Value> {
+    let shown = path.display();
+    let text = if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("could not read standard input")?;
+        text
+    } else {
+        std::fs::read_to_string(path).with_context(|| format!("could not read {shown}"))?
+    };
+    let value = if path.extension().is_some_and(|extension| extension == "json") {
+        serde_json::from_str(&text).map_err(|error| UsageError(format!("{shown} is not JSON: {error}")))?
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| UsageError(format!("{shown} is not YAML: {error}")))?
+    };
+    Ok(value)
+}

@@ -1,0 +1,83 @@
+//! Local channels go to the default bucket before the job is created.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::request::Upload;
+use crate::{client::Client, output::Progress};
+
+/// Uploads the files of local channels to the bucket and puts their place in the request. The bucket is made if need be, also
+/// when only the artifacts go there.
+///
+/// # Errors
+/// A file cannot be read, or the server refuses it.
+pub(super) fn run(client: &Client, uploads: &[Upload], request: &mut Value, bucket: &str) -> Result<()> {
+    let job = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
+    let output = request["OutputDataConfig"]["S3OutputPath"].as_str().unwrap_or_default();
+    if !uploads.is_empty() || output.trim_end_matches('/').starts_with(&format!("s3://{bucket}")) {
+        client.create_bucket(bucket)?;
+    }
+    let mut progress = Progress::new();
+    for Upload { channel, source } in uploads {
+        let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
+        ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
+        let prefix = format!("{job}/input/{channel}/");
+        for (path, name) in files {
+            progress.draw(&format!("uploading {}", path.display()));
+            let mut file = File::open(&path).with_context(|| format!("could not read {}", path.display()))?;
+            client.put_object(bucket, &format!("{prefix}{name}"), &mut file)?;
+        }
+        let channels = request["InputDataConfig"].as_array_mut().into_iter().flatten();
+        for entry in channels.filter(|entry| entry["ChannelName"] == channel.as_str()) {
+            entry["DataSource"]["S3DataSource"]["S3Uri"] = json!(format!("s3://{bucket}/{prefix}"));
+        }
+    }
+    Ok(())
+}
+
+/// A file, or all files below a directory, each with its name in the channel; in order of name.
+fn files(source: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
+    if !source.is_dir() {
+        let name = source.file_name().unwrap_or(source.as_os_str()).to_string_lossy().into_owned();
+        fs::metadata(source)?;
+        return Ok(vec![(source.to_owned(), name)]);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![(source.to_owned(), String::new())];
+    while let Some((dir, prefix)) = open.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                open.push((entry.path(), format!("{name}/")));
+            } else {
+                found.push((entry.path(), name));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.1.cmp(&b.1));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_walked() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("b")).unwrap();
+        for name in ["c.csv", "b/a.csv", "a.csv"] {
+            fs::write(dir.path().join(name), "1").unwrap();
+        }
+        let names = |source: &Path| files(source).unwrap().into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        assert_eq!(names(dir.path()), ["a.csv", "b/a.csv", "c.csv"]);
+        assert_eq!(names(&dir.path().join("b/a.csv")), ["a.csv"]);
+        assert!(files(&dir.path().join("none")).is_err());
+    }
+}

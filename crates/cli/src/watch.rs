@@ -1,0 +1,138 @@
+//! Waiting for a training job's end, with what a person wants to see on the way.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Client, LogReader},
+    exit::Exit,
+    output::Progress,
+};
+
+/// What is shown while a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Status changes and, on a terminal, one live line.
+    Status,
+    /// Every line of the logs, too.
+    Logs,
+}
+
+/// Waits until the job is over; the answer is its last description.
+///
+/// # Errors
+/// The server is gone or knows no such job.
+pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value> {
+    let started = Instant::now();
+    let mut progress = Progress::new();
+    let mut logs = LogReader::new(job);
+    let (mut told, mut last_line) = (String::new(), String::new());
+    loop {
+        let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
+        let state = state(&description);
+        if state != told {
+            progress.line(&format!("{job}  {state}"));
+            told.clone_from(&state);
+        }
+        let over = is_over(&description);
+        // Logs first become complete when the job is over, so they are read after its description.
+        if show == Show::Logs || progress.is_live() {
+            for event in logs.read(client)? {
+                let line = if logs.hosts() > 1 { format!("{}  {}", event.host, event.message) } else { event.message };
+                if show == Show::Logs {
+                    progress.line(&line);
+                }
+                last_line = line;
+            }
+        }
+        if over {
+            return Ok(description);
+        }
+        progress.draw(&format!("{job}  {:>5.1} s  {state}  {last_line}", started.elapsed().as_secs_f64()));
+        // Short jobs are seen to end at once; long ones are not asked about needlessly.
+        thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)));
+    }
+}
+
+/// `Training: Training image download completed. ..`, from the last transition.
+fn state(description: &Value) -> String {
+    let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
+    let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last());
+    match last.and_then(|transition| transition["StatusMessage"].as_str()) {
+        Some(message) if !message.is_empty() => format!("{secondary}: {message}"),
+        _ => secondary.to_owned(),
+    }
+}
+
+/// Whether a job of this description changes no more.
+pub(crate) fn is_over(description: &Value) -> bool {
+    matches!(description["TrainingJobStatus"].as_str(), Some("Completed" | "Failed" | "Stopped"))
+}
+
+/// The exit code that tells how a job ended (or that it goes on).
+pub(crate) fn exit(description: &Value) -> Exit {
+    match description["TrainingJobStatus"].as_str() {
+        Some("Failed") => Exit::Failed,
+        Some("Stopped") => Exit::Stopped,
+        _ => Exit::Ok,
+    }
+}
+
+/// How it ended, for people: status and reason, seconds, metrics, model.
+pub(crate) fn summary(description: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut lines = vec![format!("{}  {}", text(&description["TrainingJobName"]), text(&description["TrainingJobStatus"]))];
+    if let Some(reason) = description["FailureReason"].as_str() {
+        lines.push(format!("  reason   {}", reason.trim_end().replace('\n', "\n           ")));
+    }
+    let seconds = |from: &str, to: &str| Some(description[to].as_f64()? - description[from].as_f64()?);
+    if let Some(training) = seconds("TrainingStartTime", "TrainingEndTime") {
+        let all = seconds("CreationTime", "TrainingEndTime").unwrap_or(training);
+        lines.push(format!("  time     {all:.2} s in all, {training:.2} s of it in the training program"));
+    }
+    for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
+        lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
+    }
+    if description["TrainingJobStatus"] != "Failed" {
+        lines.push(format!("  model    {}", text(&description["ModelArtifacts"]["S3ModelArtifacts"])));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_have_exit_codes() {
+        for (status, over, expected) in [
+            ("InProgress", false, Exit::Ok),
+            ("Stopping", false, Exit::Ok),
+            ("Completed", true, Exit::Ok),
+            ("Failed", true, Exit::Failed),
+            ("Stopped", true, Exit::Stopped),
+        ] {
+            let description = json!({"TrainingJobStatus": status});
+            assert_eq!((is_over(&description), exit(&description)), (over, expected), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_summary_says_what_matters() {
+        let description = json!({
+            "TrainingJobName": "a", "TrainingJobStatus": "Completed", "CreationTime": 10.0, "TrainingStartTime": 10.1,
+            "TrainingEndTime": 10.5, "FinalMetricDataList": [{"MetricName": "validation:auc", "Value": 0.75}],
+            "ModelArtifacts": {"S3ModelArtifacts": "s3://b/a/output/model.tar.gz"},
+        });
+        assert_eq!(
+            summary(&description),
+            "a  Completed\n  time     0.50 s in all, 0.40 s of it in the training program\n  metric   validation:auc 0.75\n  \
+             model    s3://b/a/output/model.tar.gz\n"
+        );
+    }
+}

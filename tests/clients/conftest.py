@@ -1,0 +1,70 @@
+"""Fixtures: one server for all tests that leave it as it was, others for those that do not; and the report for `cargo xtask test`."""
+
+import json
+import os
+import shutil
+
+import pytest
+from house import House
+from jobs import Jobs
+
+# `nobody`: owns nothing, may do nothing.
+ORDINARY_USER = 65534
+
+
+@pytest.fixture(scope="session")
+def house():
+    house = House()
+    yield house
+    house.close()
+
+
+@pytest.fixture(scope="session")
+def jobs(house):
+    return Jobs(house)
+
+
+@pytest.fixture
+def new_house():
+    """Makes servers that a test may treat badly."""
+    made = []
+
+    def make(*flags, **options):
+        made.append(House(*flags, **options))
+        return made[-1]
+
+    yield make
+    for house in made:
+        house.close()
+
+
+@pytest.fixture(scope="session")
+def rootless_house():
+    """A server of an ordinary user. As such a user ourselves, every server is one."""
+    if os.getuid() != 0:
+        house = House()
+    else:
+        if not shutil.which("setpriv"):
+            pytest.skip("needs setpriv")
+        house = House(user=ORDINARY_USER)
+    yield house
+    house.close()
+
+
+_report = []
+
+
+def pytest_runtest_logreport(report):
+    name = report.nodeid
+    if report.when == "call" or report.outcome != "passed":
+        entry = {"name": name, "outcome": report.outcome}
+        if report.outcome == "skipped":
+            entry["reason"] = report.longrepr[2].removeprefix("Skipped: ")
+        # A test that passed and then could not be cleaned up has failed.
+        _report[:] = [other for other in _report if other["name"] != name] + [entry]
+
+
+def pytest_sessionfinish():
+    if path := os.environ.get("SHOAL_TEST_REPORT"):
+        with open(path, "w") as file:
+            json.dump(_report, file, indent=1)

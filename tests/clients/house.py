@@ -1,0 +1,106 @@
+"""A real server of the real binary, on a free port, in a directory of its own."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import boto3
+
+SHOAL = pathlib.Path(os.environ.get("SHOAL_BIN", pathlib.Path(__file__).parents[2] / "target/debug/shoal"))
+
+# An instance small enough to run out of memory at once; the name must be one that the API's model knows.
+INSTANCE_TYPES = "ml.m4.xlarge 1 0.1 0 - 0.1\n"
+
+BUCKET = "tests"
+
+
+class House:
+    """A server, its data directory, and clients of it."""
+
+    def __init__(self, *flags, user=None, variables=None):
+        self.flags = ["--grace-s", "5", *flags]
+        self.user = user
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
+        self.data = self.root / "data"
+        self.data.mkdir()
+        (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
+        self.binary = SHOAL
+        self.variables = {**os.environ, **(variables or {})}
+        if user:
+            self._give_to(user)
+        self.log = self.root / "server.log"
+        self.process = None
+        self.start()
+
+    def _give_to(self, user):
+        """Another user reaches neither root's home nor root's library: copies, owned by them."""
+        self.binary = self.root / "shoal"
+        shutil.copy2(SHOAL, self.binary)
+        library = pathlib.Path(self.variables.get("HOME", "/")) / ".cache/shoal"
+        (self.root / "home/.cache").mkdir(parents=True)
+        for directory in library.glob("xgboost-*"):
+            shutil.copytree(directory, self.root / "home/.cache/shoal" / directory.name)
+        self.variables["HOME"] = str(self.root / "home")
+        for path in [self.root, *self.root.rglob("*")]:
+            os.chown(path, user, user)
+
+    def start(self):
+        (self.data / "address").unlink(missing_ok=True)
+        command = [str(self.binary), "serve", "--data-dir", str(self.data), "--listen", "127.0.0.1:0", *self.flags]
+        if self.user:
+            command = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", *command]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
+        eventually(lambda: self._is_up(), 60)
+
+    def _is_up(self):
+        assert self.process.poll() is None, self.log.read_text()
+        return (self.data / "address").exists()
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(30)
+
+    def close(self):
+        self.stop()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def shoal(self, *arguments, check=True, **options):
+        """Runs a command of ours against this server."""
+        environment = {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
+        options = {"text": True, "capture_output": True, "env": environment, **options}
+        return subprocess.run([str(self.binary), *arguments], check=check, **options)
+
+    def variables_for_clients(self):
+        return json.loads(self.shoal("env", "--json").stdout)
+
+    def client(self, service, **options):
+        variables = self.variables_for_clients()
+        return boto3.client(
+            service,
+            endpoint_url=variables["AWS_ENDPOINT_URL"],
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+            region_name=variables["AWS_REGION"],
+            **options,
+        )
+
+    @property
+    def id(self):
+        """Names everything of this server on the machine."""
+        return (self.data / "id").read_text().strip()
+
+
+def eventually(condition, seconds=30):
+    """Waits for a condition, and says what it last was when it does not come."""
+    end = time.monotonic() + seconds
+    while not (last := condition()):
+        assert time.monotonic() < end, f"still {last!r} after {seconds} s"
+        time.sleep(0.02)
+    return last

@@ -1,0 +1,137 @@
+"""Training jobs of the tests: requests, waiting, logs, artifacts."""
+
+import hashlib
+import io
+import itertools
+import tarfile
+
+from house import BUCKET, eventually
+
+ROLE = "arn:aws:iam::123456789012:role/tests"
+XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
+GROUP = "/aws/sagemaker/TrainingJobs"
+
+_numbers = itertools.count(1)
+
+
+class Jobs:
+    """What tests do with training jobs, over the clients of one server."""
+
+    def __init__(self, house):
+        self.house = house
+        self.sagemaker = house.client("sagemaker")
+        self.s3 = house.client("s3")
+        self.logs_client = house.client("logs")
+        self.s3.create_bucket(Bucket=BUCKET)
+
+    def put(self, key, text):
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=text.encode() if isinstance(text, str) else text)
+        return f"s3://{BUCKET}/{key}"
+
+    def channel(self, name, prefix, distribution="FullyReplicated", content_type=None):
+        source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{prefix}", "S3DataDistributionType": distribution}
+        channel = {"ChannelName": name, "DataSource": {"S3DataSource": source}}
+        return {**channel, "ContentType": content_type} if content_type else channel
+
+    def request(self, name, **changes):
+        """A request that lacks only its algorithm; `changes` replace whole members."""
+        return {
+            "TrainingJobName": f"{name}-{next(_numbers)}",
+            "RoleArn": ROLE,
+            "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
+            "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 120},
+            **changes,
+        }
+
+    def script(self, text, instances=1, metrics=(), channels=(), instance_type="ml.m5.large", name="script", **changes):
+        """Creates a job that runs a shell script in every instance; gives its name."""
+        key = f"code/{hashlib.sha256(text.encode()).hexdigest()[:16]}/run.sh"
+        self.put(key, text)
+        request = self.request(
+            name,
+            AlgorithmSpecification={
+                "TrainingImage": "shoal/host",
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["/bin/sh", "/opt/ml/input/data/code/run.sh"],
+                "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in metrics],
+            },
+            InputDataConfig=[self.channel("code", key.rsplit("/", 1)[0]), *channels],
+            **changes,
+        )
+        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+        self.sagemaker.create_training_job(**request)
+        return request["TrainingJobName"]
+
+    def xgboost(self, train, validation=None, instances=1, name="xgboost", sharded=False, **hyperparameters):
+        """Creates an XGBoost job over csv files below these prefixes; gives its name."""
+        distribution = "ShardedByS3Key" if sharded else "FullyReplicated"
+        channels = [self.channel("train", train, distribution, "text/csv")]
+        if validation:
+            channels.append(self.channel("validation", validation, content_type="text/csv"))
+        request = self.request(
+            name,
+            AlgorithmSpecification={"TrainingImage": XGBOOST, "TrainingInputMode": "File"},
+            HyperParameters={key: str(value) for key, value in hyperparameters.items()},
+            InputDataConfig=channels,
+        )
+        request["ResourceConfig"]["InstanceCount"] = instances
+        self.sagemaker.create_training_job(**request)
+        return request["TrainingJobName"]
+
+    def describe(self, name):
+        return self.sagemaker.describe_training_job(TrainingJobName=name)
+
+    def wait(self, name, seconds=60):
+        """The description of a job that is over."""
+        over = ("Completed", "Failed", "Stopped")
+        return eventually(lambda: (it := self.describe(name))["TrainingJobStatus"] in over and it, seconds)
+
+    def until(self, name, secondary, seconds=30):
+        return eventually(lambda: (it := self.describe(name))["SecondaryStatus"] == secondary and it, seconds)
+
+    def completed(self, name):
+        """The description of a job that must have done well."""
+        description = self.wait(name)
+        assert description["TrainingJobStatus"] == "Completed", (description.get("FailureReason"), self.logs(name))
+        return description
+
+    def failed(self, name):
+        """The reason of a job that must fail."""
+        description = self.wait(name)
+        assert description["TrainingJobStatus"] == "Failed", self.logs(name)
+        return description["FailureReason"]
+
+    def logs(self, name):
+        """`{"algo-1": [line, ..], ..}`"""
+        found = {}
+        try:
+            streams = self.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
+        except self.logs_client.exceptions.ResourceNotFoundException:
+            return found
+        for stream in streams:
+            lines, token = [], None
+            while True:
+                options = {"nextToken": token} if token else {}
+                answer = self.logs_client.get_log_events(
+                    logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True, **options
+                )
+                lines += [event["message"] for event in answer["events"]]
+                if answer["nextForwardToken"] == token:
+                    break
+                token = answer["nextForwardToken"]
+            found[stream["logStreamName"].split("/")[1].rsplit("-", 1)[0]] = lines
+        return found
+
+    def lines(self, name, host="algo-1"):
+        return self.logs(name).get(host, [])
+
+    def saying(self, name, text, host="algo-1"):
+        """Waits until a host's log has a line with this text."""
+        eventually(lambda: any(text in line for line in self.lines(name, host)))
+
+    def artifact(self, name, archive="model"):
+        """Names and contents of a job's model.tar.gz or output.tar.gz."""
+        body = self.s3.get_object(Bucket=BUCKET, Key=f"out/{name}/output/{archive}.tar.gz")["Body"].read()
+        with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+            return {member.name.removeprefix("./"): tar.extractfile(member).read() for member in tar if member.isfile()}
