@@ -45,10 +45,12 @@ impl DataDir {
     /// Locks the directory and makes what is missing in it.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] with the holder, [`StoreError::Format`] for another version's directory.
+    /// [`StoreError::Locked`] with the holder, [`StoreError::Format`] for another version's directory, [`StoreError::NotADataDir`] for
+    /// one with other things in it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         make_dir(path)?;
         let root = path.canonicalize().map_err(io_at("resolve", path))?;
+        refuse_foreign(&root)?;
         fs::set_permissions(&root, Permissions::from_mode(0o700)).map_err(io_at("set the mode of", &root))?;
         let lock = take_lock(&root)?;
 
@@ -145,6 +147,23 @@ impl DataDir {
     }
 }
 
+/// What a data directory without `VERSION` may hold: what a person or an interrupted first start put there.
+const BEFORE_VERSION: [&str; 4] = ["lock", "shoal.toml", "VERSION.new", "lost+found"];
+
+/// Nobody's home becomes a data directory, with a mode that shuts others out, by a slip.
+fn refuse_foreign(root: &Path) -> Result<(), StoreError> {
+    if root.join("VERSION").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(root).map_err(io_at("list", root))? {
+        let name = entry.map_err(io_at("list", root))?.file_name();
+        if !BEFORE_VERSION.iter().any(|expected| name == *expected) {
+            return Err(StoreError::NotADataDir(root.to_owned()));
+        }
+    }
+    Ok(())
+}
+
 fn take_lock(root: &Path) -> Result<File, StoreError> {
     let path = root.join("lock");
     let mut options = OpenOptions::new();
@@ -236,6 +255,20 @@ mod tests {
         assert_eq!(mode(&root), 0o700);
         assert_eq!(mode(&dir.keys_path()), 0o600);
         assert_eq!(fs::read(dir.keys_path()).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_directory_of_other_things_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join("shoal.toml"), "").unwrap();
+        drop(DataDir::open(temp.path()).unwrap());
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::write(home.path().join("thesis.tex"), "").unwrap();
+        let error = DataDir::open(home.path()).unwrap_err();
+        assert!(matches!(error, StoreError::NotADataDir(_)), "{error}");
+        assert_eq!(fs::metadata(home.path()).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub enum StoreError {
         /// What this version reads.
         expected: String,
     },
+    /// The directory holds something else.
+    #[error("{} is not empty and not a shoal data directory; choose another", .0.display())]
+    NotADataDir(PathBuf),
     /// Another process has the data directory.
     #[error("data directory {} is in use by {holder}; stop it or choose another directory", path.display())]
     Locked {

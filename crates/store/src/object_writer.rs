@@ -99,12 +99,6 @@ impl Written {
     fn new(files: &Path) -> Result<Self, StoreError> {
         let id = random_hex::<16>()?;
         let path = file_path(files, &id);
-        let shard = path.parent().expect("an object's file is in a shard");
-        match DirBuilder::new().mode(0o700).create(shard) {
-            Ok(()) => sync_parent(shard)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io_at("create", shard)(error)),
-        }
         Ok(Self { id, path, size: 0, md5: [0; 16], kept: false })
     }
 
@@ -162,6 +156,18 @@ fn copy(source: &Path, target: &Path) -> io::Result<()> {
     to.set_permissions(Permissions::from_mode(FILE_MODE))?;
     io::copy(&mut from, &mut to)?;
     to.sync_all()
+}
+
+/// Makes the directories of [`file_path`], once, so that no write has to.
+pub(crate) fn make_shards(files: &Path) -> Result<(), StoreError> {
+    for shard in 0..=u8::MAX {
+        let path = files.join(hex(&[shard]));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_at("create", &path)(error)),
+            _ => {}
+        }
+    }
+    File::open(files).and_then(|dir| dir.sync_all()).map_err(io_at("sync", files))
 }
 
 /// `<first two digits>/<id>`, so that no directory gets too many entries.

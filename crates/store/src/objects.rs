@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
-use crate::data_dir::sync_parent;
 use crate::error::io_at;
 use crate::object_writer::{self, ObjectWriter};
 use crate::sqlite::{Database, Schema};
@@ -100,6 +99,7 @@ impl Objects {
     /// The storage's.
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
         let objects = Self { files: dir.objects_path(), index: Database::open(&dir.object_index_path(), &SCHEMA)? };
+        object_writer::make_shards(&objects.files)?;
         objects.sweep()?;
         Ok(objects)
     }
@@ -316,7 +316,7 @@ impl Objects {
                 }
             }
         }
-        sync_parent(&self.files)
+        Ok(())
     }
 }
 

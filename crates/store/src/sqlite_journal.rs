@@ -19,9 +19,10 @@ const SCHEMA: Schema = Schema {
         created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL, ended_ms INTEGER,
         status TEXT NOT NULL, secondary TEXT NOT NULL, ended INTEGER NOT NULL,
         request BLOB NOT NULL, view BLOB NOT NULL, tags BLOB NOT NULL);
-    CREATE INDEX job_created ON job (created_ms, name);
-    CREATE INDEX job_status ON job (status, name);
-    CREATE INDEX job_modified ON job (modified_ms);
+    -- A list is found in one index, filters and all, and only its page is read from the table.
+    CREATE INDEX job_by_creation ON job (created_ms, name, status, modified_ms);
+    CREATE INDEX job_by_status ON job (status, name, created_ms, modified_ms);
+    CREATE INDEX job_of_status_by_creation ON job (status, created_ms, name, modified_ms);
     ",
 };
 
@@ -220,5 +221,6 @@ fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
     };
     // One row more than asked for says whether there is a next page.
     values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
-    Ok((format!("SELECT {COLUMNS} FROM job WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND ")), values))
+    let page = format!("SELECT rowid FROM job WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND "));
+    Ok((format!("SELECT {COLUMNS} FROM job WHERE rowid IN ({page}) ORDER BY {order}"), values))
 }
