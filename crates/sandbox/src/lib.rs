@@ -13,6 +13,11 @@
 //! in which our user id is root. The *inner* one is where the program lives, as an unprivileged user who owns none of the namespaces
 //! around it. A helper does its privileged work in the outer one, becomes process 1 of the instance, enters the inner one for good, and only
 //! then starts the program.
+//!
+//! # Where no namespaces are allowed
+//!
+//! Instances are plain processes: mounts stay where they are on the machine ([`Support::path_of`] says where), names do not resolve,
+//! ports are shared. What remains: limits, where control groups can be made; an end of the whole tree; output and exit.
 
 mod cgroup;
 mod error;

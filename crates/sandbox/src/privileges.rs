@@ -15,6 +15,7 @@ const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 /// Enters the program's user namespace as the program's user, without any capability and without a way to get one back.
 pub(crate) fn become_program(user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    leave_keys();
     setns(user_namespace, CloneFlags::CLONE_NEWUSER)?;
     drop_bounding_set();
     let (group, user) = (Gid::from_raw(PROGRAM_ID), Uid::from_raw(PROGRAM_ID));
@@ -25,6 +26,13 @@ pub(crate) fn become_program(user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     // The program has the same user: it must not be able to trace process 1 and speak in its name.
     prctl::set_dumpable(false)?;
     Ok(())
+}
+
+/// Whoever has a session keyring may read the keys in it, as whatever user.
+fn leave_keys() {
+    const JOIN_SESSION_KEYRING: libc::c_int = 1;
+    // SAFETY: takes a number and a null pointer, which stands for a new keyring without a name. Fails on kernels without keys.
+    unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
 }
 
 /// Nothing that is executed from now on can have a capability.

@@ -43,6 +43,8 @@ fn begin(short: &str) -> io::Result<UnixStream> {
     close_all_from(3)?;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    // Nobody's directory is kept busy.
+    std::env::set_current_dir("/")?;
     Ok(stream)
 }
 

@@ -101,6 +101,11 @@ fn staged(path: impl AsRef<Path>) -> PathBuf {
     Path::new(STAGE).join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// The other way round, for messages.
+fn inside(path: &Path) -> PathBuf {
+    Path::new("/").join(path.strip_prefix(STAGE).unwrap_or(path))
+}
+
 /// Something of the machine's own that every instance sees at the same place.
 enum Shown {
     Link(PathBuf),
@@ -209,21 +214,23 @@ fn kernel_file_systems() -> Result<Vec<String>, SandboxError> {
     file_system("devpts", "dev/pts", secure, "newinstance,ptmxmode=0666,mode=0620")?;
     file_system("tmpfs", "dev/shm", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=1777")?;
     file_system("proc", "proc", secure | MsFlags::MS_NODEV, "")?;
-    // Of the network's settings some belong to whoever made the namespace, and that can be the program's own user outside.
-    Piece::take(&staged("proc/sys"), Access::ReadOnly)
-        .and_then(|settings| settings.put(&staged("proc/sys")))
-        .map_err(SandboxError::io("make /proc/sys read-only"))?;
+    // Some settings belong to whoever made a namespace, and that can be the program's own user outside.
+    for name in ["proc/sys", "proc/sysrq-trigger", "proc/irq", "proc/bus", "proc/fs"].map(staged) {
+        match Piece::take(&name, Access::ReadOnly) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            taken => {
+                taken.and_then(|piece| piece.put(&name)).map_err(SandboxError::io(format!("make {} read-only", inside(&name).display())))?
+            }
+        }
+    }
     let sysfs = file_system("sysfs", "sys", secure | MsFlags::MS_NODEV | MsFlags::MS_RDONLY, "");
     Ok(sysfs.err().map(|error| format!("the instance has no /sys: {}", error.chain())).into_iter().collect())
 }
 
 fn file_system(kind: &str, target: &str, flags: MsFlags, options: &str) -> Result<(), SandboxError> {
     let path = staged(target);
-    mount(Some(kind), &path, Some(kind), flags, Some(options)).map_err(SandboxError::io(format!("mount a {kind} at {}", shown(target))))
-}
-
-fn shown(target: &str) -> String {
-    format!("/{}", target.trim_start_matches('/'))
+    let failed = SandboxError::io(format!("mount a {kind} at {}", inside(&path).display()));
+    mount(Some(kind), &path, Some(kind), flags, Some(options)).map_err(failed)
 }
 
 /// One of the caller's mounts, taken in hand.
@@ -342,8 +349,8 @@ fn make_target(target: &Path, directory: bool, owner: u32) -> Result<(), Sandbox
         path.push(part);
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.is_symlink() => {
-                let at = Path::new("/").join(path.strip_prefix(STAGE).unwrap_or(&path));
-                return Err(failed(io::Error::other(format!("{} is a symbolic link; replace it by what it points to", at.display()))));
+                let link = inside(&path);
+                return Err(failed(io::Error::other(format!("{} is a symbolic link; replace it by what it points to", link.display()))));
             }
             Ok(_) => {}
             Err(_) if parts.peek().is_none() && !directory => File::create(&path).map(drop).map_err(failed)?,

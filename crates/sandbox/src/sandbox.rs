@@ -64,6 +64,11 @@ impl Process {
         loop {
             match waitpid(self.pid, None) {
                 Err(nix::Error::EINTR) => {}
+                // Somebody else has waited, or nobody needs to: SIGCHLD is ignored.
+                Err(nix::Error::ECHILD) => {
+                    self.reaped = true;
+                    return Ok(None);
+                }
                 done => {
                     self.reaped = true;
                     return done.map(Some).map_err(SandboxError::io(format!("wait for process {}", self.pid)));

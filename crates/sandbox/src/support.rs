@@ -54,8 +54,10 @@ impl Support {
             _ => &[true],
         };
         let mut notes = Vec::new();
-        if asked == "processes" {
-            notes.push(format!("{VARIABLE}={asked} forbids namespaces"));
+        match &*asked {
+            "" | "auto" | "rootless" => {}
+            "processes" => notes.push(format!("{VARIABLE}={asked} forbids namespaces")),
+            _ => notes.push(format!("{VARIABLE}={asked} is none of auto, rootless and processes: taken as auto")),
         }
         let cgroup = probe_cgroup(&mut notes);
         for rootless in candidates {

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use shoal_sandbox::{Mount, SandboxError};
 
 use crate::Test;
-use crate::stage::{Outcome, Stage, is_root};
+use crate::stage::{Outcome, Stage, ended, is_root};
 
 pub(crate) const TESTS: &[Test] = &[
     ("what_is_bound_is_writable_and_the_programs_own", what_is_bound_is_writable_and_the_programs_own),
@@ -15,6 +16,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_is_read_only_cannot_be_changed", what_is_read_only_cannot_be_changed),
     ("an_overlay_never_changes_what_is_below", an_overlay_never_changes_what_is_below),
     ("names_with_commas_and_colons_can_be_mounted", names_with_commas_and_colons_can_be_mounted),
+    ("a_file_system_without_id_maps_is_told", a_file_system_without_id_maps_is_told),
+    ("single_files_can_be_mounted", single_files_can_be_mounted),
     ("a_missing_source_is_named", a_missing_source_is_named),
     ("links_on_the_way_to_a_target_are_refused", links_on_the_way_to_a_target_are_refused),
 ];
@@ -114,6 +117,46 @@ fn names_with_commas_and_colons_can_be_mounted(stage: &Stage) -> Outcome {
     }
     let ended = stage.finish(&instance);
     assert_eq!((&*ended.stdout, &*ended.stderr), ("a\nwritten\n", ""));
+    Ok(())
+}
+
+fn a_file_system_without_id_maps_is_told(stage: &Stage) -> Outcome {
+    stage.needs_namespaces()?;
+    if !is_root() {
+        return Err("without root nothing is shown as another user's".to_owned());
+    }
+    let script = "cat public; cat private; (echo x >public) 2>/dev/null || echo refused";
+    let mut instance = stage.shell(script);
+    let [lower, upper, work, merged, scratch] = ["lower", "upper", "work", "merged", "scratch"].map(|name| instance.directory(name));
+    for (name, mode) in [("public", 0o644), ("private", 0o600)] {
+        fs::write(lower.join(name), format!("{name}\n")).unwrap();
+        fs::set_permissions(lower.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // As a data directory in a container may be: an overlay, which cannot be shown as another user's.
+    let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    let mounted = Command::new("mount").args(["-t", "overlay", "-o", &options, "overlay"]).arg(&merged).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return Err("this machine's root may not mount an overlay".to_owned());
+    }
+    instance.spec.mounts.push(Mount::Overlay { lower: merged.clone(), scratch, target: "/opt/data".into() });
+    instance.spec.cwd = "/opt/data".into();
+    let started = stage.start(&instance);
+    assert!(Command::new("umount").arg(&merged).status().unwrap().success());
+    let sandbox = started.unwrap();
+    assert!(sandbox.notes().iter().any(|note| note.contains("everybody may read")), "{:?}", sandbox.notes());
+    assert_eq!(ended(sandbox).stdout, "public\nrefused\n");
+    Ok(())
+}
+
+fn single_files_can_be_mounted(stage: &Stage) -> Outcome {
+    let mut instance = stage.shell("");
+    let file = instance.dir.path().join("tool");
+    fs::write(&file, "#!/bin/sh\necho $0 works\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    instance.spec.mounts.push(Mount::ReadOnly { source: file, target: "/opt/tools/bin/tool".into() });
+    instance.spec.command = vec!["/opt/tools/bin/tool".to_owned()];
+    let shown = stage.support.path_of(&instance.spec.mounts, Path::new("/opt/tools/bin/tool"));
+    assert_eq!(stage.finish(&instance).stdout, format!("{} works\n", shown.display()));
     Ok(())
 }
 

@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_instance_outlives_the_thread_that_started_it", an_instance_outlives_the_thread_that_started_it),
     ("programs_that_cannot_be_started_are_explained", programs_that_cannot_be_started_are_explained),
     ("nothing_is_inherited", nothing_is_inherited),
+    ("a_large_environment_arrives", a_large_environment_arrives),
+    ("many_at_once", many_at_once),
     ("ids_are_names", ids_are_names),
 ];
 
@@ -160,6 +162,25 @@ fn nothing_is_inherited(stage: &Stage) -> Outcome {
     // All but the two signals that glibc keeps for itself and lets be ignored in whatever it spawns.
     let ignored = stage.run("grep -e SigIgn -e SigBlk /proc/self/status | cut -f 2 | tr 8 0 | tr 1 0 | sort -u");
     assert_eq!(ignored.stdout, "0000000000000000\n");
+    Ok(())
+}
+
+fn a_large_environment_arrives(stage: &Stage) -> Outcome {
+    let mut instance = stage.shell("env | wc -c");
+    instance.spec.env.extend((0..1000).map(|number| (format!("V{number:03}"), "x".repeat(1000))));
+    let size: usize = stage.finish(&instance).stdout.trim().parse().unwrap();
+    assert!(size > 1000 * 1006, "{size}");
+    Ok(())
+}
+
+fn many_at_once(stage: &Stage) -> Outcome {
+    thread::scope(|scope| {
+        let runs: Vec<_> = (0..12).map(|number| scope.spawn(move || (number, stage.run(&format!("exit {number}")).exit.code))).collect();
+        for run in runs {
+            let (number, code) = run.join().unwrap();
+            assert_eq!(code, Some(number));
+        }
+    });
     Ok(())
 }
 
