@@ -231,3 +231,54 @@ fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<String>, S
     connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::DataDir;
+
+    #[test]
+    fn parts_come_in_any_order_and_are_joined_in_theirs() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(temp.path()).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("b").unwrap();
+        let attributes = Attributes { content_type: Some("x/y".to_owned()), ..Attributes::default() };
+        let upload = objects.create_upload("b", "k", &attributes).unwrap();
+        let put = |number: u32, bytes: &[u8]| {
+            let mut writer = objects.writer().unwrap();
+            writer.append(bytes).unwrap();
+            (number, objects.commit_part(writer, &upload, number, &BTreeMap::new()).unwrap().etag)
+        };
+        let (third, late, first) = (put(3, b"three"), put(1, b"zero"), put(1, b"one"));
+        assert_eq!(objects.parts(&upload).unwrap().iter().map(|part| (part.number, part.size)).collect::<Vec<_>>(), [(1, 3), (3, 5)]);
+
+        // The chosen parts and what is wrong with them.
+        for (chosen, expected) in [
+            (vec![late, third.clone()], "part 1 was not uploaded or its ETag differs"),
+            (vec![first.clone(), (2, first.1.clone())], "part 2 was not uploaded"),
+            (vec![third.clone(), first.clone()], "part 1 is not in ascending order"),
+            (vec![first.clone(), first.clone()], "part 1 is not in ascending order"),
+        ] {
+            let error = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let chosen = [first, third];
+        let meta = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap();
+        // md5(md5("one") + md5("three")), as S3 has it.
+        assert_eq!(meta.etag, "d9dbeca7fdcc1b4d6b67737c6997fd3c-2");
+        assert_eq!((meta.size, &meta.attributes), (8, &attributes));
+        let mut text = String::new();
+        objects.read("b", "k").unwrap().1.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "onethree");
+        let error = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap_err();
+        assert!(matches!(error, StoreError::NoSuchUpload(_)), "{error}");
+
+        let upload = objects.create_upload("b", "k", &attributes).unwrap();
+        objects.abort_upload(&upload).unwrap();
+        assert!(matches!(objects.abort_upload(&upload), Err(StoreError::NoSuchUpload(_))));
+        assert!(objects.uploads("b", "").unwrap().is_empty());
+    }
+}

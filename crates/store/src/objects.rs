@@ -379,3 +379,137 @@ pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, Sto
     let corrupt = |error: serde_json::Error| StoreError::Corrupt { path: "objects.db".into(), detail: error.to_string() };
     serde_json::from_str(text).map_err(corrupt)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn open() -> (tempfile::TempDir, DataDir, Objects) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(temp.path()).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("b").unwrap();
+        (temp, dir, objects)
+    }
+
+    fn files(objects: &Objects) -> usize {
+        entries(&objects.files).unwrap().iter().map(|shard| entries(shard).unwrap().len()).sum()
+    }
+
+    fn text(mut file: File) -> String {
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn an_object_is_replaced_whole_and_its_readers_keep_theirs() {
+        let (_temp, _dir, objects) = open();
+        let attributes = Attributes { content_type: Some("x/y".to_owned()), ..Attributes::default() };
+        let first = objects.put("b", "k", b"first", &attributes).unwrap();
+        assert_eq!(first.etag, "8b04d5e3775d298e78455efc5ca404d5");
+        let (_, reader) = objects.read("b", "k").unwrap();
+        let second = objects.put("b", "k", b"second", &Attributes::default()).unwrap();
+        assert_eq!(text(reader), "first");
+        assert_eq!(objects.get("b", "k").unwrap(), Some(second.clone()));
+        assert_eq!(text(objects.open_file(&second).unwrap()), "second");
+        assert!(objects.open_file(&first).is_err());
+        assert!(objects.delete("b", "k").unwrap());
+        assert!(!objects.delete("b", "k").unwrap());
+        assert_eq!(objects.get("b", "k").unwrap(), None);
+        assert_eq!(files(&objects), 0);
+    }
+
+    #[test]
+    fn what_is_not_committed_leaves_nothing() {
+        let (_temp, _dir, objects) = open();
+        let present = objects.put("b", "k", b"present", &Attributes::default()).unwrap();
+        let commit = |bucket: &str, key: &str, condition: PutCondition| {
+            let mut writer = objects.writer().unwrap();
+            writer.append(b"new").unwrap();
+            objects.commit(writer, bucket, key, &Attributes::default(), &condition).map(|_| ())
+        };
+        let failed = |result| matches!(result, Err(StoreError::PreconditionFailed { .. }));
+        drop(objects.writer().unwrap());
+        assert!(matches!(commit("none", "k", PutCondition::Always), Err(StoreError::NoSuchBucket(_))));
+        assert!(failed(commit("b", "k", PutCondition::Absent)));
+        assert!(failed(commit("b", "k", PutCondition::Matches("other".to_owned()))));
+        assert!(failed(commit("b", "none", PutCondition::Matches(present.etag.clone()))));
+        assert_eq!(files(&objects), 1);
+        commit("b", "k", PutCondition::Matches(present.etag)).unwrap();
+        commit("b", "k2", PutCondition::Absent).unwrap();
+        assert_eq!(files(&objects), 2);
+    }
+
+    #[test]
+    fn buckets_come_and_go() {
+        let (_temp, _dir, objects) = open();
+        assert!(matches!(objects.create_bucket("b"), Err(StoreError::BucketExists(_))));
+        objects.put("b", "k", b"", &Attributes::default()).unwrap();
+        assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))));
+        objects.delete("b", "k").unwrap();
+        let upload = objects.create_upload("b", "k", &Attributes::default()).unwrap();
+        objects.commit_part(objects.writer().unwrap(), &upload, 1, &BTreeMap::new()).unwrap();
+        objects.delete_bucket("b").unwrap();
+        assert_eq!((objects.buckets().unwrap(), files(&objects)), (Vec::new(), 0));
+        assert!(matches!(objects.get("b", "k"), Err(StoreError::NoSuchBucket(_))));
+        // A new bucket of the old name knows nothing of it.
+        objects.create_bucket("b").unwrap();
+        assert_eq!(objects.uploads("b", "").unwrap(), Vec::new());
+    }
+
+    #[test]
+    fn a_copy_shares_the_content_and_not_its_fate() {
+        let (_temp, _dir, objects) = open();
+        let source = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
+        let attributes = Attributes { content_type: Some("x/y".to_owned()), ..Attributes::default() };
+        let copy = objects.copy(("b", &source), "b", "k2", &attributes, &PutCondition::Always).unwrap();
+        assert_eq!((copy.etag.as_str(), copy.size, &copy.attributes), (source.etag.as_str(), 7, &attributes));
+        objects.delete("b", "k").unwrap();
+        assert_eq!(text(objects.read("b", "k2").unwrap().1), "content");
+        let gone = objects.copy(("b", &source), "b", "k3", &attributes, &PutCondition::Always);
+        assert!(matches!(gone, Err(StoreError::NoSuchKey { .. })));
+        assert_eq!(files(&objects), 1);
+    }
+
+    #[test]
+    fn readers_and_writers_do_not_meet() {
+        let (_temp, _dir, objects) = open();
+        objects.put("b", "k", b"0 0", &Attributes::default()).unwrap();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for writer in 0..2 {
+                let (objects, done) = (&objects, &done);
+                scope.spawn(move || {
+                    for turn in 0..50 {
+                        objects.put("b", "k", format!("{writer} {turn}").as_bytes(), &Attributes::default()).unwrap();
+                    }
+                    done.store(true, Ordering::Relaxed);
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let (meta, file) = objects.read("b", "k").unwrap();
+                        assert_eq!(text(file).len() as u64, meta.size);
+                        assert_eq!(objects.list("b", "", None, None, 9).unwrap().objects.len(), 1);
+                    }
+                });
+            }
+        });
+        assert_eq!(files(&objects), 1);
+    }
+
+    #[test]
+    fn a_missing_file_is_told_as_corruption() {
+        let (_temp, _dir, objects) = open();
+        let meta = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
+        fs::remove_file(objects.path(&meta)).unwrap();
+        let error = objects.read("b", "k").unwrap_err();
+        assert!(error.to_string().contains("is corrupt: the file of object `k` is missing"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! A full disk is told as such, nothing is half written, and when there is room again all goes on.
+//!
+//! The disk is a small tmpfs in a mount namespace that this program starts itself again in.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use shoal_store::{Attributes, Batch, DataDir, JobRow, Journal, Objects, RowChange, Rows, SqliteJournal, StoreError};
+
+const TEST: &str = "a_full_disk_is_told_and_survived";
+const ENTER: &str = r#"mount -t tmpfs -o size=16m tmpfs "$1" && exec "$2" inside "$1""#;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("inside") => fill(Path::new(&arguments[2])),
+        Some("--list") => println!("{TEST}: test"),
+        _ => {
+            println!("\nrunning 1 test");
+            let skipped = !in_own_mounts(&["true"]).is_ok_and(|output| output.status.success());
+            if skipped {
+                println!("test {TEST} ... ignored, needs user namespaces");
+            } else {
+                let (disk, program) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
+                let output = in_own_mounts(&["sh", "-c", ENTER, "sh", disk.path().to_str().unwrap(), program.to_str().unwrap()]).unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                println!("test {TEST} ... ok");
+            }
+            let (passed, ignored) = if skipped { (0, 1) } else { (1, 0) };
+            println!("\ntest result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured; 0 filtered out");
+        }
+    }
+}
+
+fn in_own_mounts(command: &[&str]) -> std::io::Result<Output> {
+    Command::new("unshare").args(["--user", "--map-root-user", "--mount"]).args(command).output()
+}
+
+fn fill(disk: &Path) {
+    let dir = DataDir::open(&disk.join("data")).unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    objects.create_bucket("b").unwrap();
+    let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
+    let put = |key: &str| objects.put("b", key, &[7; 300_000], &Attributes::default());
+    let row = |version: u64| JobRow { name: "job".to_owned(), view: version.to_string().into_bytes(), ..JobRow::default() };
+    let batch = |version| Batch { events: vec![vec![0; 50_000]], rows: vec![RowChange::PutJob(Box::new(row(version)))] };
+
+    let ballast = disk.join("ballast");
+    std::fs::write(&ballast, vec![0; 4 << 20]).unwrap();
+    let (mut stored, mut version) = (0, 0);
+    let full = loop {
+        match put(&stored.to_string()) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StoreError::Full(_)), "{full:?}");
+    let full = loop {
+        match journal.append(&batch(version + 1)) {
+            Ok(now) => version = now,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StoreError::Full(_)), "{full:?}");
+    assert!(full.to_string().starts_with("no space left"), "{full}");
+
+    let check = |journal: &SqliteJournal, version: u64| {
+        assert_eq!(journal.version().unwrap(), version);
+        assert_eq!(journal.rows().job("job").unwrap().map(|row| row.view), Some(version.to_string().into_bytes()));
+    };
+    check(&journal, version);
+    assert_eq!(objects.list("b", "", None, None, 1000).unwrap().objects.len(), stored);
+
+    std::fs::remove_file(&ballast).unwrap();
+    put("more").unwrap();
+    let version = journal.append(&batch(version + 1)).unwrap();
+    check(&journal, version);
+    drop((journal, objects, dir));
+
+    let dir = DataDir::open(&disk.join("data")).unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(objects.list("b", "", None, None, 1000).unwrap().objects.len(), stored + 1);
+    check(&SqliteJournal::open(&dir.journal_path()).unwrap(), version);
+}

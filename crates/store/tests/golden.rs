@@ -1,0 +1,96 @@
+//! Data directories of every format that was ever released stay readable: `golden/v<format>/` holds one as SQL.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use rusqlite::Connection;
+use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry};
+
+const DATABASES: [&str; 3] = ["shoal", "objects", "telemetry"];
+
+#[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+fn golden(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v1/{name}.sql"))).unwrap()
+}
+
+#[test]
+fn format_1_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path();
+    fs::write(root.join("VERSION"), "1\n").unwrap();
+    fs::write(root.join("id"), "00112233aabbccdd\n").unwrap();
+    for name in DATABASES {
+        Connection::open(root.join(format!("{name}.db"))).unwrap().execute_batch(&golden(name)).unwrap();
+    }
+    for (file, bytes) in [("df35ee0fa1a46deefad0815422bdb153", "hello"), ("070e6a42d5051505f1de01a9de1afc91", "part")] {
+        let shard = root.join("objects").join(&file[..2]);
+        fs::create_dir_all(&shard).unwrap();
+        fs::write(shard.join(file), bytes).unwrap();
+    }
+
+    let dir = DataDir::open(root).unwrap();
+    assert_eq!(dir.id(), "00112233aabbccdd");
+    let journal = SqliteJournal::open(&dir.journal_path()).unwrap();
+    assert_eq!(journal.snapshot().unwrap(), Some((2, b"one two".to_vec())));
+    assert_eq!(journal.version().unwrap(), 3);
+    let row = journal.rows().job("titanic").unwrap().unwrap();
+    assert_eq!((row.uid.as_str(), row.ended_ms, row.ended), ("0123abcd", Some(1_700_000_002_000), true));
+    assert_eq!(row.request, b"{\"TrainingJobName\":\"titanic\"}");
+
+    let objects = Objects::open(&dir).unwrap();
+    let (meta, mut file) = objects.read("data", "train/a.csv").unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), meta.size, meta.etag.as_str()), ("hello", 5, "5d41402abc4b2a76b9719d911017c592"));
+    assert_eq!(meta.attributes.content_type.as_deref(), Some("text/csv"));
+    assert_eq!(meta.attributes.headers, BTreeMap::from([("cache-control".to_owned(), "no-store".to_owned())]));
+    assert_eq!(meta.attributes.checksums, BTreeMap::from([("crc32".to_owned(), "NhCmhg==".to_owned())]));
+    let upload = &objects.uploads("data", "").unwrap()[0];
+    assert_eq!(objects.parts(&upload.id).unwrap()[0].size, 4);
+
+    let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
+    assert_eq!(telemetry.acked("0123abcd-1", 1).unwrap(), 7);
+    let stream = &telemetry.streams("titanic/").unwrap()[0];
+    assert_eq!((stream.lines, stream.last_ms), (2, Some(1_700_000_000_600)));
+    let page = telemetry.read_logs(&LogQuery { stream: stream.name.clone(), ..LogQuery::default() }).unwrap().unwrap();
+    assert_eq!(page.events[1].text, "done");
+    assert_eq!(telemetry.read_points("titanic", "train:rmse", 0, u64::MAX).unwrap().len(), 1);
+}
+
+/// Whoever changes a table makes a new format, with the code that brings the old one up to it.
+#[test]
+fn tables_change_only_with_the_format() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    SqliteJournal::open(&dir.journal_path()).unwrap();
+    Objects::open(&dir).unwrap();
+    Telemetry::open(&dir.telemetry_path()).unwrap();
+    for name in DATABASES {
+        let old = Connection::open_in_memory().unwrap();
+        old.execute_batch(&golden(name)).unwrap();
+        let new = Connection::open(temp.path().join(format!("{name}.db"))).unwrap();
+        assert_eq!(schema(&new), schema(&old), "{name}.db");
+    }
+}
+
+/// Version and definitions, whatever their line breaks.
+#[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+fn schema(connection: &Connection) -> (i64, Vec<String>) {
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let mut select = connection.prepare("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").unwrap();
+    let definitions = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let words = |sql: String| sql.split_whitespace().collect::<Vec<_>>().join(" ");
+    (version, definitions.map(|sql| words(sql.unwrap())).collect())
+}
+
+#[test]
+fn a_database_of_a_newer_format_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("shoal.db");
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    let error = SqliteJournal::open(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Format { .. }), "{error}");
+    assert!(error.to_string().contains("has format 2, this version of shoal reads format 1; use the version that wrote it"), "{error}");
+}
