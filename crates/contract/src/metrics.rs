@@ -10,6 +10,9 @@ const STEP_LIMIT: usize = 50_000;
 /// Lines are searched up to here; no metric line is longer, and it bounds what an expensive expression costs.
 const SEARCHED_BYTES: usize = 8 << 10;
 
+/// What the log shows in place of a tab.
+const ESCAPED_TAB: &str = "#011";
+
 /// After so many lines on which it hit [`STEP_LIMIT`], a definition is given up.
 const OVERRUNS: u32 = 10;
 
@@ -81,6 +84,8 @@ impl Scraper {
                 None => with_tabs.as_deref().and_then(|line| search.first_group(line)),
                 found => found,
             };
+            // `(\S+)`, as the documented definitions end, is meant to end at a tab, which the escaped line no longer shows as a space.
+            let text = text.and_then(|text| text.split(ESCAPED_TAB).next());
             if let Some(value) = text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|value| value.is_finite()) {
                 values.push(Value { name: search.name.clone(), value });
             }
@@ -138,6 +143,7 @@ mod tests {
     #[test]
     fn documented_and_python_style_expressions_find_their_values() {
         let round = "[12]\ttrain-auc:0.90000\tvalidation-auc:0.80000";
+        assert_eq!(scrape(r".*\[[0-9]+\].*#011train-auc:(\S+)", round), [0.9], "the value ends at the tab");
         let cases: &[(&str, &str, &[f64])] = &[
             // The built-in definitions of the XGBoost image.
             (r".*\[[0-9]+\].*#011validation-auc:(\S+)", round, &[0.8]),

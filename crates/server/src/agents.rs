@@ -93,7 +93,7 @@ impl<'a> Connection<'a> {
         };
         let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
         let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
-        assignment.endpoint = Some(world.endpoint(&attempt));
+        assignment.endpoint = world.endpoint(&attempt);
         down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment) })?;
         attempt.connect(hello.host, number, &down)?;
         stream.set_read_timeout(None)?;

@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) reads: Vec<(String, String)>,
     /// S3 buckets and prefixes that the program may write.
     pub(crate) writes: Vec<(String, String)>,
+    /// `EnableNetworkIsolation`: the program gets no endpoint.
+    pub(crate) isolated: bool,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
 }

@@ -11,7 +11,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use shoal_plane::{Action, Capacity, Catalog, Command, Event, JobView, Rejection, State, Time, apply, decide};
@@ -22,6 +22,8 @@ use crate::ServerError;
 
 /// Most commands that one append carries.
 const BATCH: usize = 512;
+/// After a start agents get this long to say what happened meanwhile, before deadlines that passed meanwhile are looked at.
+const LISTEN_FIRST: Duration = Duration::from_secs(3);
 /// Events between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
 
@@ -119,6 +121,8 @@ struct Loop {
     version: u64,
     snapshot_at: u64,
     last: Time,
+    /// Until when no deadline counts; `None` once that has passed and one tick has taken up what changed while we were away.
+    listening: Option<Instant>,
     inbox: mpsc::Sender<Message>,
     act: Box<dyn Fn(Vec<Action>) + Send>,
     changed: watch::Sender<u64>,
@@ -199,6 +203,7 @@ pub(crate) fn start(
         version: recovered.version,
         snapshot_at: recovered.version,
         last: recovered.last,
+        listening: Some(Instant::now() + LISTEN_FIRST),
         inbox: inbox.clone(),
         act,
         changed,
@@ -241,7 +246,14 @@ impl Loop {
         }
     }
 
-    fn wait(&self, messages: &mpsc::Receiver<Message>) -> Result<Message, RecvTimeoutError> {
+    fn wait(&mut self, messages: &mpsc::Receiver<Message>) -> Result<Message, RecvTimeoutError> {
+        if let Some(until) = self.listening {
+            let message = messages.recv_timeout(until.saturating_duration_since(Instant::now()));
+            if matches!(message, Err(RecvTimeoutError::Timeout)) {
+                self.listening = None;
+            }
+            return message;
+        }
         match self.state.next_deadline() {
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline) => messages.recv_timeout(Duration::from_millis(deadline.0.saturating_sub(now_ms()).min(60_000))),

@@ -274,19 +274,20 @@ impl World {
             streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
             reads: reads(request),
             writes: vec![place(&arn::output(&request.output.s3_output_path, &request.name, ""))],
+            isolated: request.enable_network_isolation,
             assignments,
         })
     }
 
     /// The endpoint of an attempt: derived, so that no secret stands in a file.
-    pub(crate) fn endpoint(&self, attempt: &Attempt) -> Endpoint {
+    pub(crate) fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
         let keys = attempt.keys.clone();
-        Endpoint {
+        (!attempt.plan.isolated).then(|| Endpoint {
             server_address: self.server_address.clone(),
             access_key_id: keys.access_key_id,
             secret_access_key: keys.secret_access_key,
             session_token: keys.session_token.unwrap_or_default(),
-        }
+        })
     }
 
     fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
