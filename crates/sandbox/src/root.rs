@@ -219,7 +219,8 @@ fn kernel_file_systems() -> Result<Vec<String>, SandboxError> {
         match Piece::take(&name, Access::ReadOnly) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             taken => {
-                taken.and_then(|piece| piece.put(&name)).map_err(SandboxError::io(format!("make {} read-only", inside(&name).display())))?
+                let failed = SandboxError::io(format!("make {} read-only", inside(&name).display()));
+                taken.and_then(|piece| piece.put(&name)).map_err(failed)?;
             }
         }
     }

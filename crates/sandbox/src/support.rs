@@ -157,6 +157,22 @@ struct Trial {
 /// A directory of this process alone, removed at the end.
 struct Scratch(PathBuf);
 
+impl Scratch {
+    /// Beside it, what a process left that was killed while it probed.
+    fn new(id: &str) -> Scratch {
+        let parent = std::env::temp_dir();
+        for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let pid = name.to_str().and_then(|name| name.strip_prefix("shoal-probe-")?.split_once('-')).map(|(pid, _)| pid);
+            if pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
+                // Another user's stays.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Scratch(parent.join(format!("shoal-{id}")))
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
@@ -165,7 +181,7 @@ impl Drop for Scratch {
 
 fn trial(support: &Support) -> Result<Trial, SandboxError> {
     let id = probe_id();
-    let scratch = Scratch(std::env::temp_dir().join(format!("shoal-{id}")));
+    let scratch = Scratch::new(&id);
     let (lower, layer) = (scratch.0.join("lower"), scratch.0.join("layer"));
     let made = fs::create_dir_all(&lower).and_then(|()| fs::create_dir_all(&layer));
     let mounts = match made {
