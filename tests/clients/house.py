@@ -23,7 +23,7 @@ class House:
     """A server, its data directory, and clients of it."""
 
     def __init__(self, *flags, user=None, variables=None):
-        self.flags = ["--grace-s", "5", *flags]
+        self.flags = [*flags, *([] if "--grace-s" in flags else ["--grace-s", "5"])]
         self.user = user
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.data = self.root / "data"
@@ -56,6 +56,7 @@ class House:
             command = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", *command]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
+        self.pid = self.process.pid
         eventually(lambda: self._is_up(), 60)
 
     def _is_up(self):
@@ -63,13 +64,18 @@ class House:
         return (self.data / "address").exists()
 
     def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
+        """Ends the server, which must not have ended before by itself; an orderly end must be one."""
+        if self.process:
+            assert self.process.poll() is None, f"the server ended with {self.process.poll()}: {self.log.read_text()}"
             self.process.send_signal(how)
-        self.process.wait(30)
+            code, self.process = self.process.wait(30), None
+            assert code == (0 if how == signal.SIGTERM else -how), self.log.read_text()
 
     def close(self):
-        self.stop()
-        shutil.rmtree(self.root, ignore_errors=True)
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.root, ignore_errors=True)
 
     def shoal(self, *arguments, check=True, **options):
         """Runs a command of ours against this server."""

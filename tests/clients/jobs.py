@@ -124,7 +124,8 @@ class Jobs:
         return found
 
     def lines(self, name, host="algo-1"):
-        return self.logs(name).get(host, [])
+        """What the training program wrote; what Shoal adds is marked and left out."""
+        return [line for line in self.logs(name).get(host, []) if not line.startswith("[shoal] ")]
 
     def saying(self, name, text, host="algo-1"):
         """Waits until a host's log has a line with this text."""

@@ -46,9 +46,3 @@ def test_a_program_that_is_no_program(jobs):
     algorithm = {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["no-such-program"]}
     jobs.sagemaker.create_training_job(**request, AlgorithmSpecification=algorithm)
     assert "no-such-program" in jobs.failed(request["TrainingJobName"])
-
-
-def test_a_failed_job_keeps_its_output(jobs):
-    name = jobs.script("mkdir -p /opt/ml/output/data; echo why > /opt/ml/output/data/why.txt; exit 1")
-    jobs.failed(name)
-    assert jobs.artifact(name, "output") == {"why.txt": b"why\n"}

@@ -86,7 +86,7 @@ def test_after_the_end_of_a_lease(jobs):
     jobs.saying(name, "ready")
     jobs.house.stop(signal.SIGKILL)
     house = jobs.house
-    eventually(lambda: not traces.processes(house.id, but=[house.process.pid]) or None)
+    eventually(lambda: not traces.processes(house.id, but=[house.pid]) or None)
     assert traces.control_groups(house.id) == [] and traces.mounts(house.data) == []
 
 

@@ -35,4 +35,4 @@ def test_what_waits_is_not_forgotten(new_house):
 def test_a_second_server_is_told_who_has_the_directory(house):
     second = house.shoal("serve", "--listen", "127.0.0.1:0", check=False, timeout=30)
     assert second.returncode == 1
-    assert str(house.process.pid) in second.stderr
+    assert str(house.pid) in second.stderr

@@ -30,7 +30,7 @@ def mounts(data):
 def of_jobs(house):
     """Everything that is left of training jobs while the server may still run; empty when all is well."""
     left = {
-        "processes": processes(house.id, but=[house.process.pid]),
+        "processes": processes(house.id, but=[house.pid]),
         "control groups": control_groups(house.id),
         "mounts": mounts(house.data),
         "runs": [path.name for path in (house.data / "runs").iterdir()],
