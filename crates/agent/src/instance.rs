@@ -129,7 +129,7 @@ pub(crate) fn start(
         hosts: assignment.hosts.clone(),
         mounts,
         command,
-        env: environment(&facts).into_iter().collect(),
+        env: variables(assignment, &facts),
         cwd,
         memory_bytes: assignment.limits.memory_bytes,
         cpu_weight: assignment.limits.cpu_weight,
@@ -154,6 +154,15 @@ fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount>
         mounts.extend(library_dir.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
     }
     mounts
+}
+
+/// The contract's variables, and those that a program of ours asked for.
+fn variables(assignment: &Assignment, facts: &Facts) -> Vec<(String, String)> {
+    let mut all = environment(facts);
+    if let Program::Builtin { variables, .. } = &assignment.program {
+        all.extend(variables.clone());
+    }
+    all.into_iter().collect()
 }
 
 fn command(assignment: &Assignment) -> (Vec<String>, PathBuf) {

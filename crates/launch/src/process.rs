@@ -117,7 +117,8 @@ mod tests {
         let me = Process::with_pid(std::process::id().cast_signed()).expect("this process lives");
         assert!(me.is_alive());
         assert_eq!(me.to_string().parse::<Process>().unwrap(), me);
-        for other in [Process { started: me.started + 1, ..me.clone() }, Process { boot: "another".into(), ..me.clone() }] {
+        let later = Process { started: me.started + 1, ..me.clone() };
+        for other in [later, Process { boot: "another".into(), ..me }] {
             assert!(!other.is_alive(), "{other:?}");
             // If it took the id alone for the process, this test would end here.
             other.kill(Duration::from_secs(1)).unwrap();
