@@ -1,16 +1,14 @@
 """The client's side of the tests in boto3.rs: one function per test, run as `client.py CASE ENDPOINT`."""
 
 import base64
+import concurrent.futures
 import contextlib
 import datetime
 import hashlib
-import hmac
-import http.client
 import io
 import os
 import sys
 import tempfile
-import urllib.parse
 import zlib
 
 import boto3
@@ -18,6 +16,7 @@ import botocore
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from signing import put_chunked, send, sign
 
 ENDPOINT = sys.argv[2]
 OWN = dict(aws_access_key_id="AKIAOWN", aws_secret_access_key="own/secret+1")
@@ -210,8 +209,8 @@ def conditions():
 def listings():
     s3.create_bucket(Bucket="data")
     keys = [f"part/{n:04}" for n in range(1005)] + ["a b/1", "a b/2", "a+b", "top", "zz/x/y"]
-    for key in keys:
-        s3.put_object(Bucket="data", Key=key, Body=key.encode())
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: s3.put_object(Bucket="data", Key=key, Body=key.encode()), keys))
     for operation in ("list_objects", "list_objects_v2"):
         pages = list(s3.get_paginator(operation).paginate(Bucket="data"))
         assert [item["Key"] for page in pages for item in page["Contents"]] == sorted(keys)
@@ -368,7 +367,7 @@ def chunked_bodies():
         ("trailer", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", good, (200, "")),
         ("bad-trailer", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "AAAAAA==", (400, "BadDigest")),
     ]:
-        status, answer = put_chunked(key, body, kind, crc)
+        status, answer = put_chunked(ENDPOINT, OWN, key, body, kind, crc)
         assert (status, expected[1] in answer) == (expected[0], True), (key, status, answer)
         if status == 200:
             got = s3.get_object(Bucket="data", Key=key)
@@ -378,59 +377,12 @@ def chunked_bodies():
             assert not exists("data", key)
 
 
-def sign(method, path, headers, now):
-    """Adds SigV4's headers to `headers`; returns what the chunks' signatures continue: the scope, the key's signer, the signature."""
-    now = now.strftime("%Y%m%dT%H%M%SZ")
-    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
-    headers.update({"host": urllib.parse.urlsplit(ENDPOINT).netloc, "x-amz-date": now})
-    names = ";".join(sorted(headers))
-    canonical = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-    request = f"{method}\n{path}\n\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
-    key = ("AWS4" + OWN["aws_secret_access_key"]).encode()
-    for part in scope.split("/"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-
-    def signature_of(text):
-        return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-
-    signature = signature_of(f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}")
-    credential = f"{OWN['aws_access_key_id']}/{scope}"
-    headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}"
-    return f"{now}\n{scope}", signature_of, signature
-
-
-def send(method, path, headers, body=None):
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(ENDPOINT).netloc)
-    connection.request(method, path, body=body, headers=headers)
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode()
-
-
-def put_chunked(key, body, kind, crc):
-    headers = {"content-encoding": "aws-chunked", "x-amz-content-sha256": kind, "x-amz-decoded-content-length": str(len(body))}
-    if "TRAILER" in kind:
-        headers["x-amz-trailer"] = "x-amz-checksum-crc32"
-    scope, signature_of, signature = sign("PUT", f"/data/{key}", headers, datetime.datetime.now(datetime.timezone.utc))
-    encoded = b""
-    empty = hashlib.sha256(b"").hexdigest()
-    for start in list(range(0, len(body), 65_536)) + [len(body)]:
-        chunk = body[start : start + 65_536]
-        if "TRAILER" in kind:
-            encoded += b"%x\r\n" % len(chunk) + (chunk + b"\r\n" if chunk else f"x-amz-checksum-crc32:{crc}\r\n\r\n".encode())
-        else:
-            digest = hashlib.sha256(chunk).hexdigest()
-            signature = signature_of(f"AWS4-HMAC-SHA256-PAYLOAD\n{scope}\n{signature}\n{empty}\n{digest}")
-            sent = chunk[::-1] if crc == "spoil" and start == 131_072 else chunk
-            encoded += b"%x;chunk-signature=%s\r\n" % (len(chunk), signature.encode()) + sent + b"\r\n"
-    return send("PUT", f"/data/{key}", headers, encoded)
-
-
 def presigned_urls():
     s3.create_bucket(Bucket="data")
     s3.put_object(Bucket="data", Key="a b/ü", Body=b"content")
 
     def open_url(url, method="GET", data=None):
-        status, text = send(method, url.removeprefix(ENDPOINT), {}, data)
+        status, text = send(ENDPOINT, method, url.removeprefix(ENDPOINT), {}, data)
         return status, text.encode()
 
     for version in ("s3", "s3v4"):
@@ -471,8 +423,8 @@ def signatures_are_verified():
         anonymous.put_object(Bucket="data", Key="a", Body=b"x")
     for minutes, expected in [(0, 200), (-14, 200), (-16, 403), (16, 403)]:
         headers = {"x-amz-content-sha256": hashlib.sha256(b"").hexdigest()}
-        sign("GET", "/", headers, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=minutes))
-        status, text = send("GET", "/", headers)
+        sign(ENDPOINT, OWN, "GET", "/", headers, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=minutes))
+        status, text = send(ENDPOINT, "GET", "/", headers)
         assert status == expected and (status == 200 or "RequestTimeTooSkewed" in text), (minutes, status, text)
     assert s3.list_objects_v2(Bucket="data")["KeyCount"] == 0
 

@@ -97,6 +97,12 @@ pub enum StoreError {
         /// The key that needs it to be a directory (or the same file again).
         under: String,
     },
+    /// An object was replaced or deleted between being found and being linked; look again.
+    #[error("object `{key}` was replaced or deleted meanwhile; try again")]
+    ObjectGone {
+        /// Object key.
+        key: String,
+    },
     /// An object's key cannot be a path.
     #[error("object `{key}` cannot be a file of a directory tree: {why}; rename it")]
     UnusableKey {

@@ -5,6 +5,7 @@
 //! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
 //! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements).
 
+mod buckets;
 mod clock;
 mod data_dir;
 mod error;
@@ -26,6 +27,7 @@ pub mod conformance;
 #[cfg(any(test, feature = "conformance"))]
 mod memory_journal;
 
+pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use error::StoreError;
 pub use journal::{Batch, EachEvent, Journal, RowChange};
@@ -35,7 +37,7 @@ pub use logs::{LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadMeta};
 pub use object_writer::ObjectWriter;
-pub use objects::{Attributes, BucketMeta, ObjectMeta, Objects, PutCondition};
+pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{Cursor, JobFilter, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::Point;
 pub use sqlite_journal::{SqliteJournal, SqliteRows};

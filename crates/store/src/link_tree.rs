@@ -19,8 +19,8 @@ impl Objects {
     /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
     ///
     /// # Errors
-    /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::NoSuchKey`] (with an
-    /// empty bucket) when an object was replaced or deleted meanwhile.
+    /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::ObjectGone`] when an
+    /// object was replaced or deleted meanwhile.
     pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
         let tree = Tree::plan(entries)?;
         if dir.exists() {
@@ -37,7 +37,7 @@ impl Objects {
             match link_or_copy(&self.path(meta), &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(StoreError::NoSuchKey { bucket: String::new(), key: meta.key.clone() });
+                    return Err(StoreError::ObjectGone { key: meta.key.clone() });
                 }
                 Err(error) => return Err(io_at("link", &target)(error)),
             }
@@ -160,7 +160,7 @@ mod tests {
         let tree = dir.channels_path().join("one");
         let gone = ObjectMeta { id: "00".repeat(16), ..meta.clone() };
         let error = objects.link_tree(&tree, &[("a", &meta), ("b", &gone)]).unwrap_err();
-        assert!(matches!(error, StoreError::NoSuchKey { .. }), "{error}");
+        assert!(matches!(error, StoreError::ObjectGone { .. }), "{error}");
         assert_eq!(fs::read_dir(dir.channels_path()).unwrap().count(), 0, "no draft is left");
     }
 

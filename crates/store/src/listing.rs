@@ -2,7 +2,8 @@
 
 use rusqlite::params;
 
-use crate::objects::{OBJECT_COLUMNS, bucket_id, object_of};
+use crate::buckets::bucket_id;
+use crate::objects::{OBJECT_COLUMNS, object_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.

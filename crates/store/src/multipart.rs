@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use md5::{Digest, Md5};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
 use crate::object_writer::{ObjectWriter, file_path};
-use crate::objects::{bucket_id, file_column, from_json, put_row, to_json};
+use crate::objects::{file_column, from_json, put_row, to_json};
 use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
 
 /// An upload that is neither complete nor aborted.

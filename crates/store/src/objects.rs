@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::object_writer::{self, ObjectWriter};
@@ -35,15 +36,6 @@ const SCHEMA: Schema = Schema {
 pub struct Objects {
     pub(crate) files: PathBuf,
     pub(crate) index: Database,
-}
-
-/// A bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketMeta {
-    /// Its name.
-    pub name: String,
-    /// When it was created, in milliseconds since the epoch.
-    pub created_ms: u64,
 }
 
 /// An object as of its last commit.
@@ -102,61 +94,6 @@ impl Objects {
         object_writer::make_shards(&objects.files)?;
         objects.sweep()?;
         Ok(objects)
-    }
-
-    /// Makes a bucket.
-    ///
-    /// # Errors
-    /// [`StoreError::BucketExists`].
-    pub fn create_bucket(&self, bucket: &str) -> Result<(), StoreError> {
-        self.index.write(|tx| {
-            let insert = "INSERT INTO bucket (name, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING";
-            if tx.execute(insert, params![bucket, now_ms()])? == 0 {
-                return Err(StoreError::BucketExists(bucket.to_owned()));
-            }
-            Ok(())
-        })
-    }
-
-    /// Removes an empty bucket and its unfinished uploads.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`].
-    pub fn delete_bucket(&self, bucket: &str) -> Result<(), StoreError> {
-        let files = self.index.write(|tx| {
-            let id = bucket_id(tx, bucket)?;
-            if tx.query_row("SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?)", [id], |row| row.get(0))? {
-                return Err(StoreError::BucketNotEmpty(bucket.to_owned()));
-            }
-            let of_bucket = "upload IN (SELECT id FROM upload WHERE bucket = ?)";
-            let files = file_column(tx, &format!("SELECT file FROM part WHERE {of_bucket}"), [id])?;
-            tx.execute(&format!("DELETE FROM part WHERE {of_bucket}"), [id])?;
-            tx.execute("DELETE FROM upload WHERE bucket = ?", [id])?;
-            tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
-            Ok(files)
-        })?;
-        self.remove_files(files);
-        Ok(())
-    }
-
-    /// The bucket of this name, if there is one.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn bucket(&self, bucket: &str) -> Result<Option<BucketMeta>, StoreError> {
-        Ok(self.buckets()?.into_iter().find(|meta| meta.name == bucket))
-    }
-
-    /// All buckets, by name.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn buckets(&self) -> Result<Vec<BucketMeta>, StoreError> {
-        self.index.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT name, created_ms FROM bucket ORDER BY name")?;
-            let buckets = select.query_map([], |row| Ok(BucketMeta { name: row.get(0)?, created_ms: row.get(1)? }))?;
-            Ok(buckets.collect::<rusqlite::Result<_>>()?)
-        })
     }
 
     /// Starts an object's file. Dropping the writer instead of committing it removes the file.
@@ -325,11 +262,6 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     read().map_err(io_at("list", dir))
 }
 
-pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
-    let id = connection.prepare_cached("SELECT id FROM bucket WHERE name = ?")?.query_row([bucket], |row| row.get(0)).optional()?;
-    id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
-}
-
 pub(crate) fn file_column(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<String>, StoreError> {
     Ok(connection.prepare_cached(sql)?.query_map(params, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }
@@ -443,23 +375,6 @@ mod tests {
         commit("b", "k", PutCondition::Matches(present.etag)).unwrap();
         commit("b", "k2", PutCondition::Absent).unwrap();
         assert_eq!(files(&objects), 2);
-    }
-
-    #[test]
-    fn buckets_come_and_go() {
-        let (_temp, _dir, objects) = open();
-        assert!(matches!(objects.create_bucket("b"), Err(StoreError::BucketExists(_))));
-        objects.put("b", "k", b"", &Attributes::default()).unwrap();
-        assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))));
-        objects.delete("b", "k").unwrap();
-        let upload = objects.create_upload("b", "k", &Attributes::default()).unwrap();
-        objects.commit_part(objects.writer().unwrap(), &upload, 1, &BTreeMap::new()).unwrap();
-        objects.delete_bucket("b").unwrap();
-        assert_eq!((objects.buckets().unwrap(), files(&objects)), (Vec::new(), 0));
-        assert!(matches!(objects.get("b", "k"), Err(StoreError::NoSuchBucket(_))));
-        // A new bucket of the old name knows nothing of it.
-        objects.create_bucket("b").unwrap();
-        assert_eq!(objects.uploads("b", "").unwrap(), Vec::new());
     }
 
     #[test]
