@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -306,10 +306,7 @@ fn terminate(control: &Control) -> Instant {
 /// `None` when the time has come.
 fn next_event(arriving: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     let Some(until) = until else { return arriving.recv().ok() };
-    match arriving.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        Ok(event) => Some(event),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    arriving.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }
 
 fn outcome(exit: Exit) -> RankOutcome {

@@ -107,11 +107,11 @@ impl Server {
     /// Gives an order now, and after every welcome from now on.
     pub(crate) fn order(&self, host: u32, order: Order) {
         let mut state = self.state();
-        state.orders.entry(host).or_default().push(order.clone());
         for (_, stream) in state.streams.iter_mut().filter(|(of, _)| *of == host) {
             // A connection that has just been lost is made again, and then the order comes along.
             let _ = stream.write_all(&frame(ToAgent::Order(order.clone())));
         }
+        state.orders.entry(host).or_default().push(order);
     }
 
     /// Closes everything, as a killed server does.
