@@ -81,11 +81,11 @@ fn compare(house: &House, dataset: &Dataset) -> Result<()> {
     show(&table(&rows(dataset, &[&one, &many])))?;
     let difference = greatest_difference(&one.predictions, &many.predictions)?;
     show(&format!(
-        "\n  greatest difference of {} predictions between 1 and {INSTANCES} instances: {difference:e} (bound {BOUND:e})\n\n",
+        "\n  greatest difference of {} predictions between 1 and {INSTANCES} instances: {difference:.1e} (bound {BOUND:e})\n\n",
         one.predictions.len()
     ))?;
     show(&chart::draw(&format!("{} by round, {INSTANCES} instances", dataset.metric), &many.curves))?;
-    ensure!(difference <= BOUND, "the models of 1 and {INSTANCES} instances differ by {difference:e}, more than {BOUND:e}");
+    ensure!(difference <= BOUND, "the models of 1 and {INSTANCES} instances differ by {difference:.1e}, more than {BOUND:e}");
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::{
     client::{Client, ClientError},
     exit::Exit,
     output::{show, show_json, table},
-    settings::{ServerFlags, Settings, bytes_text},
+    settings::{ServerFlags, Settings, readable},
 };
 
 /// Less free space than this is worth a word.
@@ -139,12 +139,6 @@ fn data_dir(dir: &Path) -> Vec<Check> {
         None => Check::new("space", State::Note, "df does not tell", ""),
     };
     vec![writable, space]
-}
-
-/// Whole MiB are precise enough.
-fn readable(bytes: u64) -> String {
-    let unit = if bytes >= 10 << 30 { 1 << 30 } else { 1 << 20 };
-    bytes_text(bytes / unit * unit)
 }
 
 /// POSIX `df`: the standard library cannot ask.

@@ -13,7 +13,7 @@ use crate::{
     images::OurImages,
     log,
     output::show,
-    settings::{ServerFlags, Settings, bytes_text},
+    settings::{ServerFlags, Settings, readable},
 };
 
 /// A user's own instance types, in the data directory.
@@ -105,7 +105,7 @@ fn greeting(settings: &Settings) -> String {
         version = env!("CARGO_PKG_VERSION"),
         address = settings.address(),
         instances = settings.instances,
-        memory = bytes_text(settings.memory),
+        memory = readable(settings.memory),
         cpus = settings.cpus,
     )
 }

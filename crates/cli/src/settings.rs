@@ -12,11 +12,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 pub(crate) use flags::{ClientFlags, ServerFlags};
-pub(crate) use sizes::bytes_text;
+pub(crate) use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
+
+use crate::exit::UsageError;
 
 /// What the settings mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +122,7 @@ fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Resul
 }
 
 fn wrong(typed: &Typed, name: &str, wanted: &str) -> anyhow::Error {
-    anyhow!("{name} = {:?} ({}) is not {wanted}", typed.value(name), typed.origin(name))
+    UsageError(format!("{name} = {:?} ({}) is not {wanted}", typed.value(name), typed.origin(name))).into()
 }
 
 /// The default data directory's parent: `$XDG_DATA_HOME`, else `~/.local/share`.

@@ -34,13 +34,7 @@ pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value>
     let (mut told, mut last_line) = (String::new(), String::new());
     loop {
         let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
-        let state = state(&description);
-        if state != told {
-            progress.line(&format!("{job}  {state}"));
-            told.clone_from(&state);
-        }
-        let over = is_over(&description);
-        // Logs first become complete when the job is over, so they are read after its description.
+        // What was over before its logs were read has no more lines to come.
         if show == Show::Logs || progress.is_live() {
             for event in logs.read(client)? {
                 let line = if logs.hosts() > 1 { format!("{}  {}", event.host, event.message) } else { event.message };
@@ -50,7 +44,12 @@ pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value>
                 last_line = line;
             }
         }
-        if over {
+        let state = state(&description);
+        if state != told {
+            progress.line(&format!("{job}  {state}"));
+            told.clone_from(&state);
+        }
+        if is_over(&description) {
             return Ok(description);
         }
         progress.draw(&format!("{job}  {:>5.1} s  {state}  {last_line}", started.elapsed().as_secs_f64()));

@@ -16,13 +16,19 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 }
 
 /// The shortest of those that says the same number.
-pub(crate) fn bytes_text(bytes: u64) -> String {
+pub(super) fn bytes_text(bytes: u64) -> String {
     for (unit, factor) in UNITS {
         if bytes >= factor && bytes.is_multiple_of(factor) {
             return format!("{}{unit}", bytes / factor);
         }
     }
     bytes.to_string()
+}
+
+/// For people, who do not count bytes: `22.9 GiB`.
+pub(crate) fn readable(bytes: u64) -> String {
+    let (unit, factor) = UNITS.into_iter().find(|(_, factor)| bytes >= *factor).unwrap_or(("bytes", 1));
+    format!("{:.1} {unit}", bytes as f64 / factor as f64)
 }
 
 #[cfg(test)]
@@ -46,5 +52,6 @@ mod tests {
         for bytes_number in [1, 1 << 10, 3 << 29, (1 << 40) + 1] {
             assert_eq!(bytes(&bytes_text(bytes_number)), Some(bytes_number));
         }
+        assert_eq!([readable(3 << 29), readable(7)], ["1.5 GiB", "7.0 bytes"]);
     }
 }

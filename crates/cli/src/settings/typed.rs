@@ -6,9 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::declared::{Known, SETTINGS};
+use crate::exit::UsageError;
 
 /// Every setting's text and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,11 +104,12 @@ impl Typed {
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<(PathBuf, toml::Table)> {
     let path = data_dir.join("shoal.toml");
     let text = read(&path).with_context(|| format!("could not read {}", path.display()))?.unwrap_or_default();
-    let table: toml::Table = toml::from_str(&text).with_context(|| format!("{} is not TOML", path.display()))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).filter(|name| may_be_there(name)).collect();
-        bail!("{}: there is no setting {unknown:?} for this file; there are: {}", path.display(), names.join(", "));
+        let there_are = names.join(", ");
+        return Err(UsageError(format!("{}: there is no setting {unknown:?} for this file; there are: {there_are}", path.display())).into());
     }
     Ok((path, table))
 }
