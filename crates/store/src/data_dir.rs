@@ -148,7 +148,7 @@ impl DataDir {
 }
 
 /// What a data directory without `VERSION` may hold: what a person or an interrupted first start put there.
-const BEFORE_VERSION: [&str; 4] = ["lock", "shoal.toml", "VERSION.new", "lost+found"];
+const BEFORE_VERSION: [&str; 5] = ["lock", "shoal.toml", "instance-types.txt", "VERSION.new", "lost+found"];
 
 /// Nobody's home becomes a data directory, with a mode that shuts others out, by a slip.
 fn refuse_foreign(root: &Path) -> Result<(), StoreError> {
@@ -260,7 +260,9 @@ mod tests {
     #[test]
     fn a_directory_of_other_things_is_left_alone() {
         let temp = tempfile::tempdir().unwrap();
-        fs::write(temp.path().join("shoal.toml"), "").unwrap();
+        for name in ["shoal.toml", "instance-types.txt"] {
+            fs::write(temp.path().join(name), "").unwrap();
+        }
         drop(DataDir::open(temp.path()).unwrap());
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
