@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use http::{Request, Response, header, request::Parts};
+use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, combinators::BoxBody};
 use hyper::body::Incoming;
 use shoal_s3::S3Front;
@@ -32,7 +32,11 @@ impl Front {
         let request_id = request_id();
         let (head, body) = request.into_parts();
         let response = match route(&head) {
-            Ok(Route::S3) => return Ok(self.s3.call(Request::from_parts(head, body)).await.map(BodyExt::boxed)),
+            Ok(Route::S3) => {
+                let mut response = self.s3.call(Request::from_parts(head, body)).await.map(BodyExt::boxed);
+                response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
+                return Ok(response);
+            }
             Ok(Route::Console) => page(&head),
             Ok(Route::Api(service)) => {
                 let answered = match collect(body).await {
@@ -92,7 +96,7 @@ fn page(head: &Parts) -> Response<Vec<u8>> {
     };
     let mut response = Response::new(text.into_bytes());
     *response.status_mut() = http::StatusCode::from_u16(status).expect("a status between 100 and 999");
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
