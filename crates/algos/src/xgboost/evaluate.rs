@@ -8,6 +8,7 @@ use super::ffi::booster::{Booster, Output};
 use super::ffi::matrix::Matrix;
 use super::group::Group;
 use super::judge::Judge;
+use super::metric_plan::MetricPlan;
 
 /// A set of rows that is evaluated.
 pub(super) struct Set {
@@ -41,8 +42,10 @@ pub(super) struct Evaluator {
 }
 
 impl Evaluator {
-    pub(super) fn new(by_library: bool, by_judge: Option<Judge>, by_us: ContainerMetrics, judged: Vec<bool>) -> Self {
-        Self { by_library, by_judge, by_us, judged }
+    /// Computes what `plan` says; its judge is already there.
+    pub(super) fn new(plan: &MetricPlan, by_judge: Option<Judge>) -> Self {
+        let by_library = !plan.by_library.is_empty() || plan.default_by_library;
+        Self { by_library, by_judge, by_us: plan.by_us.clone(), judged: plan.judged.clone() }
     }
 
     /// Every metric of every set after `round`, set by set. Complete on rank 0 only. A collective call.

@@ -268,7 +268,8 @@ impl Hyperparameters {
         }
         check_together(&named)?;
 
-        let integer = |name: &str| named.get(name).and_then(|value| value.trim().parse::<u32>().ok());
+        // The library counts in 32 bits with a sign.
+        let integer = |name: &str| named.get(name).and_then(|value| u32::try_from(value.trim().parse::<i32>().ok()?).ok());
         let mut eval_metric: Vec<String> = Vec::new();
         for metric in named.get("eval_metric").iter().flat_map(|value| value.split(',')).map(str::trim) {
             if !eval_metric.iter().any(|known| known == metric) {

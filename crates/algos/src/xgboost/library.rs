@@ -57,12 +57,15 @@ pub enum LibraryError {
     },
 }
 
+/// Names the library's file, before all other places.
+pub const FILE_VARIABLE: &str = "XGB_LIB";
+
 /// Finds the library without any download: the file that `XGB_LIB` names, else the cache.
 ///
 /// # Errors
 /// [`LibraryError::NoSuchFile`] or [`LibraryError::NotFound`], which say what to do.
 pub fn find() -> Result<LibraryPath, LibraryError> {
-    if let Some(file) = std::env::var_os("XGB_LIB").filter(|value| !value.is_empty()) {
+    if let Some(file) = std::env::var_os(FILE_VARIABLE).filter(|value| !value.is_empty()) {
         let file = PathBuf::from(file);
         // A relative path would be searched in the linker's directories.
         let absolute = file.canonicalize().ok().filter(|file| file.is_file()).ok_or(LibraryError::NoSuchFile(file))?;

@@ -2,7 +2,9 @@
 //! on the current XGBoost library. From the outside in: [`instance`] is what the process is told, [`hyperparameters`] and [`data`] check what the
 //! user gave, [`roll`] finds out which hosts take part and who was lost, [`train`] trains.
 
+mod boost;
 mod container_metrics;
+mod cross_validation;
 mod data;
 mod early_stopping;
 mod evaluate;
@@ -12,8 +14,10 @@ mod group;
 mod hyperparameters;
 mod instance;
 mod judge;
+mod labels;
 pub mod library;
 mod log;
+mod metric_plan;
 pub(crate) mod metrics;
 mod model_file;
 mod predict;
@@ -77,6 +81,9 @@ fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
     for note in translate::translate(&mut hyperparameters.parameters, job.world_size())? {
         log::info(&note);
     }
+    if hyperparameters.kfold.is_some() && job.world_size() > 1 {
+        return Err(Failure::User("cross-validation (_kfold) runs on one instance: set InstanceCount to 1".to_owned()));
+    }
     let format = check_channels(&instance, &hyperparameters)?;
     let api = open_library()?;
     api.set_global_config(&format!(r#"{{"verbosity": {}}}"#, hyperparameters.parameter("verbosity", "1")))?;
@@ -94,10 +101,14 @@ fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
 
 /// The whole job on this host.
 fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<(), Failure> {
-    let channels = Rows::read(instance, format)?;
+    let channels = Rows::read(instance, hyperparameters, format)?;
     log::info("Single node training.");
     let (train, validation) = channels.complete()?;
     let columns = train.columns().max(validation.as_ref().map_or(0, Source::columns));
+    if let Some(folds) = hyperparameters.kfold {
+        let channels = Channels { train, validation, columns };
+        return cross_validation::train(api, instance, hyperparameters, channels, folds as usize);
+    }
     train::train(api, instance, hyperparameters, Channels { train, validation, columns }, &Group::alone())
 }
 
@@ -113,7 +124,7 @@ struct Rows {
 
 impl Rows {
     /// Reads every line of both channels.
-    fn read(instance: &Instance, format: Format) -> Result<Self, Failure> {
+    fn read(instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<Self, Failure> {
         let paths = ["train", "validation"].map(|name| instance.paths.channel(name));
         let validates = instance.job.channels.contains_key("validation");
         let read = |path: &Path| {
@@ -130,6 +141,9 @@ impl Rows {
                 validation.columns(),
                 train.columns()
             )));
+        }
+        for (channel, source) in [("train", &train), ("validation", &validation)] {
+            source.as_ref().map_or(Ok(()), |source| labels::check(channel, source, hyperparameters))?;
         }
         if let Some(train) = &train {
             log::info(&format!("Train matrix has {} rows and {} columns", train.rows(), train.columns()));

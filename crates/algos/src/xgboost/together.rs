@@ -44,8 +44,10 @@ pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hy
             Err(failure)
         }
     };
-    if let Some(caller) = caller {
-        caller.finish();
+    match caller {
+        Some(caller) if result.is_ok() => caller.finish(),
+        Some(caller) => caller.see_off(),
+        None => {}
     }
     result
 }
@@ -65,7 +67,7 @@ fn take_part(
     member: &Member,
 ) -> Result<(), Failure> {
     let host = instance.job.current_host();
-    let rows = Rows::read(instance, format)?;
+    let rows = Rows::read(instance, hyperparameters, format)?;
     let missing = rows.missing();
     let own_columns = rows.train.as_ref().map_or(0, Source::columns).max(rows.validation.as_ref().map_or(0, Source::columns));
     let dense = matches!(format, Format::Csv(_));

@@ -165,9 +165,10 @@ impl Drop for Cluster {
 }
 
 impl Instance {
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Sends it a signal (`-KILL`).
+    pub(crate) fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
     }
 
     /// What it wrote so far.

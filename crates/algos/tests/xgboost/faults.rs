@@ -22,16 +22,12 @@ fn endless(test: &str, environment: &[(&str, &str)]) -> Option<Cluster> {
     Some(cluster)
 }
 
-fn signal(pid: u32, signal: &str) {
-    assert!(std::process::Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
-}
-
 #[test]
 fn a_killed_host_ends_the_others() {
     let test = "a_killed_host_ends_the_others";
     for victim in [1, 0] {
         let Some(mut cluster) = endless(test, &[]) else { return };
-        signal(cluster.instances[victim].pid(), "-KILL");
+        cluster.instances[victim].signal("-KILL");
         let name = format!("algo-{}", victim + 1);
         for (index, instance) in cluster.instances.iter_mut().enumerate() {
             let ended = instance.wait();
@@ -53,7 +49,7 @@ fn a_frozen_host_ends_the_others() {
     let test = "a_frozen_host_ends_the_others";
     for victim in [2, 0] {
         let Some(mut cluster) = endless(test, &[("SHOAL_XGBOOST_SILENCE_SECONDS", "3")]) else { return };
-        signal(cluster.instances[victim].pid(), "-STOP");
+        cluster.instances[victim].signal("-STOP");
         let name = format!("algo-{}", victim + 1);
         for (index, instance) in cluster.instances.iter_mut().enumerate() {
             if index != victim {

@@ -5,6 +5,7 @@
 mod cluster;
 mod data;
 mod faults;
+mod peer;
 mod single;
 mod together;
 

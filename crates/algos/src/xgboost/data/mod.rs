@@ -95,7 +95,7 @@ impl Batch {
     }
 
     /// Adds the rows of `other`, which has the same kind of features.
-    fn append(&mut self, other: &Self) {
+    pub(super) fn append(&mut self, other: &Self) {
         match (&mut self.features, &other.features) {
             (Features::Dense { values, .. }, Features::Dense { values: more, .. }) => values.extend_from_slice(more),
             (
@@ -109,8 +109,13 @@ impl Batch {
             }
             _ => unreachable!("one source gives one kind of features"),
         }
+        if !self.weights.is_empty() || !other.weights.is_empty() {
+            // Rows without a weight weigh 1.
+            self.weights.resize(self.labels.len(), 1.0);
+            self.weights.extend_from_slice(&other.weights);
+            self.weights.resize(self.labels.len() + other.labels.len(), 1.0);
+        }
         self.labels.extend_from_slice(&other.labels);
-        self.weights.extend_from_slice(&other.weights);
         self.groups.extend_from_slice(&other.groups);
     }
 }

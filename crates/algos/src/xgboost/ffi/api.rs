@@ -23,11 +23,16 @@ pub(in crate::xgboost) struct XGBoostError(pub(in crate::xgboost) String);
 #[derive(Debug, Error)]
 pub(in crate::xgboost) enum OpenError {
     /// The dynamic linker refused the file or a function is absent.
-    #[error("{0}")]
+    #[error("{}", linker_text(.0))]
     Linker(#[from] libloading::Error),
     /// The library works but is too old.
     #[error("it is XGBoost {0}.{1}.{2}, and 3.0 or newer is needed")]
     TooOld(c_int, c_int, c_int),
+}
+
+/// The linker's own words are in the error's source.
+fn linker_text(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 macro_rules! api {

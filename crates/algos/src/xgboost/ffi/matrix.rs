@@ -49,8 +49,12 @@ impl Matrix {
 
     /// A matrix that holds every value, for the methods that need them (`exact`, `approx`, linear boosters, slices).
     pub(in crate::xgboost) fn plain(api: &'static Api, source: &mut Source, options: MatrixOptions) -> Result<Self, MatrixError> {
-        let whole = source.read_whole()?;
-        let matrix = match &whole.features {
+        Self::of_batch(api, &source.read_whole()?, options)
+    }
+
+    /// A matrix that holds every value of the batch's rows.
+    pub(in crate::xgboost) fn of_batch(api: &'static Api, batch: &Batch, options: MatrixOptions) -> Result<Self, MatrixError> {
+        let matrix = match &batch.features {
             Features::Dense { values, columns } => Self::from_dense(api, values, *columns, options.threads)?,
             Features::Sparse { offsets, indices, values } => {
                 let config = c_string(&format!(r#"{{"missing": NaN, "nthread": {}}}"#, options.threads));
@@ -70,7 +74,7 @@ impl Matrix {
                 Self { api, handle }
             }
         };
-        set_batch_info(api, matrix.handle, &whole)?;
+        set_batch_info(api, matrix.handle, batch)?;
         Ok(matrix)
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Plan, Report, encode};
@@ -22,7 +21,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The running roll.
 pub(in crate::xgboost) struct Caller {
-    thread: JoinHandle<()>,
+    /// Says when no host needs the caller any more.
+    over: Receiver<()>,
 }
 
 impl Caller {
@@ -42,8 +42,9 @@ impl Caller {
                 std::thread::spawn(move || listen(stream, &tell));
             }
         });
+        let (say_over, over) = channel();
         // The tracker belongs to the thread that made it.
-        let thread = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let roll = Roll {
                 own: hosts.first().cloned().unwrap_or_default(),
                 places: hosts.into_iter().map(|host| (host, Place::default())).collect(),
@@ -53,14 +54,19 @@ impl Caller {
                 address,
                 tracker: None,
             };
-            roll.call(&events);
+            roll.call(&events, &say_over);
         });
-        Ok(Self { thread })
+        Ok(Self { over })
     }
 
     /// Waits until every host is done, or one was lost and the others know it.
     pub(in crate::xgboost) fn finish(self) {
-        let _ = self.thread.join();
+        let _ = self.over.recv();
+    }
+
+    /// Waits for the others to hear of this host's failure.
+    pub(in crate::xgboost) fn see_off(self) {
+        let _ = self.over.recv_timeout(FAREWELL);
     }
 }
 
@@ -117,8 +123,8 @@ struct Roll {
 }
 
 impl Roll {
-    /// Runs until every host is done or one is lost.
-    fn call(mut self, events: &Receiver<Event>) {
+    /// Runs until every host is done; after a loss, to the process's end.
+    fn call(mut self, events: &Receiver<Event>, say_over: &Sender<()>) {
         loop {
             let loss = match events.recv_timeout(Duration::from_secs(HEARTBEAT_SECONDS)) {
                 Ok(event) => self.take(event),
@@ -126,30 +132,40 @@ impl Roll {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             if let Some(loss) = loss.or_else(|| self.look_around()) {
-                self.say(&Call::Lost(loss));
-                self.see_off(events);
                 // The tracker is left as it is: ending it would wait for hosts that are gone, and the process ends soon.
-                return;
+                return self.tell(&Call::Lost(loss), events, say_over);
             }
             if self.places.values().all(|place| place.done) {
                 if let Some(tracker) = self.tracker.take() {
                     tracker.finish();
                 }
+                let _ = say_over.send(());
                 return;
             }
         }
     }
 
-    /// Waits until the other hosts have left.
-    fn see_off(&mut self, events: &Receiver<Event>) {
-        let until = Instant::now() + FAREWELL;
-        let mut present: Vec<String> =
-            self.places.iter().filter(|(_, place)| place.stream.is_some() && !place.done).map(|(host, _)| host.clone()).collect();
-        present.retain(|host| *host != self.own);
-        while !present.is_empty() {
-            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Event::Left { host }) => present.retain(|other| *other != host),
-                Ok(_) => {}
+    /// Tells every host of a loss, also those that come later.
+    fn tell(&mut self, loss: &Call, events: &Receiver<Event>, say_over: &Sender<()>) {
+        self.say(loss);
+        loop {
+            let others_are_gone = self.places.iter().all(|(host, place)| place.stream.is_none() || place.done || *host == self.own);
+            if others_are_gone {
+                let _ = say_over.send(());
+            }
+            match events.recv() {
+                Ok(Event::Arrived { host, mut stream }) => {
+                    let _ = stream.write_all(&encode(loss));
+                    if let Some(place) = self.places.get_mut(&host) {
+                        place.stream = Some(stream);
+                    }
+                }
+                Ok(Event::Left { host }) => {
+                    if let Some(place) = self.places.get_mut(&host) {
+                        place.stream = None;
+                    }
+                }
+                Ok(Event::Said { .. }) => {}
                 Err(_) => return,
             }
         }
