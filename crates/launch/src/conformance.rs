@@ -30,10 +30,11 @@ type Check = fn(&dyn Launcher, &AllocationSpec);
 
 /// Runs every check in fresh directories below `dir`.
 pub fn check(launcher: &dyn Launcher, dir: &Path) {
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("unknown", nothing_is_known_of_what_was_never_submitted),
         ("starts", every_instance_starts_once),
         ("lost", lost_instances_are_named),
+        ("starting", nothing_is_lost_that_is_yet_to_start),
         ("stop", stop_leaves_nothing),
         ("none", all_or_none),
     ];
@@ -72,6 +73,16 @@ fn lost_instances_are_named(launcher: &dyn Launcher, spec: &AllocationSpec) {
     started(spec, 2);
     finish(spec, 2);
     until("the loss", || launcher.status(spec).expect("status") == AllocationStatus::Running { lost: vec![2] });
+}
+
+fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    thread::scope(|scope| {
+        let submission = scope.spawn(|| launcher.submit(spec).expect("submit"));
+        while !submission.is_finished() {
+            let status = launcher.status(spec).expect("status");
+            assert!(status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] }, "{status:?}");
+        }
+    });
 }
 
 fn stop_leaves_nothing(launcher: &dyn Launcher, spec: &AllocationSpec) {

@@ -50,10 +50,10 @@ impl Launcher for Local {
     fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
         let (mut known, mut lost) = (false, Vec::new());
         for instance in instances(spec) {
-            let process = instance.process()?;
-            known |= process.is_some();
-            if !process.is_some_and(|process| process.is_alive()) {
-                lost.push(instance.host);
+            // An instance that was never started is not lost: another thread is in the middle of `submit`.
+            if let Some(process) = instance.process()? {
+                known = true;
+                lost.extend((!process.is_alive()).then_some(instance.host));
             }
         }
         Ok(match lost.len() {
