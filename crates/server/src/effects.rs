@@ -4,7 +4,8 @@
 use std::{
     collections::HashMap,
     fs, io,
-    path::PathBuf,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -381,10 +382,25 @@ fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
 }
 
-fn remove_dir(dir: &std::path::Path) -> io::Result<()> {
+fn remove_dir(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(dir);
+            fs::remove_dir_all(dir)
+        }
         removed => removed,
+    }
+}
+
+/// Gives directories that a program made unreadable back to their owner, which without root stands in the way of removing them.
+fn open_up(dir: &Path) {
+    // What cannot be opened is told by the removal that follows.
+    let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
     }
 }
 
