@@ -76,13 +76,15 @@ fn lost_instances_are_named(launcher: &dyn Launcher, spec: &AllocationSpec) {
 }
 
 fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    let many = &AllocationSpec { instances: 20, ..spec.clone() };
     thread::scope(|scope| {
-        let submission = scope.spawn(|| launcher.submit(spec).expect("submit"));
+        let submission = scope.spawn(|| launcher.submit(many).expect("submit"));
         while !submission.is_finished() {
-            let status = launcher.status(spec).expect("status");
+            let status = launcher.status(many).expect("status");
             assert!(status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] }, "{status:?}");
         }
     });
+    launcher.stop(many).expect("stop");
 }
 
 fn stop_leaves_nothing(launcher: &dyn Launcher, spec: &AllocationSpec) {
