@@ -19,7 +19,7 @@ use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 use tokio::sync::mpsc;
 
 use crate::{
-    Image, Images, artifacts,
+    Image, Images, Sweep, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) launcher: Box<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,
-    pub(crate) sweep: Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    pub(crate) sweep: Sweep,
     pub(crate) region: String,
     pub(crate) account: String,
     pub(crate) program: PathBuf,

@@ -31,8 +31,11 @@ pub struct Options {
     /// Resolves image names.
     pub images: Arc<dyn Images>,
     /// Removes what dead instances left on this machine, by the prefix of their sandbox ids; says what it removed.
-    pub sweep: Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    pub sweep: Sweep,
 }
+
+/// See [`Options::sweep`].
+pub type Sweep = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 
 /// What an image name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]

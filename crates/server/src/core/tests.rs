@@ -1,0 +1,121 @@
+//! The loop over a real journal: what is durable, what a restart knows, what a full disk undoes.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use shoal_plane::TrainingSpec;
+use shoal_store::SqliteJournal;
+
+use super::*;
+
+/// A journal on a disk that is full while the switch is on.
+struct Full {
+    inner: SqliteJournal,
+    full: Arc<AtomicBool>,
+}
+
+impl Journal for Full {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        if self.full.load(Ordering::SeqCst) { Err(StoreError::Full("the test's disk".to_owned())) } else { self.inner.append(batch) }
+    }
+    fn version(&self) -> Result<u64, StoreError> {
+        self.inner.version()
+    }
+    fn events_after(&self, version: u64, each: &mut shoal_store::EachEvent<'_>) -> Result<(), StoreError> {
+        self.inner.events_after(version, each)
+    }
+    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.inner.put_snapshot(version, bytes)
+    }
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        self.inner.snapshot()
+    }
+}
+
+struct Fixture {
+    core: Core,
+    thread: thread::JoinHandle<()>,
+    rows: Arc<dyn Rows>,
+    full: Arc<AtomicBool>,
+    actions: Arc<Mutex<Vec<Action>>>,
+}
+
+fn capacity() -> Capacity {
+    Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8 }
+}
+
+fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
+    let journal = SqliteJournal::open(path).unwrap();
+    let rows: Arc<dyn Rows> = Arc::new(journal.rows());
+    let (full, actions) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let recovered = recover(&journal, &*rows, &capacity(), &Catalog::default()).unwrap();
+    let pending = recovered.state.pending_actions();
+    let journal = Box::new(Full { inner: journal, full: full.clone() });
+    let seen = actions.clone();
+    let act = Box::new(move |new: Vec<Action>| seen.lock().unwrap().extend(new));
+    let (core, thread) = start(journal, rows.clone(), recovered, capacity(), Catalog::default(), act).unwrap();
+    (Fixture { core, thread, rows, full, actions }, pending)
+}
+
+async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
+    let spec =
+        TrainingSpec { instance_type: "ml.m5.large".to_owned(), instances: 1, max_runtime_s: 3600, max_pending_s: None, grace_s: 120 };
+    let uid = format!("uid-{name}");
+    let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
+    let opaque = Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), tags: b"[]".to_vec() };
+    core.ask(command, Some(opaque)).await
+}
+
+#[tokio::test]
+async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shoal.db");
+    let (first, pending) = start_at(&path);
+    assert_eq!(pending, []);
+    create(&first.core, "a").await.unwrap();
+    assert_eq!(first.rows.job("a").unwrap().unwrap().arn, "arn-a");
+    assert!(matches!(create(&first.core, "a").await, Err(Refusal::Rejected(Rejection::NameTaken(_)))));
+    let launched = first.actions.lock().unwrap().clone();
+    assert!(matches!(&launched[..], [Action::Launch { job, .. }] if job == "a"), "{launched:?}");
+    first.core.stop();
+    first.thread.join().unwrap();
+
+    let (second, pending) = start_at(&path);
+    assert_eq!(pending, launched, "what may not have been done is asked for again");
+    // The row of a job that was live over the restart keeps what only its creation brought.
+    second.core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
+    let row = second.rows.job("a").unwrap().unwrap();
+    assert_eq!((row.arn.as_str(), row.request.as_slice()), ("arn-a", &b"{}"[..]));
+    assert_ne!(row.status, "InProgress");
+}
+
+#[tokio::test]
+async fn a_journal_that_refuses_undoes_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fixture, _) = start_at(&dir.path().join("shoal.db"));
+    create(&fixture.core, "before").await.unwrap();
+    let done = fixture.actions.lock().unwrap().len();
+    fixture.full.store(true, Ordering::SeqCst);
+    let refused = create(&fixture.core, "lost").await;
+    assert!(matches!(&refused, Err(Refusal::Journal(text)) if text.contains("the test's disk")), "{refused:?}");
+    assert_eq!(fixture.rows.job("lost").unwrap(), None);
+    assert_eq!(fixture.core.view("lost").await, None);
+    assert_eq!(fixture.actions.lock().unwrap().len(), done, "no action without its event");
+    fixture.full.store(false, Ordering::SeqCst);
+    create(&fixture.core, "lost").await.expect("the name was never taken");
+    assert!(fixture.core.view("before").await.is_some(), "what was durable is still known");
+}
+
+#[tokio::test]
+async fn many_at_once_are_all_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fixture, _) = start_at(&dir.path().join("shoal.db"));
+    let all = (0..200).map(|n| {
+        let core = fixture.core.clone();
+        tokio::spawn(async move { create(&core, &format!("job-{}", n % 100)).await.is_ok() })
+    });
+    let created = futures::future::join_all(all).await.into_iter().filter(|created| *created.as_ref().unwrap()).count();
+    assert_eq!(created, 100, "each name once");
+}
