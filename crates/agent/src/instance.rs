@@ -20,7 +20,7 @@ const NETWORK_FILE: &str = "network";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstanceError {
     /// The operating system refused.
-    #[error("cannot {what}: {source}")]
+    #[error("could not {what}")]
     Io {
         /// What was tried, with the path.
         what: String,

@@ -9,6 +9,7 @@
 //! It decides nothing: what to run, when to stop and whether the training job has failed are the server's affair.
 
 mod artifacts;
+mod causes;
 mod clock;
 mod connection;
 mod events;
@@ -18,12 +19,16 @@ mod instance;
 mod lines;
 mod outbox;
 mod output;
+mod own_log;
 mod pack;
 mod run;
 mod spool;
+mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+
+pub use support::support_variable;
 
 /// Environment variable with the attempt's secret ([`Options::token`]).
 pub const TOKEN_VARIABLE: &str = "SHOAL_AGENT_TOKEN";
@@ -52,5 +57,15 @@ pub struct Options {
 /// The caller's `main` must have called [`shoal_sandbox::reexec_entry`] first.
 #[must_use]
 pub fn main(options: Options) -> i32 {
+    die_of_panics();
     run::run(&Arc::new(options))
+}
+
+/// A thread that panics would leave the others waiting for it. When the agent dies its instance does, and the server hears of it.
+fn die_of_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use shoal_link::{Artifact, Frame, FrameError, Report, ReportBody, ToServer, encode};
 
 use crate::clock::now_ms;
+use crate::own_log::say;
 use crate::spool::Spool;
 
 /// How long to wait before a spool that could not be written (a full disk) is tried again.
@@ -56,6 +57,7 @@ impl Outbox {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let frame = frame(self.lock().spool.next_number()).expect("what the agent says is far below the frame limit and always serialises");
         let mut state = self.lock();
+        let mut complained = false;
         loop {
             if state.closed {
                 return Err(Closed);
@@ -67,7 +69,9 @@ impl Outbox {
             match state.spool.append(&frame) {
                 Ok(()) => break,
                 Err(error) => {
-                    eprintln!("shoal agent: cannot write the spool ({error}); the program's output waits until it can be written");
+                    if !std::mem::replace(&mut complained, true) {
+                        say(format_args!("cannot write the spool ({error}); the program's output waits until it can be written"));
+                    }
                     state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
@@ -115,7 +119,7 @@ impl Outbox {
                 return match state.spool.read(position, buffer) {
                     Ok(count) => Some(count),
                     Err(error) => {
-                        eprintln!("shoal agent: cannot read the spool ({error}); connecting anew");
+                        say(format_args!("cannot read the spool ({error}); connecting anew"));
                         None
                     }
                 };

@@ -29,7 +29,7 @@ pub(crate) struct Packed {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     /// Something in it cannot be read.
-    #[error("cannot pack {path}: {source}")]
+    #[error("could not pack {path}")]
     Unreadable {
         /// Relative to the directory.
         path: String,
@@ -63,11 +63,12 @@ pub(crate) fn pack(
     let mut archive = Builder::new(Ending { inner: GzEncoder::new(Parts::new(part), Compression::fast()), over: false });
     let mut waiting = children(root, Path::new(""))?;
     let anything = !waiting.is_empty();
-    while let Some((path, metadata)) = waiting.pop() {
-        let kind = metadata.file_type();
+    while let Some(path) = waiting.pop() {
         let unreadable = |source: io::Error| failed(&path, source);
-        let mut header = header(&metadata);
         let full = root.join(&path);
+        let metadata = fs::symlink_metadata(&full).map_err(unreadable)?;
+        let kind = metadata.file_type();
+        let mut header = header(&metadata);
         if kind.is_dir() {
             header.set_entry_type(EntryType::Directory);
             header.set_size(0);
@@ -108,14 +109,13 @@ fn failed(path: &Path, source: io::Error) -> PackError {
     PackError::Unreadable { path: path.display().to_string(), source }
 }
 
-/// What a directory holds, last name first: the list is used as a stack.
-fn children(root: &Path, directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, PackError> {
+/// Paths of what a directory holds, last name first: the list is used as a stack.
+fn children(root: &Path, directory: &Path) -> Result<Vec<PathBuf>, PackError> {
     let read = || -> io::Result<Vec<_>> {
         let entries = fs::read_dir(root.join(directory))?;
-        let named = entries.map(|entry| entry.and_then(|entry| Ok((directory.join(entry.file_name()), entry.metadata()?))));
-        let mut named = named.collect::<io::Result<Vec<_>>>()?;
-        named.sort_by(|(a, _), (b, _)| b.cmp(a));
-        Ok(named)
+        let mut paths = entries.map(|entry| Ok(directory.join(entry?.file_name()))).collect::<io::Result<Vec<_>>>()?;
+        paths.sort_by(|a, b| b.cmp(a));
+        Ok(paths)
     };
     read().map_err(|source| failed(directory, source))
 }

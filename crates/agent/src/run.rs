@@ -10,12 +10,15 @@ use shoal_contract::{Definition, MAX_CHARACTERS, SUCCESS, Scraper, escape_line, 
 use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Exit, Network, Sandbox, SandboxError, Support};
 
+use crate::causes::with_causes;
 use crate::clock::now_ms;
 use crate::events::Event;
 use crate::instance::{self, Home, InstanceError};
 use crate::outbox::{Closed, Outbox};
 use crate::output::{self, Said};
+use crate::own_log::say;
 use crate::pack::PackError;
+use crate::support::support;
 use crate::{Options, artifacts, connection, forward, inside};
 
 /// Bytes of reports and artifact parts that may wait for the server.
@@ -36,19 +39,19 @@ pub(crate) fn run(options: &Arc<Options>) -> i32 {
     let home = match Home::create(&options.run_dir, options.host) {
         Ok(home) => home,
         Err(error) => {
-            eprintln!("shoal agent: {error}");
+            say(with_causes(&error));
             return ABANDONED;
         }
     };
     let code = match Outbox::create(&home.spool(), SPOOL_BYTES) {
         Ok(outbox) => serve(options, &home, &Arc::new(outbox)),
         Err(error) => {
-            eprintln!("shoal agent: cannot make {}: {error}", home.spool().display());
+            say(format_args!("cannot make {}: {error}", home.spool().display()));
             ABANDONED
         }
     };
     if let Err(error) = home.remove() {
-        eprintln!("shoal agent: something is left in {}: {error}", options.run_dir.display());
+        say(format_args!("something is left in {}: {error}", options.run_dir.display()));
     }
     code
 }
@@ -56,16 +59,16 @@ pub(crate) fn run(options: &Arc<Options>) -> i32 {
 fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>) -> i32 {
     let (events, arriving) = channel();
     // What the machine allows is found out while the server is asked what to do.
-    let probe = thread::spawn(Support::probe);
+    let probe = thread::spawn(support);
     let connection = {
         let (options, outbox, events) = (options.clone(), outbox.clone(), events.clone());
         thread::Builder::new().name("connection".into()).spawn(move || connection::keep(&options, &outbox, &events))
     };
     if let Err(error) = connection {
-        eprintln!("shoal agent: no thread for the connection: {error}");
+        say(format_args!("no thread for the connection: {error}"));
         return ABANDONED;
     }
-    let mut agent = Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, network: None };
+    let mut agent = Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, has_uploaded: false, network: None };
     let (assignment, acked) = loop {
         match agent.arriving.recv() {
             Ok(Event::Assigned { assignment, acked }) => break (*assignment, acked),
@@ -87,9 +90,12 @@ enum Trouble {
     /// It could not be made.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// The machine does not tell how the program ended, or its output cannot be read.
-    #[error("the instance went wrong: {0}")]
-    Lost(String),
+    /// There are no threads to read its output or to wait for it.
+    #[error("could not watch the program")]
+    Watch(#[source] std::io::Error),
+    /// The machine does not tell how the program ended.
+    #[error("could not learn how the program ended")]
+    Wait(#[source] SandboxError),
     /// What it left behind cannot be sent.
     #[error(transparent)]
     Pack(PackError),
@@ -126,7 +132,7 @@ impl Wishes {
         match event {
             Event::Order(Order::Stop { grace_s, reason }) => {
                 if self.stop.is_none() {
-                    eprintln!("shoal agent: the program is to end within {grace_s} s: {reason}");
+                    say(format_args!("the program is to end within {grace_s} s: {reason}"));
                 }
                 self.stop_within(Duration::from_secs(grace_s.into()));
             }
@@ -135,12 +141,12 @@ impl Wishes {
                 self.stop_within(Duration::ZERO);
             }
             Event::Refused { reason } => {
-                eprintln!("shoal agent: the server refuses this agent: {reason}");
+                say(format_args!("the server refuses this agent: {reason}"));
                 self.abandoned = true;
                 self.stop_within(Duration::ZERO);
             }
             Event::LeaseOver { lease, grace } => {
-                eprintln!("shoal agent: no server for {} s: the lease is over", lease.as_secs());
+                say(format_args!("no server for {} s: the lease is over", lease.as_secs()));
                 self.abandoned = true;
                 self.stop_within(grace);
             }
@@ -161,6 +167,8 @@ struct Agent<'a> {
     events: Sender<Event>,
     arriving: Receiver<Event>,
     wishes: Wishes,
+    /// Artifacts were sent, or cannot be.
+    has_uploaded: bool,
     /// Kept to the end: the first instance's agent holds the network for all.
     network: Option<Network>,
 }
@@ -189,10 +197,12 @@ impl Agent<'_> {
         let mut sandbox = sandbox?;
         self.tell(sandbox.notes())?;
         let control = sandbox.control();
-        self.attach(assignment, &mut sandbox).map_err(|error| Trouble::Lost(error.to_string()))?;
-        self.watch(sandbox).map_err(|error| Trouble::Lost(error.to_string()))?;
-        self.outbox.report(ReportBody::Phase { phase: Phase::Training })?;
+        self.attach(assignment, &mut sandbox).map_err(Trouble::Watch)?;
+        self.watch(sandbox).map_err(Trouble::Watch)?;
+        // From here on the program's end is waited for, whatever happens; if nobody takes this report, a wish to stop is on its way.
+        let told = self.outbox.report(ReportBody::Phase { phase: Phase::Training });
         let (exit, said) = self.supervise(&control)?;
+        told?;
         self.ended(outcome(exit), exit.out_of_memory, said)
     }
 
@@ -227,7 +237,13 @@ impl Agent<'_> {
     fn watch(&self, mut sandbox: Sandbox) -> std::io::Result<()> {
         let events = self.events.clone();
         let waiter = thread::Builder::new().name("wait".into());
-        waiter.spawn(move || drop(events.send(Event::Exited(sandbox.wait())))).map(drop)
+        let wait = move || {
+            let exit = sandbox.wait();
+            // Also if it could not be waited for, nothing of it is left when this is heard.
+            drop(sandbox);
+            drop(events.send(Event::Exited(exit)));
+        };
+        waiter.spawn(wait).map(drop)
     }
 
     /// Passes on wishes until the program has ended and all that it said is on its way.
@@ -240,7 +256,7 @@ impl Agent<'_> {
             }
             let kill_at = self.wishes.stop.map(|grace| *terminated.get_or_insert_with(|| terminate(control)) + grace);
             match next_event(&self.arriving, kill_at.filter(|_| !killed)) {
-                Some(Event::Exited(how)) => exit = Some(how.map_err(|error| Trouble::Lost(error.to_string()))?),
+                Some(Event::Exited(how)) => exit = Some(how.map_err(Trouble::Wait)?),
                 Some(Event::Said(all)) => said = Some(all),
                 Some(other) => self.wishes.note(other),
                 None => {
@@ -257,10 +273,14 @@ impl Agent<'_> {
         // A failure file that is not one is the program's own affair; its exit code says enough.
         let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
         let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
+        // Asked first: the server may answer this report with a release, which is no wish for artifacts.
+        let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
         self.outbox.report(ReportBody::RankEnded { end, final_metrics: said.final_metrics })?;
-        if outcome != RankOutcome::Exited(SUCCESS) && !self.is_to_stop() {
-            return Ok(());
-        }
+        if is_wanted { self.upload() } else { Ok(()) }
+    }
+
+    fn upload(&mut self) -> Result<(), Trouble> {
+        self.has_uploaded = true;
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
         artifacts::send(&self.home.ml(), self.outbox)?;
         Ok(self.outbox.report(ReportBody::Uploaded)?)
@@ -278,19 +298,29 @@ impl Agent<'_> {
     }
 
     /// Says what went wrong if something did, and waits to be let go.
-    fn finish(mut self, served: Result<(), Trouble>) -> i32 {
-        if let Err(trouble) = served {
-            eprintln!("shoal agent: {trouble}");
-            // If nobody takes it, that is the next event.
-            let _ = self.outbox.report(ReportBody::InstanceFailed { reason: trouble.to_string() });
-        }
-        while !self.wishes.released && !self.wishes.abandoned {
-            match self.arriving.recv() {
-                Ok(event) => self.wishes.note(event),
-                Err(_) => break,
+    fn finish(mut self, mut served: Result<(), Trouble>) -> i32 {
+        loop {
+            if let Err(trouble) = std::mem::replace(&mut served, Ok(())) {
+                let reason = with_causes(&trouble);
+                say(&reason);
+                self.has_uploaded = true;
+                // If nobody takes it, that is the next event.
+                let _ = self.outbox.report(ReportBody::InstanceFailed { reason });
+            }
+            if self.wishes.released {
+                return RELEASED;
+            }
+            if self.wishes.abandoned {
+                return ABANDONED;
+            }
+            let Ok(event) = self.arriving.recv() else { return ABANDONED };
+            let is_stop = matches!(event, Event::Order(Order::Stop { .. }));
+            self.wishes.note(event);
+            // The order crossed the report of a failure; who gave it waits for what there is.
+            if is_stop && !self.has_uploaded {
+                served = self.upload();
             }
         }
-        if self.wishes.released { RELEASED } else { ABANDONED }
     }
 }
 
@@ -298,7 +328,7 @@ impl Agent<'_> {
 fn terminate(control: &Control) -> Instant {
     if let Err(error) = control.terminate() {
         // The kill after the grace needs no cooperation.
-        eprintln!("shoal agent: {error}");
+        say(with_causes(&error));
     }
     Instant::now()
 }

@@ -14,20 +14,22 @@ use std::path::Path;
 pub(crate) struct Spool {
     file: File,
     capacity: u64,
-    /// Bytes ever appended; a position is a count of bytes, its place in the file is that modulo the capacity.
+    /// Bytes ever appended: positions count bytes.
     end: u64,
     /// Bytes ever acknowledged.
     start: u64,
     /// Lengths of the frames between the two, the first of which has number `first`.
     lengths: VecDeque<u32>,
     first: u64,
+    /// The position whose place is the file's beginning; those after it follow, around the ring.
+    origin: u64,
 }
 
 impl Spool {
     /// An empty spool that will hold at most `capacity` bytes; its first frame has number 1.
     pub(crate) fn create(path: &Path, capacity: u64) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        Ok(Self { file, capacity, end: 0, start: 0, lengths: VecDeque::new(), first: 1 })
+        Ok(Self { file, capacity, end: 0, start: 0, lengths: VecDeque::new(), first: 1, origin: 0 })
     }
 
     /// The number that the next frame will have.
@@ -56,6 +58,10 @@ impl Spool {
             return Err(io::Error::other(format!("a frame of {} bytes does not fit the spool of {} bytes", frame.len(), self.capacity)));
         }
         let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
+        if self.lengths.is_empty() {
+            // Starting over where there are blocks already keeps the file as small as can be, and gets by on a full disk.
+            self.origin = self.end;
+        }
         let (place, until_wrap) = self.place(self.end);
         let (first, second) = frame.split_at(frame.len().min(until_wrap));
         self.file.write_all_at(first, place)?;
@@ -90,7 +96,7 @@ impl Spool {
 
     /// Place in the file, and how many bytes follow it before the file begins anew.
     fn place(&self, position: u64) -> (u64, usize) {
-        let place = position % self.capacity;
+        let place = (position - self.origin) % self.capacity;
         (place, usize::try_from(self.capacity - place).unwrap_or(usize::MAX))
     }
 }
@@ -146,6 +152,17 @@ mod tests {
             assert_eq!(spool.end() - spool.start(), left, "after {number}");
         }
         assert_eq!(spool.next_number(), 100);
+    }
+
+    #[test]
+    fn a_server_that_keeps_up_needs_no_more_than_a_frame_of_disk() {
+        let (dir, mut spool) = spool(1000);
+        for number in 1..100 {
+            spool.append(&[number as u8; 30]).unwrap();
+            assert_eq!(read_from(&spool, spool.start()), [number as u8; 30]);
+            spool.acknowledge(number);
+        }
+        assert_eq!(dir.path().join("spool").metadata().unwrap().len(), 30);
     }
 
     #[test]

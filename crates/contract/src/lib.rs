@@ -16,7 +16,6 @@ mod failure;
 mod job;
 mod log_line;
 mod metrics;
-mod partition;
 mod paths;
 
 pub use config::config_files;
@@ -27,5 +26,4 @@ pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use job::{ChannelConfig, ConfigError, Job};
 pub use log_line::escape_line;
 pub use metrics::{Definition, Rejected, Scraper, Value};
-pub use partition::partition;
 pub use paths::{BASE, Paths};

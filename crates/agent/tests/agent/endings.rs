@@ -10,6 +10,7 @@ use crate::stage::{Stage, eventually, processes_with};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a failure says why", a_failure_says_why),
+    ("a stop that comes too late brings what there is", a_stop_that_comes_too_late),
     ("a failure file that leads elsewhere is not read", a_failure_file_that_leads_elsewhere),
     ("a rank that is killed says so", a_killed_rank),
     ("memory is a limit", memory_is_a_limit),
@@ -37,6 +38,17 @@ fn a_failure_says_why(_: &Support) {
     stage.release();
     let heard = server.until(1, "what was heard", |_| true);
     assert!(!heard.has(&ReportBody::Uploaded) && heard.parts.is_empty(), "a failed rank leaves no artifacts");
+}
+
+fn a_stop_that_comes_too_late(_: &Support) {
+    let mut stage = Stage::new("too-late");
+    stage.run("echo model > $SM_MODEL_DIR/m; exit 3");
+    stage.server.until(1, "the end", |it| it.end().is_some());
+    stage.server.order(1, stop(60));
+    stage.server.order(1, stop(60));
+    let heard = stage.server.until(1, "the upload", |it| it.has(&ReportBody::Uploaded));
+    assert!(!heard.parts[&Artifact::Model].is_empty());
+    stage.release();
 }
 
 fn a_failure_file_that_leads_elsewhere(_: &Support) {
@@ -138,7 +150,7 @@ fn a_model_that_is_a_link(_: &Support) {
     fs::write(secrets.join("secret"), "only the agent may read this").unwrap();
     stage.run(&format!("rmdir $SM_MODEL_DIR && ln -s {} $SM_MODEL_DIR", secrets.display()));
     let heard = stage.server.until(1, "the failure", |it| it.failure().is_some());
-    assert_eq!(heard.failure(), Some("cannot pack /opt/ml/model: a symbolic link is in its place"));
+    assert_eq!(heard.failure(), Some("could not pack /opt/ml/model: a symbolic link is in its place"));
     assert!(heard.parts.is_empty());
     stage.release();
 }

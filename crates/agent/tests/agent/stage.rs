@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use shoal_agent::Options;
 use shoal_link::{Assignment, Channel, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
 
 use crate::server::{LIMIT, Server};
+
+/// What the server tells its agents of the machine, if it does.
+pub(crate) static SUPPORT: OnceLock<(String, String)> = OnceLock::new();
 
 pub(crate) const TOKEN: &str = "00112233";
 
@@ -102,6 +106,7 @@ impl Stage {
         let agent = Command::new("/proc/self/exe")
             .args(["agent".as_ref(), self.server.socket().as_os_str(), self.attempt.as_ref()])
             .args([host.to_string().as_ref(), token.as_ref(), self.run_dir().as_os_str()])
+            .envs(SUPPORT.get().cloned())
             .current_dir("/")
             .stdin(Stdio::null())
             .spawn();
