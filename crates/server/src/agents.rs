@@ -20,7 +20,7 @@ use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
 use shoal_store::{Ingest, LogLines, MetricPoint};
 
 use crate::{
-    attempts::{Attempt, Down},
+    attempts::{Attempt, Attempts, Down},
     effects::World,
     keys::sha256_hex,
     parts::{self, PartsWriter},
@@ -84,7 +84,7 @@ impl<'a> Connection<'a> {
                 None => read_some(&mut stream, &mut decoder)?,
             }
         };
-        let attempt = match admit(world, &hello) {
+        let attempt = match admit(&world.attempts, &hello) {
             Ok(attempt) => attempt,
             Err(reason) => {
                 down.send(ToAgent::Refused { reason })?;
@@ -233,11 +233,11 @@ impl<'a> Connection<'a> {
 }
 
 /// Whether the caller may speak for this host.
-fn admit(world: &World, hello: &Hello) -> Result<Arc<Attempt>, String> {
+fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
     if hello.protocol != PROTOCOL {
         return Err(format!("this server speaks link protocol {PROTOCOL}, the agent {}", hello.protocol));
     }
-    let attempt = world.attempts.get(&hello.attempt).ok_or_else(|| format!("attempt {} does not run", hello.attempt))?;
+    let attempt = attempts.get(&hello.attempt).ok_or_else(|| format!("attempt {} does not run", hello.attempt))?;
     if hello.host == 0 || hello.host as usize > attempt.plan.assignments.len() {
         return Err(format!("attempt {} has no host {}", hello.attempt, hello.host));
     }
@@ -263,4 +263,69 @@ fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
 pub(crate) fn wake(socket: &std::path::Path) {
     // If nobody listens any more, the loop has ended already.
     let _ = UnixStream::connect(socket);
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_launch::AllocationSpec;
+    use shoal_link::{Assignment, Limits, OutputCompression, Program};
+
+    use super::*;
+    use crate::{AccessKeys, attempts::Plan};
+
+    fn assignment(host: u32) -> Assignment {
+        Assignment {
+            job_name: "job".to_owned(),
+            job_arn: String::new(),
+            region: String::new(),
+            host,
+            hosts: vec!["algo-1".to_owned(), "algo-2".to_owned()],
+            instance_type: String::new(),
+            hyperparameters: Default::default(),
+            environment: Default::default(),
+            channels: Vec::new(),
+            program: Program::Host { entrypoint: vec!["true".to_owned()], arguments: Vec::new() },
+            metric_definitions: Vec::new(),
+            limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, gpus: Vec::new() },
+            endpoint: None,
+            output_compression: OutputCompression::Gzip,
+            lease_s: 1,
+            grace_s: 1,
+        }
+    }
+
+    #[test]
+    fn only_an_attempts_own_agents_are_let_in() {
+        let plan = Plan {
+            version: Plan::VERSION,
+            job: "job".to_owned(),
+            attempt: "u-1".to_owned(),
+            token_sha256: sha256_hex("the token"),
+            streams: vec!["job/algo-1-0".to_owned(), "job/algo-2-0".to_owned()],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            isolated: false,
+            assignments: vec![assignment(1), assignment(2)],
+        };
+        let allocation =
+            AllocationSpec { id: "u-1".to_owned(), instances: 2, program: "/bin/true".into(), args: vec![], env: vec![], dir: "/".into() };
+        let owner = AccessKeys { access_key_id: "A".to_owned(), secret_access_key: "S".to_owned(), session_token: None };
+        let attempts = Attempts::default();
+        attempts.insert(Attempt::new(plan, allocation, owner.of_attempt("u-1")));
+        let good = Hello { protocol: PROTOCOL, attempt: "u-1".to_owned(), host: 2, token: "the token".to_owned(), pid: 1 };
+        assert!(admit(&attempts, &good).is_ok());
+        for (hello, expected) in [
+            (Hello { protocol: PROTOCOL + 1, ..good.clone() }, "link protocol"),
+            (Hello { attempt: "u-2".to_owned(), ..good.clone() }, "attempt u-2 does not run"),
+            (Hello { host: 0, ..good.clone() }, "has no host 0"),
+            (Hello { host: 3, ..good.clone() }, "has no host 3"),
+            (Hello { token: String::new(), ..good.clone() }, "wrong token"),
+            (Hello { token: sha256_hex("the token"), ..good.clone() }, "wrong token"),
+        ] {
+            match admit(&attempts, &hello) {
+                Err(reason) => assert!(reason.contains(expected), "{reason}"),
+                Ok(_) => panic!("{hello:?} was let in"),
+            }
+        }
+    }
 }

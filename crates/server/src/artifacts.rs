@@ -133,3 +133,97 @@ fn read_error(host: impl Display) -> impl FnOnce(io::Error) -> ArtifactError {
     let host = format!("algo-{host}");
     move |source| ArtifactError::Read { host, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use shoal_store::DataDir;
+
+    use super::*;
+    use crate::parts::PartsWriter;
+
+    /// What an agent sends: gzip members with tar entries and no end of archive.
+    fn part(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, path, content.as_bytes()).unwrap();
+        }
+        let whole = archive.into_inner().unwrap();
+        let mut member = GzEncoder::new(Vec::new(), Compression::fast());
+        member.write_all(&whole[..whole.len() - END_OF_ARCHIVE.len()]).unwrap();
+        member.finish().unwrap()
+    }
+
+    fn send(run_dir: &Path, host: u32, artifact: Artifact, bytes: &[u8]) {
+        let mut writer = PartsWriter::open(&parts::path(run_dir, host, artifact)).unwrap();
+        for (number, chunk) in bytes.chunks(50).enumerate() {
+            writer.append(number as u64 + 1, chunk).unwrap();
+        }
+    }
+
+    fn unpacked(objects: &Objects, key: &str) -> BTreeMap<String, String> {
+        let (_, file) = objects.read("bkt", key).unwrap();
+        let mut archive = tar::Archive::new(MultiGzDecoder::new(file));
+        let mut files = BTreeMap::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut content = String::new();
+            entry.read_to_string(&mut content).unwrap();
+            files.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
+        }
+        files
+    }
+
+    #[test]
+    fn hosts_are_joined_and_the_first_wins() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("bkt").unwrap();
+        let run = temp.path();
+        send(run, 1, Artifact::Model, &part(&[("model", "first"), ("only-1", "1")]));
+        send(run, 2, Artifact::Model, &part(&[("model", "second"), ("only-2", "2")]));
+        send(run, 3, Artifact::Model, b"half a gzip member, from a host that was lost");
+        send(run, 2, Artifact::Output, &part(&[("log", "text")]));
+        let output = |compression| Output { s3_output_path: "s3://bkt/out/".parse().unwrap(), kms_key_id: None, compression };
+        let expected = BTreeMap::from([("model", "first"), ("only-1", "1"), ("only-2", "2")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+
+        let gzip = output(OutputCompression::Gzip);
+        // Twice, as after a crash between storing and telling.
+        for _ in 0..2 {
+            store(&objects, run, &[1, 2], &gzip, "job").unwrap();
+        }
+        assert_eq!(model_uri(&gzip, "job"), "s3://bkt/out/job/output/model.tar.gz");
+        assert_eq!(unpacked(&objects, "out/job/output/model.tar.gz"), expected);
+        assert_eq!(unpacked(&objects, "out/job/output/output.tar.gz").len(), 1);
+
+        let none = output(OutputCompression::None);
+        store(&objects, run, &[1, 2], &none, "plain").unwrap();
+        assert_eq!(model_uri(&none, "plain"), "s3://bkt/out/plain/output/model/");
+        for (path, content) in expected {
+            let (_, mut file) = objects.read("bkt", &format!("out/plain/output/model/{path}")).unwrap();
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, content, "{path}");
+        }
+        objects.delete_bucket("bkt").unwrap_err();
+        let error = store(&objects, run, &[1], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job").unwrap_err();
+        assert_eq!(error.to_string(), "could not store s3://gone/x/job/output/model/model");
+    }
+
+    #[test]
+    fn a_model_artifact_is_there_even_when_nothing_was_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("bkt").unwrap();
+        let output = Output { s3_output_path: "s3://bkt".parse().unwrap(), kms_key_id: None, compression: OutputCompression::Gzip };
+        store(&objects, temp.path(), &[1], &output, "job").unwrap();
+        assert_eq!(unpacked(&objects, "job/output/model.tar.gz").len(), 0);
+        assert_eq!(objects.get("bkt", "job/output/output.tar.gz").unwrap(), None);
+    }
+}

@@ -109,3 +109,54 @@ fn check_group(group: &str) -> Result<(), Error> {
         _ => Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist.")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use shoal_store::LogLines;
+
+    use super::*;
+
+    fn pages(telemetry: &Telemetry, direction: LogDirection, limit: usize) -> Vec<Vec<String>> {
+        let mut pages = Vec::new();
+        let mut from = None;
+        loop {
+            let query = LogQuery { stream: "s".to_owned(), from, direction, limit, ..LogQuery::default() };
+            let Reply::GetLogEvents { events, forward_token, backward_token } = read(telemetry, &query).unwrap() else {
+                panic!("a reply of logs")
+            };
+            let token = if direction == LogDirection::Forward { forward_token } else { backward_token };
+            if events.is_empty() {
+                assert_eq!(parse_token(&token).unwrap(), (direction, from), "at the end the same token comes back");
+                return pages;
+            }
+            pages.push(events.into_iter().map(|event| event.message).collect());
+            from = parse_token(&token).unwrap().1;
+        }
+    }
+
+    #[test]
+    fn every_line_is_on_one_page_whatever_their_sizes() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        // One line is longer than a whole reply, others fill replies in part.
+        let lines: Vec<String> = [10, 400_000, 700_000, 3, MOST_BYTES + 9, 5, 1].iter().map(|length| "x".repeat(*length)).collect();
+        let with_times = lines.iter().enumerate().map(|(at, text)| (at as u64, text.clone())).collect();
+        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines: with_times }]).unwrap();
+        for limit in [1, 2, 10_000] {
+            let forward = pages(&telemetry, LogDirection::Forward, limit);
+            assert_eq!(forward.concat(), lines, "forward by {limit}");
+            let mut backward = pages(&telemetry, LogDirection::Backward, limit);
+            backward.reverse();
+            assert_eq!(backward.concat(), lines, "backward by {limit}");
+            let fits = |page: &Vec<String>| page.len() == 1 || page.iter().map(|line| line.len() + 26).sum::<usize>() <= MOST_BYTES;
+            assert!(forward.iter().chain(&backward).all(fits), "no reply is too long");
+        }
+    }
+
+    #[test]
+    fn tokens_of_others_are_refused() {
+        for token in ["", "f", "f/", "f/x", "x/3", "f/-1"] {
+            assert!(parse_token(token).is_err(), "{token:?}");
+        }
+    }
+}
