@@ -320,7 +320,7 @@ mod tests {
             (Hello { host: 0, ..good.clone() }, "has no host 0"),
             (Hello { host: 3, ..good.clone() }, "has no host 3"),
             (Hello { token: String::new(), ..good.clone() }, "wrong token"),
-            (Hello { token: sha256_hex("the token"), ..good.clone() }, "wrong token"),
+            (Hello { token: sha256_hex("the token"), ..good }, "wrong token"),
         ] {
             match admit(&attempts, &hello) {
                 Err(reason) => assert!(reason.contains(expected), "{reason}"),
