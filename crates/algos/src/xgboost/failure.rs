@@ -35,6 +35,9 @@ pub(super) enum Failure {
     /// The library failed.
     #[error("XGB train call failed with exception:\n{0}")]
     XGBoost(String),
+    /// The library failed to talk to the other hosts.
+    #[error("the hosts lost each other:\n{0}")]
+    Group(String),
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
@@ -82,7 +85,14 @@ const USER_MISTAKES: [&str; 12] = [
 
 impl From<XGBoostError> for Failure {
     fn from(error: XGBoostError) -> Self {
-        if USER_MISTAKES.iter().any(|part| error.0.contains(part)) { Self::Refused(error.0) } else { Self::XGBoost(error.0) }
+        // The library reports failures of its collective as lists of such places.
+        if error.0.contains("\n- [") {
+            Self::Group(error.0)
+        } else if USER_MISTAKES.iter().any(|part| error.0.contains(part)) {
+            Self::Refused(error.0)
+        } else {
+            Self::XGBoost(error.0)
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod metric_plan;
 pub(crate) mod metrics;
 mod model_file;
 mod predict;
+mod ranges;
 mod roll;
 mod termination;
 mod together;

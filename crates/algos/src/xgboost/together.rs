@@ -32,11 +32,11 @@ pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hy
         }
         Err(Failure::Lost(loss)) => Err(loss.into()),
         // XGBoost notices first that a host is gone, but not which.
-        Err(Failure::XGBoost(text)) => match member.loss() {
+        Err(Failure::Group(text)) => match member.loss() {
             Some(loss) => Err(loss.into()),
             None => {
                 member.fail(&text);
-                Err(Failure::XGBoost(text))
+                Err(Failure::Group(text))
             }
         },
         Err(failure) => {

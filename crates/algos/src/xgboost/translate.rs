@@ -34,6 +34,11 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
             return Err(Failure::User("updater distcol was removed in XGBoost 1.1 and has no equivalent: leave it out".into()));
         }
     }
+    let has = |name: &str, value: &str| parameters.get(name).is_some_and(|given| given.split(',').any(|item| item.trim() == value));
+    if hosts > 1 && (has("tree_method", "exact") || has("updater", "grow_colmaker")) {
+        let how = "cannot train over several instances: use tree_method hist or approx, or one instance";
+        return Err(Failure::User(format!("tree_method exact (updater grow_colmaker) {how}")));
+    }
     match parameters.remove("dsplit").as_deref() {
         Some("col") if hosts > 1 => {
             return Err(Failure::User("dsplit col (columns split over hosts) is not supported: every host must have all columns".into()));
@@ -87,5 +92,7 @@ mod tests {
             |name: &str, value: &str, hosts| translate(&mut BTreeMap::from([(name.to_owned(), value.to_owned())]), hosts).is_err();
         assert!(refused("dsplit", "col", 2));
         assert!(refused("updater", "distcol", 1));
+        assert!(refused("tree_method", "exact", 2) && !refused("tree_method", "exact", 1));
+        assert!(refused("updater", "grow_colmaker,prune", 2));
     }
 }

@@ -19,25 +19,26 @@ pub(crate) fn become_instance() {
 }
 
 /// The real library, fetched once; `None` after telling why the test is skipped.
-pub(crate) fn library(test: &str) -> Option<&'static LibraryPath> {
+pub(crate) fn library() -> Option<&'static LibraryPath> {
     static LIBRARY: OnceLock<Result<LibraryPath, String>> = OnceLock::new();
     match LIBRARY.get_or_init(|| library::fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
         Ok(path) => Some(path),
         Err(reason) => {
-            println!("SKIPPED {test}: {reason}");
+            println!("skipped: needs the XGBoost library: {reason}");
             None
         }
     }
 }
 
 /// A file of the shared data sets; `None` after telling that the test is skipped.
-pub(crate) fn data_file(test: &str, name: &str) -> Option<String> {
-    let directory = std::env::var_os("SHOAL_TEST_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
-    match std::fs::read_to_string(directory.join(name)) {
+pub(crate) fn data_file(name: &str) -> Option<String> {
+    let shared =
+        std::env::var_os("SHOAL_SHARED").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let path = shared.join("data").join(name);
+    match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
         Err(error) => {
-            println!("SKIPPED {test}: {}: {error}", directory.join(name).display());
+            println!("skipped: needs ../shared/data (SHOAL_SHARED names another folder): {}: {error}", path.display());
             None
         }
     }
@@ -102,7 +103,7 @@ impl Ended {
 }
 
 /// Starts every host of a job; `environment` comes on top for all of them.
-pub(crate) fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
+pub(crate) fn start(job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
     let port = free_port();
@@ -132,7 +133,7 @@ pub(crate) fn start(test: &str, job: &Job<'_>, environment: &[(&str, &str)]) -> 
         let log = std::fs::File::create(base.join("stdout")).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["instance", "--exact", "--nocapture", "--test-threads=1"])
-            .env(INSTANCE, test)
+            .env(INSTANCE, "1")
             .env("SAGEMAKER_BASE_DIR", &base)
             .env("SHOAL_HOST_ADDRESSES", addresses.join(","))
             .env("SHOAL_XGBOOST_PORT", port.to_string())

@@ -13,8 +13,8 @@ pub(crate) struct Table {
 
 impl Table {
     /// White wines: their quality from eleven measurements.
-    pub(crate) fn wine(test: &str) -> Option<Self> {
-        let text = data_file(test, "wine/winequality-white.csv")?;
+    pub(crate) fn wine() -> Option<Self> {
+        let text = data_file("wine/winequality-white.csv")?;
         let rows = text.lines().skip(1).map(|line| line.split(';').map(str::to_owned).collect::<Vec<_>>());
         Some(Self::shuffled(rows.map(|mut row| {
             row.rotate_right(1);
@@ -23,8 +23,8 @@ impl Table {
     }
 
     /// Passengers of the Titanic: who survived. Ages are missing here and there.
-    pub(crate) fn titanic(test: &str) -> Option<Self> {
-        let text = data_file(test, "titanic/titanic_train.csv")?;
+    pub(crate) fn titanic() -> Option<Self> {
+        let text = data_file("titanic/titanic_train.csv")?;
         let mut lines = text.lines();
         let header: Vec<&str> = lines.next()?.split(',').collect();
         let place = |name: &str| header.iter().position(|column| *column == name).unwrap();

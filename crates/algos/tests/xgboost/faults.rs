@@ -7,13 +7,13 @@ use crate::data::Table;
 use crate::together::same;
 
 /// Three hosts that would train for a very long time.
-fn endless(test: &str, environment: &[(&str, &str)]) -> Option<Cluster> {
-    library(test)?;
-    let parts = Table::wine(test)?.parts(&[40, 30, 30]);
+fn endless(environment: &[(&str, &str)]) -> Option<Cluster> {
+    library()?;
+    let parts = Table::wine()?.parts(&[40, 30, 30]);
     let texts: Vec<String> = parts.iter().map(Table::csv).collect();
     let hosts = texts.iter().map(|text| vec![("train", vec![("part", text.as_str())])]);
     let job = Job { hyperparameters: &[("num_round", "1000000")], content_type: Some("text/csv"), hosts: hosts.collect() };
-    let cluster = start(test, &job, environment);
+    let cluster = start(&job, environment);
     let began = Instant::now();
     while !cluster.instances[0].stdout().contains("[3]\t") {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", cluster.instances[0].stdout());
@@ -24,9 +24,8 @@ fn endless(test: &str, environment: &[(&str, &str)]) -> Option<Cluster> {
 
 #[test]
 fn a_killed_host_ends_the_others() {
-    let test = "a_killed_host_ends_the_others";
     for victim in [1, 0] {
-        let Some(mut cluster) = endless(test, &[]) else { return };
+        let Some(mut cluster) = endless(&[]) else { return };
         cluster.instances[victim].signal("-KILL");
         let name = format!("algo-{}", victim + 1);
         for (index, instance) in cluster.instances.iter_mut().enumerate() {
@@ -46,9 +45,8 @@ fn a_killed_host_ends_the_others() {
 
 #[test]
 fn a_frozen_host_ends_the_others() {
-    let test = "a_frozen_host_ends_the_others";
     for victim in [2, 0] {
-        let Some(mut cluster) = endless(test, &[("SHOAL_XGBOOST_SILENCE_SECONDS", "3")]) else { return };
+        let Some(mut cluster) = endless(&[("SHOAL_XGBOOST_SILENCE_SECONDS", "3")]) else { return };
         cluster.instances[victim].signal("-STOP");
         let name = format!("algo-{}", victim + 1);
         for (index, instance) in cluster.instances.iter_mut().enumerate() {
@@ -64,13 +62,12 @@ fn a_frozen_host_ends_the_others() {
 
 #[test]
 fn a_bad_line_on_one_host_ends_all() {
-    let test = "a_bad_line_on_one_host_ends_all";
-    if library(test).is_none() {
+    if library().is_none() {
         return;
     }
     let hosts = ["1,2\n0,3\n", "1,2\n0,oops\n"].map(|text| vec![("train", vec![("part.csv", text)])]);
     let job = Job { hyperparameters: &[("num_round", "1")], content_type: Some("text/csv"), hosts: hosts.to_vec() };
-    let ended = start(test, &job, &[]).wait();
+    let ended = start(&job, &[]).wait();
     let bad = "ClientError: train/part.csv, line 2, column 2: \"oops\" is not a number";
     assert_eq!(ended[1].failure.as_deref(), Some(bad));
     assert_eq!(ended[0].failure, Some(format!("algo-2 failed: {bad}")));
@@ -79,21 +76,19 @@ fn a_bad_line_on_one_host_ends_all() {
 
 #[test]
 fn hosts_with_different_columns_are_told() {
-    let test = "hosts_with_different_columns_are_told";
-    if library(test).is_none() {
+    if library().is_none() {
         return;
     }
     let hosts = ["1,2\n0,3\n", "1,2,3\n0,3,4\n"].map(|text| vec![("train", vec![("part.csv", text)])]);
     let job = Job { hyperparameters: &[("num_round", "1")], content_type: Some("text/csv"), hosts: hosts.to_vec() };
-    for host in start(test, &job, &[]).wait() {
+    for host in start(&job, &[]).wait() {
         assert_eq!(host.failure.as_deref(), Some("algo-2 failed: its rows have 2 features, those of algo-1 have 1"));
     }
 }
 
 #[test]
 fn a_host_without_data_is_left_out() {
-    let test = "a_host_without_data_is_left_out";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let texts: Vec<String> = wine.parts(&[50, 50]).iter().map(Table::csv).collect();
     let whole = wine.csv();
     let without = || vec![("train", vec![])];
@@ -103,7 +98,7 @@ fn a_host_without_data_is_left_out() {
     let parameters = [("num_round", "3"), ("max_bin", "1024")];
     let model = |hosts: Vec<Vec<Channel<'_>>>, saved_by: usize| {
         let job = Job { hyperparameters: &parameters, content_type: Some("text/csv"), hosts };
-        let ended = start(test, &job, &[]).wait();
+        let ended = start(&job, &[]).wait();
         for (index, host) in ended.iter().enumerate() {
             assert_eq!((host.code, host.model.is_some()), (Some(0), index == saved_by), "host {}: {host:?}", index + 1);
         }
@@ -115,7 +110,7 @@ fn a_host_without_data_is_left_out() {
     same(&alone, &model(vec![without(), with(&whole)], 1));
 
     let job = Job { hyperparameters: &parameters, content_type: Some("text/csv"), hosts: vec![without(), without()] };
-    for host in start(test, &job, &[]).wait() {
+    for host in start(&job, &[]).wait() {
         assert!(host.failure.as_deref().is_some_and(|failure| failure.contains("No hosts received training data.")), "{host:?}");
     }
 }

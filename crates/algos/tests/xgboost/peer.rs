@@ -53,7 +53,7 @@ print(line)
 "#;
 
 /// A Python with XGBoost and scikit-learn, made once; `None` after telling why the test is skipped.
-fn python(test: &str) -> Option<PathBuf> {
+fn python() -> Option<PathBuf> {
     static PYTHON: std::sync::OnceLock<Result<PathBuf, String>> = std::sync::OnceLock::new();
     let found = PYTHON.get_or_init(|| {
         let home = std::env::var_os("HOME").ok_or("HOME is not set")?;
@@ -81,7 +81,7 @@ fn python(test: &str) -> Option<PathBuf> {
     match found {
         Ok(python) => Some(python.clone()),
         Err(reason) => {
-            println!("SKIPPED {test}: no Python with xgboost-cpu and scikit-learn: {reason}");
+            println!("skipped: needs python3 with xgboost-cpu and scikit-learn: {reason}");
             None
         }
     }
@@ -92,8 +92,8 @@ fn is_of_the_librarys_version(python: &Path) -> bool {
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == shoal_algos::library::VERSION)
 }
 
-fn check(test: &str, table: &Table, parameters: &[(&str, &str)], metrics: &str) {
-    let (Some(_), Some(python)) = (library(test), python(test)) else { return };
+fn check(table: &Table, parameters: &[(&str, &str)], metrics: &str) {
+    let (Some(_), Some(python)) = (library(), python()) else { return };
     let parts = table.parts(&[70, 30]);
     let (train, validation) = (parts[0].csv(), parts[1].csv());
     let hyperparameters = [&[("num_round", "9"), ("eval_metric", metrics)], parameters].concat();
@@ -102,7 +102,7 @@ fn check(test: &str, table: &Table, parameters: &[(&str, &str)], metrics: &str) 
         content_type: Some("text/csv"),
         hosts: vec![vec![("train", vec![("1.csv", &train)]), ("validation", vec![("1.csv", &validation)])]],
     };
-    let mut cluster = start(test, &job, &[]);
+    let mut cluster = start(&job, &[]);
     let base = cluster.instances[0].base.clone();
     let ended = cluster.instances[0].wait();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -125,32 +125,29 @@ fn check(test: &str, table: &Table, parameters: &[(&str, &str)], metrics: &str) 
 
 #[test]
 fn python_loads_a_regression_and_agrees() {
-    let test = "python_loads_a_regression_and_agrees";
-    let Some(wine) = Table::wine(test) else { return };
-    check(test, &wine, &[], "rmsle,mape,mphe,rmse,mae,mse,r2");
-    check(test, &wine, &[("booster", "gblinear")], "mphe,rmse");
+    let Some(wine) = Table::wine() else { return };
+    check(&wine, &[], "rmsle,mape,mphe,rmse,mae,mse,r2");
+    check(&wine, &[("booster", "gblinear")], "mphe,rmse");
     // Models with dropout changed their format in between.
-    if python(test).is_some_and(|python| is_of_the_librarys_version(&python)) {
-        check(test, &wine, &[("booster", "dart"), ("rate_drop", "0.2"), ("seed", "3")], "mphe,rmse");
+    if python().is_some_and(|python| is_of_the_librarys_version(&python)) {
+        check(&wine, &[("booster", "dart"), ("rate_drop", "0.2"), ("seed", "3")], "mphe,rmse");
     } else {
-        println!("SKIPPED {test} with booster dart: the Python package is not of version {}", shoal_algos::library::VERSION);
+        println!("without booster dart: the Python package is not of version {}", shoal_algos::library::VERSION);
     }
-    check(test, &wine, &[("tree_method", "exact")], "mphe,mae");
-    check(test, &wine, &[("tree_method", "approx"), ("sketch_eps", "0.01")], "mphe,mae");
+    check(&wine, &[("tree_method", "exact")], "mphe,mae");
+    check(&wine, &[("tree_method", "approx"), ("sketch_eps", "0.01")], "mphe,mae");
 }
 
 #[test]
 fn python_loads_a_classification_and_agrees() {
-    let test = "python_loads_a_classification_and_agrees";
-    let Some(titanic) = Table::titanic(test) else { return };
+    let Some(titanic) = Table::titanic() else { return };
     let metrics = "logloss,auc,aucpr,error@0.7,accuracy,balanced_accuracy,f1,f1_binary,precision,precision_macro,precision_micro,recall,recall_macro,recall_micro";
-    check(test, &titanic, &[("objective", "binary:logistic"), ("scale_pos_weight", "1.5")], metrics);
+    check(&titanic, &[("objective", "binary:logistic"), ("scale_pos_weight", "1.5")], metrics);
 }
 
 #[test]
 fn python_loads_several_classes_and_agrees() {
-    let test = "python_loads_several_classes_and_agrees";
-    let Some(wine) = Table::wine(test) else { return };
+    let Some(wine) = Table::wine() else { return };
     let metrics = "mlogloss,merror,accuracy,balanced_accuracy,f1,precision_macro,recall_macro";
-    check(test, &wine, &[("objective", "multi:softprob"), ("num_class", "10")], metrics);
+    check(&wine, &[("objective", "multi:softprob"), ("num_class", "10")], metrics);
 }

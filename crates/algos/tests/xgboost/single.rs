@@ -7,17 +7,11 @@ use crate::data::Table;
 use crate::together::same;
 
 /// Trains on one host with 80 % of the rows and validates on the rest.
-fn train(
-    test: &str,
-    hyperparameters: &[(&str, &str)],
-    content_type: Option<&str>,
-    text: impl Fn(&Table) -> String,
-    table: &Table,
-) -> Ended {
+fn train(hyperparameters: &[(&str, &str)], content_type: Option<&str>, text: impl Fn(&Table) -> String, table: &Table) -> Ended {
     let parts = table.parts(&[80, 20]);
     let (train, validation) = (text(&parts[0]), text(&parts[1]));
     let hosts = vec![vec![("train", vec![("1", train.as_str())]), ("validation", vec![("1", validation.as_str())])]];
-    start(test, &Job { hyperparameters, content_type, hosts }, &[]).wait().remove(0)
+    start(&Job { hyperparameters, content_type, hosts }, &[]).wait().remove(0)
 }
 
 /// The value of a metric in a line.
@@ -28,8 +22,7 @@ fn value(line: &str, metric: &str) -> f64 {
 
 #[test]
 fn a_csv_job_prints_metrics_and_writes_a_model() {
-    let test = "a_csv_job_prints_metrics_and_writes_a_model";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let parts = wine.parts(&[80, 20]);
     let (train, validation) = (parts[0].csv(), parts[1].csv());
     let job = Job {
@@ -42,7 +35,7 @@ fn a_csv_job_prints_metrics_and_writes_a_model() {
         content_type: Some("text/csv; label_size=1"),
         hosts: vec![vec![("train", vec![("1.csv", &train)]), ("validation", vec![("1.csv", &validation)])]],
     };
-    let ended = start(test, &job, &[]).wait().remove(0);
+    let ended = start(&job, &[]).wait().remove(0);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let metrics = ended.metrics();
     assert_eq!(metrics.len(), 10, "{ended:?}");
@@ -60,13 +53,12 @@ fn a_csv_job_prints_metrics_and_writes_a_model() {
 
 #[test]
 fn csv_and_libsvm_of_the_same_rows_give_the_same_model() {
-    let test = "csv_and_libsvm_of_the_same_rows_give_the_same_model";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     for tree_method in ["hist", "exact"] {
         let parameters = [("num_round", "5"), ("max_bin", "1024"), ("tree_method", tree_method)];
-        let csv = train(test, &parameters, Some("csv"), Table::csv, &wine);
+        let csv = train(&parameters, Some("csv"), Table::csv, &wine);
         // libsvm is the default.
-        let libsvm = train(test, &parameters, None, Table::libsvm, &wine);
+        let libsvm = train(&parameters, None, Table::libsvm, &wine);
         assert_eq!(csv.metrics().len(), 5, "{csv:?}");
         // A zero is absent in libsvm and a value in csv; only a few wines have one.
         let last = |ended: &Ended| value(ended.metrics()[4], "validation-rmse");
@@ -76,12 +68,11 @@ fn csv_and_libsvm_of_the_same_rows_give_the_same_model() {
 
 #[test]
 fn early_stopping_keeps_the_best_round() {
-    let test = "early_stopping_keeps_the_best_round";
-    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let objective = ("objective", "binary:logistic");
     for (metric, maximize) in [("logloss", false), ("auc", true), ("f1", true)] {
         let parameters = [objective, ("num_round", "200"), ("eval_metric", &format!("error,{metric}")), ("early_stopping_rounds", "4")];
-        let ended = train(test, &parameters, Some("text/csv"), Table::csv, &titanic);
+        let ended = train(&parameters, Some("text/csv"), Table::csv, &titanic);
         let values: Vec<f64> = ended.metrics().iter().map(|line| value(line, &format!("validation-{metric}"))).collect();
         let better = |left: f64, right: f64| if maximize { left > right } else { left < right };
         let best = (0..values.len()).fold(0, |best, round| if better(values[round], values[best]) { round } else { best });
@@ -90,15 +81,14 @@ fn early_stopping_keeps_the_best_round() {
         assert!((values[values.len() - 5] - values[best]).abs() < 1e-4, "{metric}: {values:?}");
         let best = values.len() - 5;
         let rounds = (best + 1).to_string();
-        let shorter = train(test, &[objective, ("num_round", &rounds)], Some("text/csv"), Table::csv, &titanic);
+        let shorter = train(&[objective, ("num_round", &rounds)], Some("text/csv"), Table::csv, &titanic);
         same(&ended.model.unwrap().predict(&titanic.features()), &shorter.model.unwrap().predict(&titanic.features()));
     }
 }
 
 #[test]
 fn the_users_mistakes_are_in_the_failure_file() {
-    let test = "the_users_mistakes_are_in_the_failure_file";
-    if library(test).is_none() {
+    if library().is_none() {
         return;
     }
     let good = "1,2\n0,3\n";
@@ -139,7 +129,7 @@ fn the_users_mistakes_are_in_the_failure_file() {
     ];
     for (hyperparameters, content_type, channel, text, expected) in cases {
         let job = Job { hyperparameters, content_type: Some(content_type), hosts: vec![vec![(channel, vec![("f", text)])]] };
-        let ended = start(test, &job, &[]).wait().remove(0);
+        let ended = start(&job, &[]).wait().remove(0);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         let failure = ended.failure.as_deref().unwrap_or_default();
         assert!(failure.contains(expected) && !failure.contains("Stack trace"), "expected {expected:?}, got {failure:?}");
@@ -148,7 +138,6 @@ fn the_users_mistakes_are_in_the_failure_file() {
 
 #[test]
 fn a_missing_library_is_told_with_the_remedy() {
-    let test = "a_missing_library_is_told_with_the_remedy";
     let job = Job { hyperparameters: &[("num_round", "1")], content_type: Some("csv"), hosts: vec![vec![("train", vec![("f", "1,2\n")])]] };
     let empty = tempfile::tempdir().unwrap();
     let file = empty.path().join("libxgboost.so");
@@ -157,22 +146,21 @@ fn a_missing_library_is_told_with_the_remedy() {
     for environment in
         [[("SHOAL_CACHE", empty), ("XGB_LIB", "")], [("XGB_LIB", "/nowhere/libxgboost.so"), ("A", "")], [("XGB_LIB", file), ("A", "")]]
     {
-        let failure = start(test, &job, &environment).wait().remove(0).failure.unwrap();
+        let failure = start(&job, &environment).wait().remove(0).failure.unwrap();
         assert!(failure.contains("shoal setup") && failure.contains("XGB_LIB"), "{failure}");
     }
 }
 
 #[test]
 fn a_stop_request_keeps_the_model_of_the_last_round() {
-    let test = "a_stop_request_keeps_the_model_of_the_last_round";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let text = wine.csv();
     let job = Job {
         hyperparameters: &[("num_round", "1000000"), ("save_model_on_termination", "true")],
         content_type: Some("csv"),
         hosts: vec![vec![("train", vec![("f", &text)])]],
     };
-    let mut cluster = start(test, &job, &[]);
+    let mut cluster = start(&job, &[]);
     let instance = &mut cluster.instances[0];
     let began = Instant::now();
     while !instance.stdout().contains("[5]\t") {
@@ -189,8 +177,7 @@ fn a_stop_request_keeps_the_model_of_the_last_round() {
 
 #[test]
 fn cross_validation_writes_a_model_per_fold_and_predictions() {
-    let test = "cross_validation_writes_a_model_per_fold_and_predictions";
-    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let text = titanic.csv();
     let parameters = [
         ("num_round", "6"),
@@ -201,7 +188,7 @@ fn cross_validation_writes_a_model_per_fold_and_predictions() {
         ("max_depth", "3"),
     ];
     let job = Job { hyperparameters: &parameters, content_type: Some("csv"), hosts: vec![vec![("train", vec![("f", &text)])]] };
-    let mut cluster = start(test, &job, &[]);
+    let mut cluster = start(&job, &[]);
     let base = cluster.instances[0].base.clone();
     let ended = cluster.instances[0].wait();
     assert_eq!(ended.code, Some(0), "{ended:?}");

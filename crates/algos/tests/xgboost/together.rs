@@ -4,13 +4,7 @@ use crate::cluster::{Ended, Job, library, start};
 use crate::data::Table;
 
 /// Trains on one host and on three with unequal shares of the same rows, and returns how the first host of each ended.
-fn one_and_three(
-    test: &str,
-    hyperparameters: &[(&str, &str)],
-    content_type: &str,
-    text: impl Fn(&Table) -> String,
-    table: &Table,
-) -> (Ended, Ended) {
+fn one_and_three(hyperparameters: &[(&str, &str)], content_type: &str, text: impl Fn(&Table) -> String, table: &Table) -> (Ended, Ended) {
     let parts = table.parts(&[70, 30]);
     let (train, validation) = (&parts[0], &parts[1]);
     let shares = |table: &Table, shares: &[usize]| table.parts(shares).iter().map(&text).collect::<Vec<_>>();
@@ -20,7 +14,7 @@ fn one_and_three(
             vec![("train", vec![("part", train.as_str())]), ("validation", vec![("part", validation.as_str())])]
         });
         let job = Job { hyperparameters, content_type: Some(content_type), hosts: hosts.collect() };
-        let mut ended = start(test, &job, &[]).wait();
+        let mut ended = start(&job, &[]).wait();
         assert!(ended.iter().all(|host| host.code == Some(0) && host.failure.is_none()), "{ended:#?}");
         assert!(
             ended[1..].iter().all(|host| host.metrics().is_empty() && host.model.is_none()),
@@ -41,8 +35,8 @@ pub(crate) fn same(one: &[f32], other: &[f32]) {
     }
 }
 
-fn check(test: &str, hyperparameters: &[(&str, &str)], table: &Table, features: &Table) {
-    let (one, three) = one_and_three(test, hyperparameters, "text/csv", Table::csv, table);
+fn check(hyperparameters: &[(&str, &str)], table: &Table, features: &Table) {
+    let (one, three) = one_and_three(hyperparameters, "text/csv", Table::csv, table);
     assert_eq!(one.metrics(), three.metrics(), "{one:#?}");
     assert!(!one.metrics().is_empty());
     let features = features.features();
@@ -51,16 +45,14 @@ fn check(test: &str, hyperparameters: &[(&str, &str)], table: &Table, features: 
 
 #[test]
 fn three_hosts_train_the_model_of_one() {
-    let test = "three_hosts_train_the_model_of_one";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let parameters = [("num_round", "12"), ("max_bin", "1024"), ("eval_metric", "rmse,mae,r2,mse,rmsle,mape")];
-    check(test, &parameters, &wine, &wine);
+    check(&parameters, &wine, &wine);
 }
 
 #[test]
 fn metrics_over_hosts_are_those_of_all_rows() {
-    let test = "metrics_over_hosts_are_those_of_all_rows";
-    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let metrics = "logloss,auc,error@0.7,aucpr,accuracy,balanced_accuracy,f1,f1_binary,f1_macro,precision,precision_macro,\
                    precision_micro,recall,recall_macro,recall_micro,rmse,mae,r2";
     let parameters = [
@@ -71,14 +63,13 @@ fn metrics_over_hosts_are_those_of_all_rows() {
         ("eval_metric", metrics),
         ("early_stopping_rounds", "100"),
     ];
-    let features = Table::titanic(test).unwrap();
-    check(test, &parameters, &titanic.weighted(), &features);
+    let features = Table::titanic().unwrap();
+    check(&parameters, &titanic.weighted(), &features);
 }
 
 #[test]
 fn several_classes_are_judged_together() {
-    let test = "several_classes_are_judged_together";
-    let (Some(_), Some(wine)) = (library(test), Table::wine(test)) else { return };
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     for objective in ["multi:softprob", "multi:softmax"] {
         let parameters = [
             ("num_round", "3"),
@@ -87,18 +78,17 @@ fn several_classes_are_judged_together() {
             ("max_bin", "1024"),
             ("eval_metric", "mlogloss,merror,accuracy,f1,precision_macro"),
         ];
-        check(test, &parameters, &wine, &wine);
+        check(&parameters, &wine, &wine);
     }
 }
 
 #[test]
 fn queries_are_ranked_as_on_one_host() {
-    let test = "queries_are_ranked_as_on_one_host";
-    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let titanic = titanic.in_queries_of(7);
     for eval_metric in [&[("eval_metric", "ndcg@3,map,auc")][..], &[]] {
         let parameters = [&[("num_round", "6"), ("objective", "rank:ndcg"), ("max_bin", "1024")], eval_metric].concat();
-        let (one, three) = one_and_three(test, &parameters, "text/libsvm", Table::libsvm, &titanic);
+        let (one, three) = one_and_three(&parameters, "text/libsvm", Table::libsvm, &titanic);
         assert_eq!(one.metrics(), three.metrics());
         assert!(one.metrics()[5].contains("validation-ndcg"), "{one:?}");
     }
@@ -106,9 +96,24 @@ fn queries_are_ranked_as_on_one_host() {
 
 #[test]
 fn rows_without_queries_are_one_list() {
-    let test = "rows_without_queries_are_one_list";
-    let (Some(_), Some(titanic)) = (library(test), Table::titanic(test)) else { return };
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let parameters = [("num_round", "4"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "map,ndcg,ndcg@50,auc")];
-    let (one, three) = one_and_three(test, &parameters, "text/libsvm", Table::libsvm, &titanic);
+    let (one, three) = one_and_three(&parameters, "text/libsvm", Table::libsvm, &titanic);
     assert_eq!(one.metrics(), three.metrics());
+}
+
+#[test]
+fn early_stopping_ends_all_hosts_in_the_same_round() {
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
+    for watched in ["auc", "logloss", "f1"] {
+        let metrics = format!("error,{watched}");
+        let parameters = [
+            ("num_round", "200"),
+            ("objective", "binary:logistic"),
+            ("max_bin", "1024"),
+            ("eval_metric", metrics.as_str()),
+            ("early_stopping_rounds", "3"),
+        ];
+        check(&parameters, &titanic, &titanic);
+    }
 }
