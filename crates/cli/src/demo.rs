@@ -4,11 +4,11 @@
 mod bank;
 mod chart;
 mod curve;
-mod dataset;
+pub(crate) mod dataset;
 mod house;
 mod random;
-mod titanic;
-mod training;
+pub(crate) mod titanic;
+pub(crate) mod training;
 mod wine;
 
 use std::path::PathBuf;
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
     };
     ensure_library()?;
     let house = House::open()?;
-    let shown = datasets.iter().try_for_each(|dataset| compare(&house, dataset));
-    // Ctrl-C ends a training from outside; what that looks like from here is no news.
+    let shown = datasets.iter().take_while(|_| !house.is_interrupted()).try_for_each(|dataset| compare(&house, dataset));
+    // Ctrl-C stops the training that runs; that it did not complete is then no news.
     if house.is_interrupted() {
         house.close();
         return Ok(Exit::Stopped);
@@ -75,7 +75,7 @@ fn compare(house: &House, dataset: &Dataset) -> Result<()> {
         dataset.validation.len(),
         dataset.features()
     ))?;
-    let prefix = training::upload(house, dataset, INSTANCES)?;
+    let prefix = training::upload(house.client(), dataset, INSTANCES)?;
     let one = training::run(house, dataset, &prefix, 1)?;
     let many = training::run(house, dataset, &prefix, INSTANCES)?;
     show(&table(&rows(dataset, &[&one, &many])))?;

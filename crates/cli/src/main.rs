@@ -3,6 +3,7 @@
 
 mod agent;
 mod algorithm;
+mod bench;
 mod client;
 mod client_env;
 mod config;
@@ -75,6 +76,9 @@ enum Command {
     Jobs(jobs::JobsCommand),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
+    /// Measure on this machine.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Print a shell's completions: source <(shoal completions bash).
     Completions {
         /// Which shell.
@@ -109,6 +113,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Train(args) => train::run(&args),
         Command::Jobs(command) => jobs::run(&command),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)

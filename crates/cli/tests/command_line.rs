@@ -1,5 +1,7 @@
 //! The real binary as people and scripts use it: output, exit codes, and the way to a finished training job.
 
+#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
+
 use std::{
     fs,
     path::Path,

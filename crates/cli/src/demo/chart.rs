@@ -20,10 +20,10 @@ pub(super) fn draw(title: &str, curves: &[Curve]) -> String {
     let span = if high > low { high - low } else { 1.0 };
     let mut cells = vec![[' '; WIDTH]; HEIGHT];
     for (curve, mark) in curves.iter().zip(MARKS) {
-        for column in 0..WIDTH {
-            // Each column shows the round below it, so that short and long curves fill the same width.
-            let round = column * rounds.saturating_sub(1) / (WIDTH - 1);
-            let Some(value) = curve.points.get(round).filter(|value| value.is_finite()) else { continue };
+        // Each column shows the round below it, so that short and long curves fill the same width.
+        let rounds = (0..WIDTH).map(|column| column * rounds.saturating_sub(1) / (WIDTH - 1));
+        for (column, value) in rounds.map(|round| curve.points.get(round)).enumerate() {
+            let Some(value) = value.filter(|value| value.is_finite()) else { continue };
             let from_top = ((high - value) / span * (HEIGHT - 1) as f64).round() as usize;
             cells[from_top.min(HEIGHT - 1)][column] = mark;
         }

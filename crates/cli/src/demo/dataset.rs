@@ -4,27 +4,27 @@ use super::random::shuffle;
 
 /// What is trained on, and how.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Dataset {
+pub(crate) struct Dataset {
     /// Short; part of names.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// For people.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// The metric that is shown, e.g. `auc`.
-    pub(super) metric: &'static str,
+    pub(crate) metric: &'static str,
     /// XGBoost's. No sampling of rows or columns: it draws differently for another number of instances.
-    pub(super) hyperparameters: &'static [(&'static str, &'static str)],
+    pub(crate) hyperparameters: &'static [(&'static str, &'static str)],
     /// Rows to train on.
-    pub(super) train: Vec<Row>,
+    pub(crate) train: Vec<Row>,
     /// Rows to validate on.
-    pub(super) validation: Vec<Row>,
+    pub(crate) validation: Vec<Row>,
 }
 
 /// Label first, then features. NaN is a missing value.
-pub(super) type Row = Vec<f32>;
+pub(crate) type Row = Vec<f32>;
 
 impl Dataset {
     /// How many features a row has.
-    pub(super) fn features(&self) -> usize {
+    pub(crate) fn features(&self) -> usize {
         self.train.first().map_or(0, |row| row.len() - 1)
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn split(mut rows: Vec<Row>, seed: u64, train: f64, validation: f64) 
 }
 
 /// As the built-in XGBoost reads it. `label` is whether the label column is wanted, too.
-pub(super) fn to_csv(rows: &[Row], label: bool) -> String {
+pub(crate) fn to_csv(rows: &[Row], label: bool) -> String {
     let cell = |value: &f32| if value.is_nan() { String::new() } else { value.to_string() };
     let line = |row: &Row| row[usize::from(!label)..].iter().map(cell).collect::<Vec<_>>().join(",") + "\n";
     rows.iter().map(line).collect()

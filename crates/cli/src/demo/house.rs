@@ -12,7 +12,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use serde_json::json;
 use shoal_server::Server;
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, sync::Notify};
@@ -34,7 +33,7 @@ pub(super) struct House {
 }
 
 impl House {
-    /// Starts it, and listens for Ctrl-C: that stops what trains.
+    /// Starts it, and listens for Ctrl-C from now on.
     ///
     /// # Errors
     /// It cannot be started.
@@ -53,7 +52,7 @@ impl House {
         told.recv().map_err(|_| anyhow!("the server's thread is gone"))??;
         let client = Client::local(&settings)?;
         let interrupted = Arc::new(AtomicBool::new(false));
-        on_interrupt(client.clone(), interrupted.clone())?;
+        on_interrupt(interrupted.clone())?;
         Ok(Self { client, settings, stop, interrupted, thread, dir })
     }
 
@@ -116,23 +115,14 @@ fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, 
     });
 }
 
-/// The first Ctrl-C stops what trains, so that nothing outlives us; the demo sees its job's end and leaves.
-fn on_interrupt(client: Client, interrupted: Arc<AtomicBool>) -> Result<()> {
+/// Notes the first Ctrl-C; the demo then stops what trains and leaves, so that nothing outlives it.
+fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("could not listen for Ctrl-C")?;
-    thread::Builder::new()
-        .name("interrupt".to_owned())
-        .spawn(move || {
-            if runtime.block_on(tokio::signal::ctrl_c()).is_err() {
-                return;
-            }
+    let listen = move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
             interrupted.store(true, Ordering::SeqCst);
-            eprintln!("\nstopping");
-            let running = client.sagemaker("ListTrainingJobs", &json!({"StatusEquals": "InProgress"})).unwrap_or_default();
-            for job in running["TrainingJobSummaries"].as_array().into_iter().flatten() {
-                // One that has just ended needs no stop.
-                let _ = client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": job["TrainingJobName"]}));
-            }
-        })
-        .context("could not listen for Ctrl-C")?;
+        }
+    };
+    thread::Builder::new().name("interrupt".to_owned()).spawn(listen).context("could not listen for Ctrl-C")?;
     Ok(())
 }

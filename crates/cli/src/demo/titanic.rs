@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::dataset::{Dataset, Row};
 
 /// Reads `titanic_train.csv` and `titanic_test.csv`.
-pub(super) fn load(dir: &Path) -> Result<Dataset> {
+pub(crate) fn load(dir: &Path) -> Result<Dataset> {
     let train = read(&dir.join("titanic_train.csv"))?;
     let ages = median(train.iter().filter_map(|passenger| passenger.age));
     let rows = |passengers: Vec<Passenger>| passengers.into_iter().map(|passenger| passenger.row(ages)).collect();

@@ -15,7 +15,7 @@ use super::{
     house::House,
 };
 use crate::{
-    client::LogReader,
+    client::{Client, LogReader},
     output::Progress,
     watch::{self, is_over},
 };
@@ -39,8 +39,7 @@ pub(super) struct Training {
 }
 
 /// Stores the data under a prefix, the training rows in `parts` files of about the same length.
-pub(super) fn upload(house: &House, dataset: &Dataset, parts: usize) -> Result<String> {
-    let client = house.client();
+pub(crate) fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result<String> {
     client.create_bucket(BUCKET)?;
     let prefix = format!("data/{}", dataset.name);
     for (number, rows) in dataset.train.chunks(dataset.train.len().div_ceil(parts).max(1)).enumerate() {
@@ -57,10 +56,16 @@ pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usi
     let started = Instant::now();
     client.sagemaker("CreateTrainingJob", &request(dataset, &name, prefix, instances))?;
     let mut progress = Progress::new();
+    let mut stopped = false;
     let description = loop {
         let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name}))?;
         if is_over(&description) {
             break description;
+        }
+        if house.is_interrupted() && !stopped {
+            stopped = true;
+            progress.line("stopping");
+            client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": name}))?;
         }
         progress.draw(&format!("  {name}: {}", description["SecondaryStatus"].as_str().unwrap_or_default()));
         std::thread::sleep(Duration::from_millis(10));
@@ -71,7 +76,7 @@ pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usi
     let lines = LogReader::new(&name).read(client)?;
     let curves = curve::read(lines.iter().map(|event| event.message.as_str()), dataset.metric);
     ensure!(curves.len() == 2, "the log of {name} has no lines of {} for train and validation", dataset.metric);
-    let model = model(&client.get_object(BUCKET, &format!("models/{name}/output/model.tar.gz"))?)?;
+    let model = model(client, &name)?;
     let predictions = shoal_algos::xgboost::predict(&model, &to_csv(&dataset.validation, false))?;
     let seconds = |field: &str| description[field].as_f64().unwrap_or_default();
     Ok(Training {
@@ -83,7 +88,8 @@ pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usi
     })
 }
 
-fn request(dataset: &Dataset, name: &str, prefix: &str, instances: usize) -> Value {
+/// A CreateTrainingJob request for SageMaker's XGBoost image, each instance with its part of the training rows.
+pub(crate) fn request(dataset: &Dataset, name: &str, prefix: &str, instances: usize) -> Value {
     let channel = |channel: &str, distribution: &str| {
         let uri = format!("s3://{BUCKET}/{prefix}/{channel}/");
         let source = json!({"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": distribution});
@@ -101,8 +107,12 @@ fn request(dataset: &Dataset, name: &str, prefix: &str, instances: usize) -> Val
     })
 }
 
-/// The model file within `model.tar.gz`.
-fn model(archive: &[u8]) -> Result<Vec<u8>> {
+/// The model file of a training that was made by [`request`].
+pub(crate) fn model(client: &Client, name: &str) -> Result<Vec<u8>> {
+    from_archive(&client.get_object(BUCKET, &format!("models/{name}/output/model.tar.gz"))?)
+}
+
+fn from_archive(archive: &[u8]) -> Result<Vec<u8>> {
     let mut archive = tar::Archive::new(GzDecoder::new(archive));
     for entry in archive.entries()? {
         let mut entry = entry?;

@@ -24,9 +24,8 @@ pub(super) struct Upload {
 /// # Errors
 /// Flags or file make no sense; the text says which and why.
 pub(super) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
-    let mut request = match file.unwrap_or_else(|| json!({})) {
-        Value::Object(map) => map,
-        _ => return Err("the file must hold one object, a CreateTrainingJob request".to_owned()),
+    let Value::Object(mut request) = file.unwrap_or_else(|| json!({})) else {
+        return Err("the file must hold one object, a CreateTrainingJob request".to_owned());
     };
     algorithm(args, &mut request)?;
     let image = request["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default().to_owned();
