@@ -3,13 +3,16 @@
 import hashlib
 import io
 import itertools
+import pathlib
 import tarfile
 
+import pytest
 from house import BUCKET, eventually
 
 ROLE = "arn:aws:iam::123456789012:role/tests"
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
 GROUP = "/aws/sagemaker/TrainingJobs"
+PYTHON = "/usr/bin/python3"
 
 _numbers = itertools.count(1)
 
@@ -44,8 +47,10 @@ class Jobs:
             **changes,
         }
 
-    def script(self, text, instances=1, metrics=(), channels=(), instance_type="ml.m5.large", name="script", **changes):
-        """Creates a job that runs a shell script in every instance; gives its name."""
+    def script(
+        self, text, instances=1, metrics=(), channels=(), instance_type="ml.m5.large", name="script", interpreter="/bin/sh", **changes
+    ):
+        """Creates a job that runs a script in every instance; gives its name."""
         key = f"code/{hashlib.sha256(text.encode()).hexdigest()[:16]}/run.sh"
         self.put(key, text)
         request = self.request(
@@ -53,7 +58,7 @@ class Jobs:
             AlgorithmSpecification={
                 "TrainingImage": "shoal/host",
                 "TrainingInputMode": "File",
-                "ContainerEntrypoint": ["/bin/sh", "/opt/ml/input/data/code/run.sh"],
+                "ContainerEntrypoint": [interpreter, "/opt/ml/input/data/code/run.sh"],
                 "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in metrics],
             },
             InputDataConfig=[self.channel("code", key.rsplit("/", 1)[0]), *channels],
@@ -63,15 +68,21 @@ class Jobs:
         self.sagemaker.create_training_job(**request)
         return request["TrainingJobName"]
 
-    def xgboost(self, train, validation=None, instances=1, name="xgboost", sharded=False, **hyperparameters):
-        """Creates an XGBoost job over csv files below these prefixes; gives its name."""
+    def python(self, text, **options):
+        """The same in Python."""
+        if not pathlib.Path(PYTHON).exists():
+            pytest.skip(f"needs {PYTHON}: instances see the machine's own /usr")
+        return self.script(text, interpreter=PYTHON, **options)
+
+    def xgboost(self, train, validation=None, instances=1, sharded=False, content_type="text/csv", image=XGBOOST, **hyperparameters):
+        """Creates an XGBoost job over the files below these prefixes; gives its name."""
         distribution = "ShardedByS3Key" if sharded else "FullyReplicated"
-        channels = [self.channel("train", train, distribution, "text/csv")]
+        channels = [self.channel("train", train, distribution, content_type)]
         if validation:
-            channels.append(self.channel("validation", validation, content_type="text/csv"))
+            channels.append(self.channel("validation", validation, content_type=content_type))
         request = self.request(
-            name,
-            AlgorithmSpecification={"TrainingImage": XGBOOST, "TrainingInputMode": "File"},
+            "xgboost",
+            AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
             HyperParameters={key: str(value) for key, value in hyperparameters.items()},
             InputDataConfig=channels,
         )
@@ -130,6 +141,10 @@ class Jobs:
     def saying(self, name, text, host="algo-1"):
         """Waits until a host's log has a line with this text."""
         eventually(lambda: any(text in line for line in self.lines(name, host)))
+
+    def metrics(self, name):
+        """The last value of each metric of a job."""
+        return {metric["MetricName"]: metric["Value"] for metric in self.describe(name)["FinalMetricDataList"]}
 
     def artifact(self, name, archive="model"):
         """Names and contents of a job's model.tar.gz or output.tar.gz."""
