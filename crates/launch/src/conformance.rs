@@ -26,6 +26,23 @@ pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
     }
 }
 
+/// Most instances of one check.
+const MOST: u32 = 20;
+
+/// A check that fails leaves no process behind either.
+struct Ended<'a> {
+    launcher: &'a dyn Launcher,
+    spec: AllocationSpec,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.launcher.stop(&self.spec) {
+            eprintln!("the suite's processes could not be stopped: {error}");
+        }
+    }
+}
+
 type Check = fn(&dyn Launcher, &AllocationSpec);
 
 /// Runs every check in fresh directories below `dir`.
@@ -42,6 +59,7 @@ pub fn check(launcher: &dyn Launcher, dir: &Path) {
         let dir = dir.join(name);
         fs::create_dir(&dir).expect("the suite's directory is writable");
         let spec = program(&format!("conformance-{name}-{}", std::process::id()), 3, &dir);
+        let _ended = Ended { launcher, spec: AllocationSpec { instances: MOST, ..spec.clone() } };
         check(launcher, &spec);
         launcher.stop(&spec).expect("stop");
         assert_eq!(living(&dir), [0; 0], "{name} left processes");
@@ -76,7 +94,7 @@ fn lost_instances_are_named(launcher: &dyn Launcher, spec: &AllocationSpec) {
 }
 
 fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &AllocationSpec) {
-    let many = &AllocationSpec { instances: 20, ..spec.clone() };
+    let many = &AllocationSpec { instances: MOST, ..spec.clone() };
     thread::scope(|scope| {
         let submission = scope.spawn(|| launcher.submit(many).expect("submit"));
         while !submission.is_finished() {
