@@ -35,7 +35,7 @@ struct Rows {
 /// How the judge evaluates.
 #[derive(Debug, Clone)]
 pub(super) struct JudgeOptions {
-    /// The library's parameters, objective included.
+    /// The objective and its parameters.
     pub(super) parameters: Vec<(String, String)>,
     /// Metrics; none for the objective's default.
     pub(super) metrics: Vec<String>,

@@ -38,7 +38,7 @@ pub(super) fn train(
                 .chain(&channels.validation)
                 .map(|source| Own { labels: source.labels(), weights: source.weights(), groups: source.groups() })
                 .collect();
-            Some(Judge::new(api, &own, &JudgeOptions { parameters: parameters.clone(), metrics, threads }, group)?)
+            Some(Judge::new(api, &own, &JudgeOptions { parameters: of_objective(&parameters), metrics, threads }, group)?)
         }
         None => None,
     };
@@ -59,6 +59,13 @@ pub(super) fn train(
 pub(super) fn library_parameters(hyperparameters: &Hyperparameters, threads: usize) -> Vec<(String, String)> {
     let own = hyperparameters.parameters.iter().map(|(name, value)| (name.clone(), value.clone()));
     own.chain([("nthread".to_owned(), threads.to_string())]).collect()
+}
+
+/// What the objective is told, without what grows trees: the judge has none, and no features that constraints could name.
+fn of_objective(parameters: &[(String, String)]) -> Vec<(String, String)> {
+    let names =
+        ["objective", "num_class", "scale_pos_weight", "tweedie_variance_power", "aft_loss_distribution", "aft_loss_distribution_scale"];
+    parameters.iter().filter(|(name, _)| names.contains(&name.as_str())).cloned().collect()
 }
 
 /// Builds the matrices; frees each channel's rows once they are in its matrix.

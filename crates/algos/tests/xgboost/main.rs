@@ -5,6 +5,7 @@
 mod cluster;
 mod data;
 mod faults;
+mod fetch;
 mod peer;
 mod single;
 mod together;
@@ -13,4 +14,10 @@ mod together;
 #[test]
 fn instance() {
     cluster::become_instance();
+}
+
+/// Not a test of its own either: a process that fetches the library.
+#[test]
+fn fetcher() {
+    fetch::become_fetcher();
 }

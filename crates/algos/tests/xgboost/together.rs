@@ -117,3 +117,16 @@ fn early_stopping_ends_all_hosts_in_the_same_round() {
         check(&parameters, &titanic, &titanic);
     }
 }
+
+#[test]
+fn every_booster_is_judged() {
+    let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
+    let common = [("num_round", "3"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "auc,logloss,f1")];
+    for particular in [
+        &[("tree_method", "hist"), ("monotone_constraints", "(-1,-1,0,1)"), ("interaction_constraints", "[[0,1],[2,3]]")][..],
+        &[("booster", "dart"), ("rate_drop", "0.5"), ("one_drop", "1")],
+        &[("tree_method", "approx"), ("grow_policy", "lossguide")],
+    ] {
+        check(&[&common, particular].concat(), &titanic, &titanic);
+    }
+}
