@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, MAX_CHARACTERS, SUCCESS, Scraper, escape_line, failure_text};
@@ -79,8 +79,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>) -> i32 {
             return ABANDONED;
         }
     };
-    let support = probe.join().unwrap_or_else(|_| Support::processes_only());
-    let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, &support) };
+    let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, probe) };
     agent.finish(served)
 }
 
@@ -175,8 +174,9 @@ struct Agent<'a> {
 
 impl Agent<'_> {
     /// One instance, up to the last thing that there is to say about it.
-    fn instance(&mut self, assignment: &Assignment, support: &Support) -> Result<(), Trouble> {
+    fn instance(&mut self, assignment: &Assignment, probe: JoinHandle<Support>) -> Result<(), Trouble> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
+        let support = &probe.join().unwrap_or_else(|_| Support::processes_only());
         if assignment.host == 1 {
             self.tell(&support.notes)?;
         }
@@ -195,12 +195,11 @@ impl Agent<'_> {
             return self.not_startable(message, *code);
         }
         let mut sandbox = sandbox?;
-        self.tell(sandbox.notes())?;
+        // If nobody takes these reports any more, a wish to stop is on its way, and the program's end is waited for all the same.
+        let told = self.tell(sandbox.notes()).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
         let control = sandbox.control();
         self.attach(assignment, &mut sandbox).map_err(Trouble::Watch)?;
         self.watch(sandbox).map_err(Trouble::Watch)?;
-        // From here on the program's end is waited for, whatever happens; if nobody takes this report, a wish to stop is on its way.
-        let told = self.outbox.report(ReportBody::Phase { phase: Phase::Training });
         let (exit, said) = self.supervise(&control)?;
         told?;
         self.ended(outcome(exit), exit.out_of_memory, said)

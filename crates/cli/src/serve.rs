@@ -5,6 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 use anyhow::{Context, Result};
 use clap::Args;
 use shoal_plane::{Capacity, Catalog};
+use shoal_sandbox::Support;
 use shoal_server::{Options, Server};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,12 +31,13 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     log::install(settings.log);
+    let support = Support::probe();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
-        let server = Server::start(options(&settings)?).await?;
+        let server = Server::start(options(&settings, &support)?).await?;
         announce(&settings, &server)?;
-        show(&greeting(&settings))?;
+        show(&greeting(&settings, &support))?;
         server
             .run(async {
                 tokio::select! {
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
 ///
 /// # Errors
 /// The user's catalogue of instance types is wrong, or this executable cannot be named.
-pub(crate) fn options(settings: &Settings) -> Result<Options> {
+pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options> {
     Ok(Options {
         data_dir: settings.data_dir.clone(),
         listen: settings.listen,
@@ -63,6 +65,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Options> {
         capacity: Capacity { cpus: settings.cpus, memory_bytes: settings.memory, gpus: settings.gpus, instances: settings.instances },
         catalog: catalog(&settings.data_dir.join(CATALOG))?,
         program: std::env::current_exe().context("could not find this executable")?,
+        agent_env: vec![shoal_agent::support_variable(support)],
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         images: Arc::new(OurImages),
@@ -95,16 +98,24 @@ pub(crate) fn withdraw(settings: &Settings) {
     let _ = fs::remove_file(settings.address_file());
 }
 
-fn greeting(settings: &Settings) -> String {
+/// How instances are kept apart here, and honestly what is missing.
+fn isolation(support: &Support) -> String {
+    let report = support.report();
+    let missing = report.iter().skip(1).filter(|(_, fine, _)| !fine).map(|(_, _, how)| how);
+    report.iter().take(1).map(|(_, _, how)| how).chain(missing).map(|how| format!("  isolation  {how}\n")).collect()
+}
+
+fn greeting(settings: &Settings, support: &Support) -> String {
     let dir = settings.data_dir.display();
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
     format!(
-        "Shoal {version} is listening on http://{address}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n\n\
+        "Shoal {version} is listening on http://{address}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n{isolation}\n\
          Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\n\
          Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",
         version = env!("CARGO_PKG_VERSION"),
         address = settings.address(),
         instances = settings.instances,
+        isolation = isolation(support),
         memory = readable(settings.memory),
         cpus = settings.cpus,
     )

@@ -46,6 +46,7 @@ pub(crate) struct World {
     pub(crate) region: String,
     pub(crate) account: String,
     pub(crate) program: PathBuf,
+    pub(crate) agent_env: Vec<(String, String)>,
     pub(crate) data_id: String,
     pub(crate) runs: PathBuf,
     pub(crate) socket: PathBuf,
@@ -193,7 +194,7 @@ impl World {
                 arg("--data-id"),
                 self.data_id.clone(),
             ],
-            env: std::env::var("SHOAL_ISOLATION").ok().map(|value| ("SHOAL_ISOLATION".to_owned(), value)).into_iter().collect(),
+            env: self.agent_env.clone(),
             dir,
         }
     }

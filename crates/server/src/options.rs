@@ -24,6 +24,8 @@ pub struct Options {
     pub catalog: Catalog,
     /// The `shoal` executable that agents are started from.
     pub program: PathBuf,
+    /// Variables that agents get: what was found out once at the start, for instance what this machine allows.
+    pub agent_env: Vec<(String, String)>,
     /// Grace of a stop in seconds: between SIGTERM and SIGKILL.
     pub grace_s: u32,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.

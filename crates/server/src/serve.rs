@@ -95,6 +95,7 @@ impl Server {
             region: options.region.clone(),
             account: options.account.clone(),
             program: options.program,
+            agent_env: options.agent_env,
             data_id: data_dir.id().to_owned(),
             runs: data_dir.runs_path(),
             socket: socket.clone(),

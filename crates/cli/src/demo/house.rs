@@ -40,7 +40,7 @@ impl House {
     pub(super) fn open() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("shoal-demo-").tempdir().context("could not make a temporary directory")?;
         let settings = settings(&dir)?;
-        let options = serve::options(&settings)?;
+        let options = serve::options(&settings, &shoal_sandbox::Support::probe())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
         let stop = Arc::new(Notify::new());
         let (tell, told) = mpsc::channel();
