@@ -1,8 +1,9 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources.
+//! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
+//! machine and writes docs/benchmarks.md.
 
 mod clients;
 mod codegen;
@@ -13,8 +14,10 @@ mod tidy;
 mod workspace;
 
 use std::{
-    env,
+    env, fs,
+    path::Path,
     process::{Command, ExitCode, Stdio},
+    time::Instant,
 };
 
 use anyhow::{Result, bail};
@@ -46,6 +49,7 @@ fn run(task: &str) -> Result<bool> {
             checks(&workspace, &mut outcome)?;
             Ok(outcome.report())
         }
+        "bench" => bench(&workspace),
         "tidy" => {
             let problems = tidy::problems(&workspace)?;
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -53,13 +57,17 @@ fn run(task: &str) -> Result<bool> {
             Ok(problems.is_empty())
         }
         "codegen" => codegen::run().map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench"),
     }
 }
 
 /// Rust tests, then the real clients against the binary that they built.
 fn test(workspace: &Workspace) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    let python = clients::environment(workspace).inspect_err(|error| eprintln!("{error:#}")).ok();
+    if python.is_none() {
+        outcome.fail("the clients' Python environment");
+    }
     if !succeeds(cargo(workspace).args(["test", "--workspace", "--no-run"]))? {
         outcome.fail("the workspace does not build");
         return Ok(outcome);
@@ -68,8 +76,10 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
-    rust_tests::run(workspace, &mut outcome)?;
-    clients::run(workspace, &shoal, &mut outcome)?;
+    rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
+    if let Some(python) = python {
+        clients::run(workspace, &python, &shoal, &mut outcome)?;
+    }
     if env::var_os("CI").is_some_and(|value| value == "true") {
         outcome.refuse_skips(skips::is_honest);
     }
@@ -89,4 +99,21 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
     Ok(())
+}
+
+/// A clean release build, timed, and `shoal bench start` with it.
+fn bench(workspace: &Workspace) -> Result<bool> {
+    let python = clients::environment(workspace)?;
+    let target = workspace.target.join("bench");
+    if target.exists() {
+        fs::remove_dir_all(&target)?;
+    }
+    let started = Instant::now();
+    if !succeeds(cargo(workspace).args(["build", "--release"]).env("CARGO_TARGET_DIR", &target))? {
+        return Ok(false);
+    }
+    let build_s = started.elapsed().as_secs_f64().to_string();
+    let mut shoal = Command::new(target.join("release/shoal"));
+    shoal.current_dir(&workspace.root).args(["bench", "start", "--build-s", &build_s, "--sdk"]).arg(python);
+    succeeds(shoal.args(["--write", "docs/benchmarks.md"]))
 }

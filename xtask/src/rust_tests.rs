@@ -1,9 +1,13 @@
 //! `cargo test` over the workspace, its output counted.
 //!
-//! A Rust test that this machine cannot run prints `skipped: REASON` and returns; libtest calls it passed, we do not.
+//! A Rust test that this machine cannot run prints `skipped: REASON` and returns; libtest calls it passed, we do not. Test programs
+//! without libtest print the same lines, a test each, but not its closing one.
 
 use std::{
+    env,
+    ffi::OsString,
     io::{BufRead, BufReader},
+    path::Path,
     process::Stdio,
 };
 
@@ -14,10 +18,13 @@ use crate::{
     workspace::{Workspace, cargo, shown},
 };
 
-/// Runs every Rust test, the documentation's too.
-pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
+/// Runs every Rust test, the documentation's too. Their `python3` is the one in `python_dir`, which has the real clients.
+pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let mut command = cargo(workspace);
     command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).stdout(Stdio::piped());
+    if let Some(dir) = python_dir {
+        command.env("PATH", path_with(dir)?);
+    }
     eprintln!("$ {}", shown(&command));
     let mut child = command.spawn().context("could not run cargo test")?;
     let stdout = child.stdout.take().context("stdout is piped")?;
@@ -30,20 +37,29 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
             println!("{line}");
         }
     }
+    reader.end(outcome);
     if !child.wait()?.success() && outcome.failed.len() == before {
         outcome.fail("cargo test");
     }
     Ok(())
 }
 
-/// Understands libtest's output, line by line.
+fn path_with(dir: &Path) -> Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = std::iter::once(dir.to_owned()).chain(env::split_paths(&path));
+    env::join_paths(dirs).context("a directory on PATH has a colon in its name")
+}
+
+/// Understands the output of test programs, line by line.
 #[derive(Debug, Default)]
 struct Reader {
     /// Between `successes:` and what follows it: output of tests that passed.
     in_successes: bool,
     /// Whose output this is.
     current: Option<String>,
-    /// Tests of this binary that skipped themselves; the result line counts them as passed.
+    /// Tests of this program that passed so far, by their own lines.
+    passed: usize,
+    /// Tests of this program that skipped themselves; its closing line counts them as passed.
     skipped: usize,
 }
 
@@ -51,11 +67,14 @@ impl Reader {
     /// Takes one line; says whether a person wants to see it.
     fn read(&mut self, line: &str, outcome: &mut Outcome) -> bool {
         if let Some(counts) = line.strip_prefix("test result: ") {
-            outcome.passed += passed(counts).saturating_sub(self.skipped);
-            *self = Self::default();
+            // What a test prints can spoil its own line, never this one.
+            self.passed = passed(counts).saturating_sub(self.skipped);
+            self.end(outcome);
             return true;
         }
-        if line == "failures:" || line == "successes:" {
+        if line.starts_with("running ") && line.split(' ').nth(1).is_some_and(|count| count.parse::<usize>().is_ok()) {
+            self.end(outcome);
+        } else if line == "failures:" || line == "successes:" {
             self.in_successes = line == "successes:";
             self.current = None;
         }
@@ -70,14 +89,22 @@ impl Reader {
             }
             return false;
         }
-        if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
-            if result == "FAILED" {
-                outcome.fail(name);
-            } else if let Some(reason) = result.strip_prefix("ignored") {
-                outcome.skipped.push(Skip { name: name.to_owned(), reason: reason.trim_start_matches(", ").to_owned() });
+        if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            let skip = result.strip_prefix("skipped: ").or_else(|| Some(result.strip_prefix("ignored")?.trim_start_matches(", ")));
+            match (result.split(' ').next(), skip) {
+                (_, Some(reason)) => outcome.skipped.push(Skip { name: name.to_owned(), reason: reason.to_owned() }),
+                (Some("ok"), None) => self.passed += 1,
+                (Some("FAILED"), None) => outcome.fail(name),
+                _ => {}
             }
         }
         true
+    }
+
+    /// A program has ended.
+    fn end(&mut self, outcome: &mut Outcome) {
+        outcome.passed += self.passed;
+        *self = Self::default();
     }
 }
 
@@ -90,6 +117,16 @@ fn passed(counts: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Passed, failed, skipped with reasons, and what is shown.
+    fn read(text: &str) -> (usize, Vec<String>, Vec<String>, Vec<&str>) {
+        let mut outcome = Outcome::default();
+        let mut reader = Reader::default();
+        let shown = text.lines().filter(|line| reader.read(line, &mut outcome)).collect();
+        reader.end(&mut outcome);
+        let skipped = outcome.skipped.into_iter().map(|skip| format!("{}: {}", skip.name, skip.reason)).collect();
+        (outcome.passed, outcome.failed, skipped, shown)
+    }
 
     #[test]
     fn libtest_output_is_counted() {
@@ -122,13 +159,26 @@ failures:
 test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
-        let mut outcome = Outcome::default();
-        let mut reader = Reader::default();
-        let shown: Vec<_> = text.lines().filter(|line| reader.read(line, &mut outcome)).collect();
-        assert_eq!(outcome.passed, 6);
-        assert_eq!(outcome.failed, ["b"]);
-        let skips = outcome.skipped.iter().map(|skip| (skip.name.as_str(), skip.reason.as_str())).collect::<Vec<_>>();
-        assert_eq!(skips, [("c", "slow"), ("d", "needs root")]);
+        let (passed, failed, skipped, shown) = read(text);
+        assert_eq!((passed, failed), (6, vec!["b".to_owned()]));
+        assert_eq!(skipped, ["c: slow", "d: needs root"]);
         assert!(shown.contains(&"thread panicked") && !shown.contains(&"hello"));
+    }
+
+    #[test]
+    fn programs_without_libtest_are_counted_by_their_lines() {
+        let text = "
+test root::one ... ok (12ms)
+test root::two ... FAILED
+test rootless::one ... skipped: this machine allows Processes only
+root: 1 passed, 1 skipped, 1 failed
+running 1 test
+test a ... ok
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test b::c ... ok
+";
+        let (passed, failed, skipped, _) = read(text);
+        assert_eq!((passed, failed), (3, vec!["root::two".to_owned()]));
+        assert_eq!(skipped, ["rootless::one: this machine allows Processes only"]);
     }
 }
