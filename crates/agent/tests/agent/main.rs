@@ -73,7 +73,7 @@ fn run(way: &str, filter: &str) -> ExitCode {
     }
     // Agents of one way are told what the machine allows, those of the others find out.
     if way == "root" {
-        stage::SUPPORT.get_or_init(shoal_agent::support_variable);
+        stage::SUPPORT.get_or_init(|| shoal_agent::support_variable(&support));
     }
     let tests: Vec<Test> = [successes::TESTS, endings::TESTS, outages::TESTS].concat();
     let mut failed = Vec::new();
