@@ -13,6 +13,7 @@ mod ffi;
 mod group;
 mod hyperparameters;
 mod instance;
+mod intercept;
 mod judge;
 mod labels;
 pub mod library;

@@ -11,7 +11,7 @@ use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::judge::{Judge, JudgeOptions, Own};
 use super::metric_plan::MetricPlan;
-use super::{log, model_file};
+use super::{intercept, log, model_file};
 
 /// What is trained on.
 pub(super) struct Channels {
@@ -30,7 +30,10 @@ pub(super) fn train(
     group: &Group,
 ) -> Result<(), Failure> {
     let threads = hyperparameters.nthread.unwrap_or(instance.cpus);
-    let parameters = library_parameters(hyperparameters, threads);
+    let mut parameters = library_parameters(hyperparameters, threads);
+    if let Some(mean) = intercept::of_all_hosts(hyperparameters, &channels.train, group)? {
+        parameters.push(("base_score".to_owned(), mean.to_string()));
+    }
     let mut plan = MetricPlan::of(hyperparameters, group)?;
     let judge = match plan.by_judge.take() {
         Some(metrics) => {

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::{Channel, Cluster, Job, library, start};
 use crate::data::Table;
-use crate::together::same;
 
 /// Three hosts that would train for a very long time.
 fn endless(environment: &[(&str, &str)]) -> Option<Cluster> {
@@ -105,9 +104,9 @@ fn a_host_without_data_is_left_out() {
         ended[saved_by].model.as_ref().unwrap().predict(&wine.features())
     };
     let alone = model(vec![with(&whole)], 0);
-    same(&alone, &model(vec![with(&texts[0]), without(), with(&texts[1])], 0));
-    same(&alone, &model(vec![without(), with(&texts[0]), with(&texts[1])], 1));
-    same(&alone, &model(vec![without(), with(&whole)], 1));
+    assert_eq!(alone, model(vec![with(&texts[0]), without(), with(&texts[1])], 0));
+    assert_eq!(alone, model(vec![without(), with(&texts[0]), with(&texts[1])], 1));
+    assert_eq!(alone, model(vec![without(), with(&whole)], 1));
 
     let job = Job { hyperparameters: &parameters, content_type: Some("text/csv"), hosts: vec![without(), without()] };
     for host in start(&job, &[]).wait() {
