@@ -1,6 +1,4 @@
-"""A training job's life as boto3 sees it: description, transitions, logs, metrics, artifacts, contract."""
-
-import json
+"""A training job's life as boto3 sees it: description, transitions, logs, metrics, artifacts."""
 
 import pytest
 
@@ -59,45 +57,6 @@ def test_artifacts(jobs, name):
     assert jobs.describe(name)["ModelArtifacts"]["S3ModelArtifacts"] == f"s3://tests/out/{name}/output/model.tar.gz"
     assert jobs.artifact(name) == {"weights.txt": b"weights\n"}
     assert jobs.artifact(name, "output") == {"report.txt": b"more\n"}
-
-
-def test_the_program_finds_its_contract(jobs):
-    jobs.put("contract/data/a/b.txt", "content")
-    name = jobs.script(
-        "cd /opt/ml; cat input/config/hyperparameters.json; echo; cat input/config/resourceconfig.json; echo;"
-        "cat input/config/inputdataconfig.json; echo; cat input/data/train/a/b.txt; echo;"
-        "echo $TRAINING_JOB_NAME $COLOUR; hostname; pwd",
-        channels=[jobs.channel("train", "contract/data/", content_type="text/plain")],
-        HyperParameters={"eta": "0.1"},
-        Environment={"COLOUR": "red"},
-    )
-    jobs.completed(name)
-    hyperparameters, resources, inputs, content, words, host, *_ = jobs.lines(name)
-    assert json.loads(hyperparameters) == {"eta": "0.1"}
-    assert json.loads(resources)["current_host"] == "algo-1"
-    assert json.loads(resources)["network_interface_name"] == "eth0"
-    assert json.loads(inputs)["train"]["ContentType"] == "text/plain"
-    assert (content, words, host) == ("content", f"{name} red", "algo-1")
-
-
-def test_a_program_cannot_change_what_is_stored(jobs):
-    key = "contract/data/a/b.txt"
-    jobs.put(key, "content")
-    name = jobs.script(
-        "echo changed > /opt/ml/input/data/train/a/b.txt; cat /opt/ml/input/data/train/a/b.txt",
-        channels=[jobs.channel("train", "contract/data/")],
-    )
-    jobs.wait(name)
-    assert jobs.s3.get_object(Bucket="tests", Key=key)["Body"].read() == b"content"
-
-
-def test_jobs_are_listed(jobs, name):
-    found = jobs.sagemaker.list_training_jobs(NameContains=name, StatusEquals="Completed")["TrainingJobSummaries"]
-    assert [summary["TrainingJobName"] for summary in found] == [name]
-    assert jobs.sagemaker.list_training_jobs(NameContains=name, StatusEquals="Failed")["TrainingJobSummaries"] == []
-    pages = jobs.sagemaker.get_paginator("list_training_jobs").paginate(PaginationConfig={"PageSize": 1})
-    names = [summary["TrainingJobName"] for page in pages for summary in page["TrainingJobSummaries"]]
-    assert name in names and len(names) == len(set(names))
 
 
 def test_the_waiter_ends(jobs, name):

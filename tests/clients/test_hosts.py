@@ -1,0 +1,69 @@
+"""Hosts of one job: names that resolve, ports of their own, a network between them."""
+
+import json
+
+TALK = """
+import os, socket, time
+me, hosts = os.environ["SM_CURRENT_HOST"], sorted(__import__("json").loads(os.environ["SM_HOSTS"]))
+server = socket.create_server(("0.0.0.0", 29500))
+def say(host):
+    until = time.time() + 60
+    while True:
+        try:
+            with socket.create_connection((host, 29500), timeout=10) as peer:
+                return peer.sendall(me.encode())
+        except OSError:
+            if time.time() > until: raise
+            time.sleep(0.05)
+for host in hosts:
+    say(host)
+heard = []
+for _ in hosts:
+    peer, _ = server.accept()
+    heard.append(peer.recv(100).decode())
+print(sorted(heard))
+"""
+
+
+def test_every_host_hears_every_host_on_the_same_port(jobs):
+    name = jobs.python(TALK, instances=3)
+    jobs.completed(name)
+    for host in ("algo-1", "algo-2", "algo-3"):
+        assert jobs.lines(name, host) == ["['algo-1', 'algo-2', 'algo-3']"]
+
+
+def test_names(jobs):
+    script = """
+    hostname
+    getent hosts algo-1 algo-2 localhost | awk '{print $2}' | tr '\\n' ' '; echo
+    getent hosts $(hostname) | awk '{print $1}'
+    """
+    name = jobs.script(script, instances=2)
+    jobs.completed(name)
+    lines = {host: jobs.lines(name, host) for host in ("algo-1", "algo-2")}
+    for host, (hostname, names, address) in lines.items():
+        assert hostname == host
+        assert {"algo-1", "algo-2", "localhost"} <= set(names.split())
+        assert not address.startswith("127."), "frameworks tell the others this address"
+    assert lines["algo-1"][2] != lines["algo-2"][2]
+
+
+def test_what_torch_needs_to_meet(jobs):
+    name = jobs.script("echo $MASTER_ADDR $MASTER_PORT $SM_MASTER_ADDR $SM_HOST_COUNT $SM_CURRENT_HOST_RANK", instances=2)
+    jobs.completed(name)
+    assert jobs.lines(name, "algo-1") == ["algo-1 7777 algo-1 2 0"]
+    assert jobs.lines(name, "algo-2") == ["algo-1 7777 algo-1 2 1"]
+
+
+def test_memory_and_cores_are_those_of_the_instance(jobs):
+    name = jobs.script("cat /opt/ml/input/config/resourceconfig.json; echo; echo $SM_NUM_CPUS", instance_type="ml.t3.medium")
+    jobs.completed(name)
+    resources, cores = jobs.lines(name)
+    assert json.loads(resources)["current_instance_type"] == "ml.t3.medium"
+    assert int(cores) in (1, 2)
+
+
+def test_a_host_has_one_interface_and_a_loopback(jobs):
+    name = jobs.script("ls /sys/class/net | sort | tr '\\n' ' '; echo", instances=2)
+    jobs.completed(name)
+    assert jobs.lines(name) == ["eth0 lo "]
