@@ -1,8 +1,9 @@
 //! SageMaker's XGBoost image as a program of ours, in algorithm mode: the same hyperparameters, channels, log lines, metrics and model file,
-//! on the current XGBoost library. From the outside in: [`instance`] is what the process is told, [`hyperparameters`] and [`data`] check what the
-//! user gave, [`roll`] finds out which hosts take part and who was lost, [`train`] trains.
+//! on the current XGBoost library. From the outside in: `instance` is what the process is told, `hyperparameters` and `channels`
+//! check what the user gave, `roll` finds out which hosts take part and who was lost, `train` trains.
 
 mod boost;
+mod channels;
 mod container_metrics;
 mod cross_validation;
 mod data;
@@ -34,7 +35,8 @@ use std::path::Path;
 pub use hyperparameters::{HyperparameterError, validate};
 pub use predict::{PredictError, predict};
 
-use data::{ContentType, CsvOptions, Files, Format, Source};
+use channels::Rows;
+use data::{Format, Source};
 use failure::Failure;
 use ffi::api::Api;
 use group::Group;
@@ -59,13 +61,12 @@ pub(crate) fn run() -> i32 {
 fn report(failure: &Failure, file: &Path) {
     let text = failure.to_string();
     log::error(&text);
-    eprintln!("{text}");
     if file.exists() {
         return;
     }
     let written = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(file, &text));
     if let Err(error) = written {
-        eprintln!("cannot write {}: {error}", file.display());
+        eprintln!("{text}\ncannot write {}: {error}", file.display());
     }
 }
 
@@ -86,7 +87,7 @@ fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
     if hyperparameters.kfold.is_some() && job.world_size() > 1 {
         return Err(Failure::User("cross-validation (_kfold) runs on one instance: set InstanceCount to 1".to_owned()));
     }
-    let format = check_channels(&instance, &hyperparameters)?;
+    let format = channels::check(&instance, &hyperparameters)?;
     let api = open_library()?;
     api.set_global_config(&format!(r#"{{"verbosity": {}}}"#, hyperparameters.parameter("verbosity", "1")))?;
 
@@ -112,88 +113,6 @@ fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperpa
         return cross_validation::train(api, instance, hyperparameters, channels, folds as usize);
     }
     train::train(api, instance, hyperparameters, Channels { train, validation, columns }, &Group::alone())
-}
-
-/// What this host's channels hold.
-struct Rows {
-    train: Option<Source>,
-    validation: Option<Source>,
-    /// The job has a validation channel.
-    validates: bool,
-    /// Where the rows should be.
-    paths: [std::path::PathBuf; 2],
-}
-
-impl Rows {
-    /// Reads every line of both channels.
-    fn read(instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<Self, Failure> {
-        let paths = ["train", "validation"].map(|name| instance.paths.channel(name));
-        let validates = instance.job.channels.contains_key("validation");
-        let read = |path: &Path| {
-            let files = Files::list(path)?;
-            if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
-        };
-        let train = read(&paths[0])?;
-        let validation = if validates { read(&paths[1])? } else { None };
-        if let (Some(train), Some(validation), Format::Csv(_)) = (&train, &validation, format)
-            && train.columns() != validation.columns()
-        {
-            return Err(Failure::User(format!(
-                "the rows of the validation channel have {} features, those of the train channel have {}",
-                validation.columns(),
-                train.columns()
-            )));
-        }
-        for (channel, source) in [("train", &train), ("validation", &validation)] {
-            source.as_ref().map_or(Ok(()), |source| labels::check(channel, source, hyperparameters))?;
-        }
-        if let Some(train) = &train {
-            log::info(&format!("Train matrix has {} rows and {} columns", train.rows(), train.columns()));
-        }
-        if let Some(validation) = &validation {
-            log::info(&format!("Validation matrix has {} rows", validation.rows()));
-        }
-        Ok(Self { train, validation, validates, paths })
-    }
-
-    /// The name of a channel of the job without rows on this host.
-    fn missing(&self) -> Option<&'static str> {
-        match (&self.train, &self.validation) {
-            (None, _) => Some("training"),
-            (_, None) if self.validates => Some("validation"),
-            _ => None,
-        }
-    }
-
-    /// Both channels, if every channel of the job has rows.
-    fn complete(self) -> Result<(Source, Option<Source>), Failure> {
-        let no_data = |channel: &str, path: &Path| Failure::User(format!("No data in {channel} channel path {}", path.display()));
-        match (self.train, self.validation) {
-            (None, _) => Err(no_data("training", &self.paths[0])),
-            (Some(_), None) if self.validates => Err(no_data("validation", &self.paths[1])),
-            (Some(train), validation) => Ok((train, validation)),
-        }
-    }
-}
-
-/// Checks the channels as the image does; the train channel's content type holds for both.
-fn check_channels(instance: &Instance, hyperparameters: &Hyperparameters) -> Result<Format, Failure> {
-    let channels = &instance.job.channels;
-    let Some(train) = channels.get("train") else {
-        return Err(Failure::User("Missing required channel: train".to_owned()));
-    };
-    for (name, channel) in channels {
-        if !matches!(name.as_str(), "train" | "validation" | "code") {
-            return Err(Failure::User(format!("Extraneous channel found: {name}")));
-        }
-        if channel.training_input_mode.as_deref() == Some("Pipe") {
-            return Err(Failure::User(format!("Pipe mode is not supported for channel {name}: use File mode")));
-        }
-    }
-    Ok(match ContentType::parse(train.content_type.as_deref())? {
-        ContentType::Csv => Format::Csv(CsvOptions { weights: hyperparameters.csv_weights }),
-        ContentType::Libsvm => Format::Libsvm,
-    })
 }
 
 fn open_library() -> Result<&'static Api, Failure> {

@@ -1,5 +1,6 @@
 //! A training over several hosts: the roll first, then the group of those with data, and a clear word on who was lost.
 
+use super::channels::Rows;
 use super::data::{Format, Source};
 use super::failure::Failure;
 use super::ffi::api::Api;
@@ -9,7 +10,7 @@ use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::roll::{Caller, Member, Report};
 use super::train::{self, Channels};
-use super::{Rows, log, report, termination};
+use super::{log, report, termination};
 
 /// This host's part of the job.
 pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<(), Failure> {
