@@ -1,11 +1,13 @@
 //! Servers that go away, come back, or do not listen.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use shoal_link::ReportBody;
-use shoal_sandbox::Support;
+use shoal_sandbox::{Isolation, Support};
 
 use crate::Test;
 use crate::stage::{Stage, eventually, processes_with};
@@ -15,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an outage at the end is waited for", an_outage_at_the_end),
     ("the end of the lease ends the program", the_end_of_the_lease),
     ("a deaf server slows the program down", a_deaf_server),
+    ("a full disk slows the program down", a_full_disk),
 ];
 
 fn count_to(last: usize) -> Vec<String> {
@@ -92,6 +95,49 @@ fn a_deaf_server(_: &Support) {
     let numbers = heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
     assert!(numbers == (0..LINES).collect::<Vec<_>>());
     stage.release();
+}
+
+fn a_full_disk(support: &Support) {
+    if support.isolation != (Isolation::Full { rootless: false }) {
+        return println!("  (not tried: only root can make a small disk)");
+    }
+    const LINES: usize = 1000;
+    let mut stage = Stage::new("disk");
+    let disk = SmallDisk::mount(&stage.run_dir(), "size=2m");
+    stage.run(&format!("python3 -c \"for i in range({LINES}): print(i, 'x' * 10000, flush=True)\""));
+    stage.server.until(1, "the start", |it| !it.lines().is_empty());
+    stage.server.be_deaf(true);
+    let mut fillers = 0..;
+    eventually("the disk's end", || disk.fill(fillers.next().unwrap()));
+    stage.server.be_deaf(false);
+    let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
+    let numbers = heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
+    assert!(numbers == (0..LINES).collect::<Vec<_>>());
+    stage.release();
+}
+
+/// A file system of a few megabytes, gone when it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(place: &Path, size: &str) -> Self {
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(place).status().unwrap();
+        assert!(status.success());
+        Self(place.to_owned())
+    }
+
+    /// Takes some of what is left, if something is.
+    fn fill(&self, number: u32) -> bool {
+        fs::write(self.0.join(format!("filler-{number}")), vec![0; 64 << 10]).is_err()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, as a failed test may leave something open. What it lay on could not be removed while it did.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = self.0.parent().map(fs::remove_dir_all);
+    }
 }
 
 fn resident_kib(pid: u32) -> u64 {
