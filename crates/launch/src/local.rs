@@ -3,6 +3,7 @@
 //! Instance K of an allocation owns two files in its directory. `agent-K.log` is its stdout and stderr, and is locked (flock) by
 //! whoever starts it; the lock goes with the open file to the child and so lasts exactly as long as something of the instance lives, whatever
 //! becomes of the caller and whenever. `agent-K.pid` says which process it is; once written, the instance is never started again.
+//! The directory itself is locked while a caller works on the allocation, so that nobody sees it half started.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -27,6 +28,7 @@ pub struct Local {}
 
 impl Launcher for Local {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        let _turn = take_turn(spec, File::lock)?;
         let mut started = Vec::new();
         for instance in instances(spec) {
             match instance.start() {
@@ -48,6 +50,7 @@ impl Launcher for Local {
     }
 
     fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+        let _turn = take_turn(spec, File::lock_shared)?;
         let (mut known, mut lost) = (false, Vec::new());
         for instance in instances(spec) {
             // An instance that was never started is not lost: another thread is in the middle of `submit`.
@@ -64,7 +67,16 @@ impl Launcher for Local {
     }
 
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        let _turn = take_turn(spec, File::lock)?;
         instances(spec).try_for_each(|instance| instance.stop())
+    }
+}
+
+/// The allocation's directory, locked; `None` if there is none, and then there is nothing to protect.
+fn take_turn(spec: &AllocationSpec, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, LaunchError> {
+    match File::open(&spec.dir).and_then(|dir| lock(&dir).map(|()| dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        dir => dir.map(Some).map_err(failed(|| format!("lock {}", spec.dir.display()))),
     }
 }
 

@@ -60,6 +60,12 @@ fn two_callers_at_once_start_everything_once() {
         for _ in 0..4 {
             scope.spawn(|| Local::default().submit(&spec).unwrap());
         }
+        loop {
+            match Local::default().status(&spec).unwrap() {
+                AllocationStatus::Unknown => thread::yield_now(),
+                status => break assert_eq!(status, AllocationStatus::Running { lost: vec![] }, "seen half started"),
+            }
+        }
     });
     for host in 1..=INSTANCES {
         assert_eq!(started(&spec, host), format!("two-callers {host} hello none\n"));
