@@ -14,7 +14,7 @@ use std::{
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Assignment, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
 use shoal_plane::{Action, Command, InstanceReport, Placement};
-use shoal_store::{Objects, Rows, Telemetry};
+use shoal_store::{LogLines, Objects, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 use tokio::sync::mpsc;
 
@@ -157,6 +157,11 @@ impl World {
         let token = random_hex(32).map_err(|error| error.to_string())?;
         let plan = self.plan(request, attempt, placement, instances, lease_s, &token)?;
         plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        if let Some(capped) = &placement.capped {
+            let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
+            let logs = LogLines { stream: plan.streams[0].clone(), lines };
+            self.telemetry.append_logs(&[logs]).map_err(|error| error.to_string())?;
+        }
         let mut spec = allocation;
         let keys = self.keys.of_attempt(attempt);
         self.attempts.insert(Attempt::new(plan, spec.clone(), keys));
