@@ -1,7 +1,7 @@
 //! What this process is told of its training job: the files under `/opt/ml/input/config` and the environment.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(super) struct Instance {
     pub(super) paths: Paths,
     /// The job's configuration.
     pub(super) job: Job,
+    /// The training job's name.
+    pub(super) job_name: String,
     /// Cores that may be used.
     pub(super) cpus: usize,
     /// Port of the roll on the first host.
@@ -46,6 +48,7 @@ impl Instance {
         Ok(Self {
             paths,
             job,
+            job_name: std::env::var("TRAINING_JOB_NAME").unwrap_or_default(),
             cpus,
             port: number("SHOAL_XGBOOST_PORT").unwrap_or(PORT),
             silence: Duration::from_secs(number("SHOAL_XGBOOST_SILENCE_SECONDS").unwrap_or(60)),
@@ -55,8 +58,16 @@ impl Instance {
 
     /// The address of a host of the job, if its name resolves by now.
     pub(super) fn address(&self, host: &str) -> Option<IpAddr> {
-        self.addresses.get(host).copied().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
+        let resolved = || (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip());
+        self.addresses.get(host).copied().or_else(resolved).or_else(|| plain_address(host))
     }
+}
+
+/// Where no namespaces can be had, instances are plain processes (which have `SHOAL_INSTANCE`), and `algo-K` is at 127.0.1.K.
+fn plain_address(host: &str) -> Option<IpAddr> {
+    std::env::var_os("SHOAL_INSTANCE")?;
+    let number: u8 = host.strip_prefix("algo-")?.parse().ok()?;
+    Some(Ipv4Addr::new(127, 0, 1, number).into())
 }
 
 fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {

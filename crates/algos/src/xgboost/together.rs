@@ -8,7 +8,7 @@ use super::ffi::collective::Communicator;
 use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
-use super::roll::{Caller, Member, Report};
+use super::roll::{Caller, Meeting, Member, Report};
 use super::train::{self, Channels};
 use super::{log, report, termination};
 
@@ -17,14 +17,15 @@ pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hy
     let job = &instance.job;
     log::info(&format!("Distributed node training with {} hosts: {:?}", job.world_size(), job.hosts));
     let first = job.hosts[0].as_str();
-    let caller = if job.current_host() == first { Some(call(api, instance, first)?) } else { None };
+    let meeting = Meeting { job: instance.job_name.clone(), hosts: job.hosts.clone(), port: instance.port, silence: instance.silence };
+    let caller = if job.current_host() == first { Some(call(api, instance, &meeting)?) } else { None };
     let failure_file = instance.paths.failure();
     let end = move |loss| {
         report(&Failure::Lost(loss), &failure_file);
         termination::end_process(shoal_contract::FAILURE);
     };
     let resolve = || instance.address(first);
-    let member = Member::join(job.current_host(), first, resolve, instance.port, instance.silence, end)?;
+    let member = Member::join(job.current_host(), &meeting, resolve, end)?;
 
     let result = match take_part(api, instance, hyperparameters, format, &member) {
         Ok(()) => {
@@ -53,11 +54,13 @@ pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hy
     result
 }
 
-fn call(api: &'static Api, instance: &Instance, host: &str) -> Result<Caller, Failure> {
+fn call(api: &'static Api, instance: &Instance, meeting: &Meeting) -> Result<Caller, Failure> {
+    let host = instance.job.current_host();
     let unresolved = || std::io::Error::other("the host's own name does not resolve");
-    let failed = |source| Failure::Listen { address: format!("{host}:{}", instance.port), source };
-    let address = instance.address(host).ok_or_else(|| failed(unresolved()))?;
-    Caller::start(api, address, instance.port, instance.job.hosts.clone(), instance.silence).map_err(failed)
+    let address = instance.address(host).ok_or_else(unresolved);
+    address
+        .and_then(|address| Caller::start(api, address, meeting))
+        .map_err(|source| Failure::Listen { address: format!("{host}:{}", meeting.port), source })
 }
 
 fn take_part(

@@ -130,3 +130,23 @@ fn every_booster_is_judged() {
         check(&[&common, particular].concat(), &titanic, &titanic);
     }
 }
+
+#[test]
+fn jobs_without_networks_of_their_own_do_not_mix() {
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
+    // As plain processes find each other: at 127.0.1.K, on ports that both jobs want.
+    let texts: Vec<String> = wine.parts(&[50, 50]).iter().map(Table::csv).collect();
+    let rounds = ["3", "5"];
+    let running = rounds.map(|num_round| {
+        let hosts = texts.iter().map(|text| vec![("train", vec![("part", text.as_str())])]).collect();
+        let hyperparameters = [("num_round", num_round)];
+        let job = Job { hyperparameters: &hyperparameters, content_type: Some("text/csv"), hosts };
+        let name = format!("job-{num_round}");
+        start(&job, &[("SHOAL_INSTANCE", "x"), ("SHOAL_HOST_ADDRESSES", ""), ("SHOAL_XGBOOST_PORT", "19099"), ("TRAINING_JOB_NAME", &name)])
+    });
+    for (cluster, num_round) in running.into_iter().zip(rounds) {
+        let ended = cluster.wait();
+        assert!(ended.iter().all(|host| host.code == Some(0)), "{ended:#?}");
+        assert_eq!(ended[0].metrics().len().to_string(), num_round);
+    }
+}

@@ -1,12 +1,12 @@
 //! The first host's side: one thread per connection reads, one thread decides.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Plan, Report, encode};
+use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Meeting, Plan, Report, encode};
 use crate::xgboost::ffi::api::Api;
 use crate::xgboost::ffi::collective::Tracker;
 
@@ -26,22 +26,22 @@ pub(in crate::xgboost) struct Caller {
 }
 
 impl Caller {
-    /// Begins to listen for `hosts` on `address:port`. A host that says nothing for `silence` is lost.
-    pub(in crate::xgboost) fn start(
-        api: &'static Api,
-        address: IpAddr,
-        port: u16,
-        hosts: Vec<String>,
-        silence: Duration,
-    ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind((address, port))?;
+    /// Begins to listen on `address`, the calling host's.
+    pub(in crate::xgboost) fn start(api: &'static Api, address: IpAddr, meeting: &Meeting) -> std::io::Result<Self> {
+        let bind = |port| TcpListener::bind((address, port));
+        let listener = meeting.ports().skip(1).fold(bind(meeting.port), |bound, port| match bound {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => bind(port),
+            bound => bound,
+        })?;
         let (tell, events) = channel();
+        let job = meeting.job.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let tell = tell.clone();
-                std::thread::spawn(move || listen(stream, &tell));
+                let (tell, job) = (tell.clone(), job.clone());
+                std::thread::spawn(move || listen(stream, &job, &tell));
             }
         });
+        let (hosts, silence) = (meeting.hosts.clone(), meeting.silence);
         let (say_over, over) = channel();
         // The tracker belongs to the thread that made it.
         std::thread::spawn(move || {
@@ -77,8 +77,8 @@ enum Event {
     Left { host: String },
 }
 
-/// Reads one connection to its end. What does not begin with a hello is no host.
-fn listen(stream: TcpStream, tell: &Sender<Event>) {
+/// Reads one connection to its end. What does not begin with a hello for this job is none of its hosts.
+fn listen(stream: TcpStream, job: &str, tell: &Sender<Event>) {
     let Ok(writer) = stream.try_clone() else { return };
     let mut lines = BufReader::new(std::io::Read::take(stream, MAX_LINE));
     let mut next = || {
@@ -90,7 +90,10 @@ fn listen(stream: TcpStream, tell: &Sender<Event>) {
             _ => None,
         }
     };
-    let Some(Answer::Hello { host }) = next() else { return };
+    let Some(Answer::Hello { job: of, host }) = next() else { return };
+    if of != job {
+        return;
+    }
     if tell.send(Event::Arrived { host: host.clone(), stream: writer }).is_err() {
         return;
     }
@@ -174,10 +177,11 @@ impl Roll {
     fn take(&mut self, event: Event) -> Option<Loss> {
         let lost = |host: &str, how: &str| Some(Loss { host: host.to_owned(), how: how.to_owned() });
         match event {
-            Event::Arrived { host, stream } => {
+            Event::Arrived { host, mut stream } => {
                 // A peer that reads nothing must not hold up the roll.
                 let _ = stream.set_write_timeout(Some(self.silence));
                 let _ = stream.set_nodelay(true);
+                let _ = stream.write_all(&encode(&Call::Alive));
                 if let Some(place) = self.places.get_mut(&host) {
                     place.stream = Some(stream);
                     place.heard = Some(Instant::now());

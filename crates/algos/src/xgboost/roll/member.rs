@@ -1,14 +1,17 @@
 //! Every host's side: a thread that listens and one that says that the host is alive, beside the thread that trains.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Plan, Report, encode};
+use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Meeting, Plan, Report, encode};
 
 /// How long a host tries to reach the caller.
 const ARRIVAL: Duration = Duration::from_secs(300);
+
+/// How long the caller has to answer a hello.
+const GREETING: Duration = Duration::from_secs(10);
 
 /// How long the training thread gets to end by itself after a loss. Usually XGBoost has told it by then; in a collective call with a frozen
 /// host it would wait for many minutes.
@@ -47,23 +50,20 @@ impl Shared {
 }
 
 impl Member {
-    /// Answers the roll of the host `caller` as `host`; `resolve` gives the caller's address once its name resolves. If a host is lost later,
-    /// `end` is called some seconds after, unless the process has ended by then.
+    /// Answers the roll as `host`; `resolve` gives the caller's address once its name resolves. If a host is lost later, `end` is called some
+    /// seconds after, unless the process has ended by then.
     pub(in crate::xgboost) fn join(
         host: &str,
-        caller: &str,
+        meeting: &Meeting,
         resolve: impl Fn() -> Option<IpAddr>,
-        port: u16,
-        silence: Duration,
         end: impl FnOnce(Loss) + Send + 'static,
     ) -> Result<Self, Loss> {
-        let stream = connect(caller, resolve, port)?;
-        let refused = |error: std::io::Error| Loss { host: caller.to_owned(), how: format!("was lost: {error}") };
-        let reader = stream.try_clone().map_err(refused)?;
-        stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(silence))).map_err(refused)?;
-        reader.set_read_timeout(Some(silence)).map_err(refused)?;
+        let (stream, reader) = connect(host, meeting, resolve)?;
+        let refused = |error: std::io::Error| Loss { host: meeting.caller().to_owned(), how: format!("was lost: {error}") };
+        let silence = meeting.silence;
+        stream.set_write_timeout(Some(silence)).map_err(refused)?;
+        reader.get_ref().set_read_timeout(Some(silence)).map_err(refused)?;
         let shared = Arc::new(Shared { writer: Mutex::new(stream), state: Mutex::default(), changed: Condvar::new() });
-        shared.say(&Answer::Hello { host: host.to_owned() }).map_err(refused)?;
 
         let beating = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -72,7 +72,7 @@ impl Member {
             }
         });
         let listening = Arc::clone(&shared);
-        let caller = caller.to_owned();
+        let caller = meeting.caller().to_owned();
         std::thread::spawn(move || {
             let Some(loss) = listen(&listening, reader, &caller, silence) else { return };
             listening.state().loss = Some(loss.clone());
@@ -123,30 +123,45 @@ impl Member {
     }
 }
 
-/// Connects to the caller, which may not be up yet.
-fn connect(caller: &str, resolve: impl Fn() -> Option<IpAddr>, port: u16) -> Result<TcpStream, Loss> {
+/// Finds the caller, which may not be up yet, among the ports where it may listen.
+fn connect(host: &str, meeting: &Meeting, resolve: impl Fn() -> Option<IpAddr>) -> Result<(TcpStream, BufReader<TcpStream>), Loss> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(2);
     loop {
-        let error = match resolve() {
-            Some(address) => match TcpStream::connect_timeout(&(address, port).into(), Duration::from_secs(10)) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => error.to_string(),
-            },
-            None => "its name does not resolve".to_owned(),
-        };
+        let mut error = "its name does not resolve".to_owned();
+        if let Some(address) = resolve() {
+            for port in meeting.ports() {
+                match greet(host, meeting, (address, port).into()) {
+                    Ok(connection) => return Ok(connection),
+                    Err(refusal) => error = format!("port {}: {refusal}", meeting.port),
+                }
+            }
+        }
         if began.elapsed() > ARRIVAL {
-            let how = format!("could not be reached on port {port} within {} seconds: {error}", ARRIVAL.as_secs());
-            return Err(Loss { host: caller.to_owned(), how });
+            let how = format!("could not be reached within {} seconds: {error}", ARRIVAL.as_secs());
+            return Err(Loss { host: meeting.caller().to_owned(), how });
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 
+/// Says hello on one port; the caller of the same job answers.
+fn greet(host: &str, meeting: &Meeting, address: SocketAddr) -> std::io::Result<(TcpStream, BufReader<TcpStream>)> {
+    let mut stream = TcpStream::connect_timeout(&address, GREETING)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(GREETING))?;
+    stream.write_all(&encode(&Answer::Hello { job: meeting.job.clone(), host: host.to_owned() }))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    // Looked at, not taken: a loss may be the first that the caller has to say.
+    if reader.fill_buf()?.is_empty() {
+        return Err(std::io::Error::new(ErrorKind::ConnectionRefused, "another job's"));
+    }
+    Ok((stream, reader))
+}
+
 /// Listens to the caller until someone is lost; `None` if this host was done before.
-fn listen(shared: &Shared, stream: TcpStream, caller: &str, silence: Duration) -> Option<Loss> {
-    let mut lines = BufReader::new(stream);
+fn listen(shared: &Shared, mut lines: BufReader<TcpStream>, caller: &str, silence: Duration) -> Option<Loss> {
     loop {
         let mut line = String::new();
         let how = match lines.read_line(&mut line) {

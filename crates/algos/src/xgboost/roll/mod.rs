@@ -6,11 +6,17 @@
 mod caller;
 mod member;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub(super) use caller::Caller;
 pub(super) use member::Member;
+
+/// The caller listens on the first free one of so many ports: instances without networks of their own share those of the machine with other
+/// jobs. The greeting names the job, so that nobody joins another's roll.
+const PORTS: u16 = 32;
 
 /// How often each side says that it is alive, in seconds.
 const HEARTBEAT_SECONDS: u64 = 1;
@@ -51,11 +57,34 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    Hello { host: String },
+    Hello { job: String, host: String },
     Alive,
     Ready(Report),
     Failed { how: String },
     Done,
+}
+
+/// Where the roll is called, and for whom.
+#[derive(Debug, Clone)]
+pub(super) struct Meeting {
+    /// The training job's name.
+    pub(super) job: String,
+    /// All hosts; the first calls.
+    pub(super) hosts: Vec<String>,
+    /// The first port to try.
+    pub(super) port: u16,
+    /// How long a host may say nothing before it counts as lost.
+    pub(super) silence: Duration,
+}
+
+impl Meeting {
+    fn ports(&self) -> impl Iterator<Item = u16> + use<> {
+        self.port..self.port.saturating_add(PORTS)
+    }
+
+    fn caller(&self) -> &str {
+        self.hosts.first().map_or("", String::as_str)
+    }
 }
 
 /// What the caller says.
