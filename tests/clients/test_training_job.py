@@ -1,6 +1,8 @@
 """A training job's life as boto3 sees it: description, transitions, logs, metrics, artifacts."""
 
 import pytest
+import traces
+from house import eventually
 
 SCRIPT = """
 echo "epoch 1 loss: 0.5"
@@ -14,6 +16,8 @@ mkdir -p /opt/ml/output/data && echo more > /opt/ml/output/data/report.txt
 
 @pytest.fixture(scope="module")
 def name(jobs):
+    # Until earlier tests' instances are gone, their memory is not free, and this job would be Pending.
+    eventually(lambda: not traces.of_jobs(jobs.house))
     name = jobs.script(SCRIPT, metrics=[("loss", r"loss: (\S+)")], HyperParameters={"eta": "0.1"}, Environment={"COLOUR": "red"})
     jobs.completed(name)
     return name
