@@ -1,5 +1,6 @@
 //! From an assignment to a running instance: its directories and config files, its place on the job's network, its sandbox.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -119,7 +120,7 @@ pub(crate) fn start(
     support: &Support,
 ) -> Result<Sandbox, InstanceError> {
     let mounts = mounts(options, assignment, home);
-    let facts = facts(assignment, Paths::new(support.path_of(&mounts, Path::new(shoal_contract::BASE))), support);
+    let facts = facts(assignment, Paths::new(support.path_of(&mounts, Path::new(shoal_contract::BASE))), network, support);
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(assignment);
     let spec = SandboxSpec {
@@ -172,9 +173,11 @@ fn command(assignment: &Assignment) -> (Vec<String>, PathBuf) {
     }
 }
 
-fn facts(assignment: &Assignment, paths: Paths, support: &Support) -> Facts {
+fn facts(assignment: &Assignment, paths: Paths, network: &Network, support: &Support) -> Facts {
     let is_isolated = matches!(support.isolation, Isolation::Full { .. });
+    let addresses = (1..).zip(&assignment.hosts).map(|(host, name)| (name.clone(), network.address(host).to_string()));
     Facts {
+        addresses: if is_isolated { BTreeMap::new() } else { addresses.collect() },
         job_name: assignment.job_name.clone(),
         job_arn: assignment.job_arn.clone(),
         region: assignment.region.clone(),

@@ -39,7 +39,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         ("SAGEMAKER_REGION", &facts.region),
         ("CURRENT_HOST", facts.current_host()),
         // Frameworks rendezvous at the first host; the port is the one that SageMaker's images use.
-        ("MASTER_ADDR", sorted_hosts(facts)[0]),
+        ("MASTER_ADDR", facts.address(sorted_hosts(facts)[0])),
         ("MASTER_PORT", "7777"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -54,6 +54,10 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         variables.extend(of_endpoint.map(|(name, value)| (name.to_owned(), value.clone())));
         // Without it clients ask the instance metadata service, which nobody answers, before they use the keys above.
         variables.insert("AWS_EC2_METADATA_DISABLED".into(), "true".into());
+    }
+    if !facts.addresses.is_empty() {
+        let pairs = facts.addresses.iter().map(|(host, address)| format!("{host}={address}"));
+        variables.insert("SHOAL_HOST_ADDRESSES".into(), Vec::from_iter(pairs).join(","));
     }
     if facts.paths.base() != crate::Paths::default().base() {
         variables.insert("SAGEMAKER_BASE_DIR".into(), text(facts.paths.base()));
@@ -102,7 +106,7 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
         // What SDK v3's driver adds.
         "host_count": hosts.len(),
         "current_host_rank": hosts.iter().position(|host| *host == facts.current_host()),
-        "master_addr": hosts[0],
+        "master_addr": facts.address(hosts[0]),
         "master_port": "7777",
         "input_data_dir": paths.data(),
         "output_failure": paths.failure(),

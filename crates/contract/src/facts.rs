@@ -17,6 +17,8 @@ pub struct Facts {
     pub host: u32,
     /// `algo-1` .. `algo-N`, resolvable from every instance.
     pub hosts: Vec<String>,
+    /// Addresses of the hosts, where their names do not resolve (plain processes); else empty.
+    pub addresses: BTreeMap<String, String>,
     /// As requested (`ml.m5.large`).
     pub instance_type: String,
     /// The interface that the instances talk over.
@@ -72,5 +74,10 @@ impl Facts {
     /// If `host` is not in `1..=hosts.len()`.
     pub fn current_host(&self) -> &str {
         &self.hosts[self.host as usize - 1]
+    }
+
+    /// How a host is reached: by its name, where that resolves.
+    pub(crate) fn address<'a>(&'a self, host: &'a str) -> &'a str {
+        self.addresses.get(host).map_or(host, String::as_str)
     }
 }

@@ -14,6 +14,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
         region: "us-east-1".into(),
         host,
         hosts: (1..=hosts).map(|k| format!("algo-{k}")).collect(),
+        addresses: BTreeMap::new(),
         instance_type: "ml.m5.large".into(),
         network_interface: "eth0".into(),
         hyperparameters: map(&[
@@ -165,6 +166,15 @@ fn elsewhere_than_in_opt_ml_every_path_follows() {
     assert_eq!(variables.get("AWS_ENDPOINT_URL"), None);
     let lost: Vec<_> = variables.iter().filter(|(_, value)| value.contains("/opt/ml")).collect();
     assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn where_names_do_not_resolve_addresses_are_told() {
+    let addresses = [("algo-1".to_owned(), "127.0.1.1".to_owned()), ("algo-2".to_owned(), "127.0.1.2".to_owned())].into();
+    let variables = environment(&Facts { addresses, ..facts(2, 2) });
+    assert_eq!(variables["SHOAL_HOST_ADDRESSES"], "algo-1=127.0.1.1,algo-2=127.0.1.2");
+    assert_eq!((variables["MASTER_ADDR"].as_str(), variables["SM_MASTER_ADDR"].as_str()), ("127.0.1.1", "127.0.1.1"));
+    assert_eq!(environment(&facts(2, 2)).get("SHOAL_HOST_ADDRESSES"), None);
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn two_instances_train(support: &Support) {
         ln -s sub/$SM_CURRENT_HOST $SM_MODEL_DIR/link-$SM_CURRENT_HOST
         [ $SM_CURRENT_HOST = algo-1 ] && echo extra > $SM_OUTPUT_DATA_DIR/extra
         if [ -z "$SAGEMAKER_BASE_DIR" ]; then hostname; getent hosts algo-1 algo-2 | wc -l; fi
+        echo "addresses: $SHOAL_HOST_ADDRESSES"
         exit 0
     "#;
     for host in [2, 1] {
@@ -62,6 +63,8 @@ fn two_instances_train(support: &Support) {
         for expected in ["1,2", "3,4", "[1]#011auc:0.1#011loss:1", "[3]#011auc:0.3#011loss:3", "to stderr: auc:0.75"] {
             assert!(lines.iter().any(|line| line == expected), "{expected} in {lines:#?}");
         }
+        let addresses = if is_isolated { "" } else { "algo-1=127.0.1.1,algo-2=127.0.1.2" };
+        assert!(lines.contains(&format!("addresses: {addresses}")), "{lines:#?}");
         if is_isolated {
             assert!(lines.contains(&format!("algo-{host}")) && lines.contains(&"2".to_owned()), "{lines:#?}");
         }
