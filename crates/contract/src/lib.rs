@@ -20,7 +20,7 @@ mod paths;
 
 pub use config::config_files;
 pub use environment::environment;
-pub use exit::{FAILURE, SUCCESS, exit_code};
+pub use exit::{FAILURE, SUCCESS};
 pub use facts::{ChannelFacts, EndpointFacts, Facts};
 pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use job::{ChannelConfig, ConfigError, Job};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_contract::{ChannelFacts, ConfigError, EndpointFacts, Facts, Job, Paths, config_files, environment, exit_code};
+use shoal_contract::{ChannelFacts, ConfigError, EndpointFacts, Facts, Job, Paths, config_files, environment};
 
 fn facts(host: u32, hosts: u32) -> Facts {
     let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>();
@@ -175,9 +175,4 @@ fn where_names_do_not_resolve_addresses_are_told() {
     assert_eq!(variables["SHOAL_HOST_ADDRESSES"], "algo-1=127.0.1.1,algo-2=127.0.1.2");
     assert_eq!((variables["MASTER_ADDR"].as_str(), variables["SM_MASTER_ADDR"].as_str()), ("127.0.1.1", "127.0.1.1"));
     assert_eq!(environment(&facts(2, 2)).get("SHOAL_HOST_ADDRESSES"), None);
-}
-
-#[test]
-fn exit_codes_are_those_of_containers() {
-    assert_eq!([exit_code(Some(0), None), exit_code(Some(3), None), exit_code(None, Some(9))], [0, 3, 137]);
 }
