@@ -1,4 +1,7 @@
 //! What this process is told of its training job: the files under `/opt/ml/input/config` and the environment.
+//!
+//! Besides SageMaker's variables it reads three of its own: `SHOAL_XGBOOST_PORT` (the first host's port, 9099), `SHOAL_XGBOOST_SILENCE_SECONDS`
+//! (how long a host may say nothing, 60) and `SHOAL_HOST_ADDRESSES` (`algo-1=10.0.0.1,algo-2=10.0.0.2`, where names do not resolve).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};

@@ -49,6 +49,7 @@ impl Caller {
                 own: hosts.first().cloned().unwrap_or_default(),
                 places: hosts.into_iter().map(|host| (host, Place::default())).collect(),
                 began: Instant::now(),
+                looked: Instant::now(),
                 silence,
                 api,
                 address,
@@ -119,6 +120,8 @@ struct Roll {
     own: String,
     places: BTreeMap<String, Place>,
     began: Instant,
+    /// When it last looked around.
+    looked: Instant,
     silence: Duration,
     api: &'static Api,
     address: IpAddr,
@@ -214,9 +217,13 @@ impl Roll {
         }
     }
 
-    /// Looks for silent and missing hosts, and says that the caller is alive.
+    /// Once in a while looks for silent and missing hosts, and says that the caller is alive.
     fn look_around(&mut self) -> Option<Loss> {
         let now = Instant::now();
+        if now.duration_since(self.looked) < Duration::from_secs(HEARTBEAT_SECONDS) {
+            return None;
+        }
+        self.looked = now;
         let arrival_is_over = now.duration_since(self.began) > ARRIVAL;
         let missing = self.places.iter().find_map(|(host, place)| {
             let how = match place.heard {
