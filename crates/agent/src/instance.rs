@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use shoal_contract::{ChannelFacts, EndpointFacts, Facts, Paths, config_files, environment};
 use shoal_link::{Assignment, Program};
-use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, Sandbox, SandboxError, SandboxSpec, Support};
+use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, Sandbox, SandboxError, SandboxSpec, Support, remove_tree};
 
 use crate::Options;
 
@@ -64,27 +64,9 @@ impl Home {
         self.own.join("scratch").join(channel)
     }
 
-    /// Removes everything, whatever modes the program has given its directories.
+    /// Removes everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        if fs::remove_dir_all(&self.own).is_ok() {
-            return Ok(());
-        }
-        open_up(&self.own);
-        match fs::remove_dir_all(&self.own) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Makes directories writable again that their owner, a program, has closed. What cannot be opened shows when it is removed.
-fn open_up(directory: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
+        remove_tree(&self.own)
     }
 }
 

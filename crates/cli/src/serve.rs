@@ -1,6 +1,6 @@
 //! `shoal serve`: a server in this process, until Ctrl-C.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -70,13 +70,15 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         lease_s: settings.lease_s,
         images: Arc::new(OurImages),
         sweep: Arc::new(shoal_sandbox::sweep),
+        remove_tree: shoal_sandbox::remove_tree,
     })
 }
 
 fn catalog(path: &Path) -> Result<Catalog> {
     match fs::read_to_string(path) {
         Ok(text) => Catalog::parse(&text).with_context(|| format!("{} is wrong", path.display())),
-        Err(_) => Ok(Catalog::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Catalog::default()),
+        Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
     }
 }
 

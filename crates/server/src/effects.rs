@@ -4,8 +4,7 @@
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -19,7 +18,7 @@ use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 use tokio::sync::mpsc;
 
 use crate::{
-    Image, Images, Sweep, artifacts,
+    Image, Images, RemoveTree, Sweep, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
@@ -43,6 +42,7 @@ pub(crate) struct World {
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,
     pub(crate) sweep: Sweep,
+    pub(crate) remove_tree: RemoveTree,
     pub(crate) region: String,
     pub(crate) account: String,
     pub(crate) program: PathBuf,
@@ -337,7 +337,7 @@ impl World {
         }
         self.attempts.remove(attempt);
         self.trees.release(attempt);
-        if let Err(error) = remove_dir(&dir) {
+        if let Err(error) = (self.remove_tree)(&dir) {
             tracing::error!("{}: {error}", dir.display());
         }
         if let Err(error) = self.telemetry.forget(attempt) {
@@ -386,28 +386,6 @@ fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
 
 fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
-}
-
-fn remove_dir(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(dir);
-            fs::remove_dir_all(dir)
-        }
-        removed => removed,
-    }
-}
-
-/// Gives directories that a program made unreadable back to their owner, which without root stands in the way of removing them.
-fn open_up(dir: &Path) {
-    // What cannot be opened is told by the removal that follows.
-    let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
-    }
 }
 
 /// An error with its sources in one line.

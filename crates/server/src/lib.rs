@@ -22,5 +22,5 @@ mod serve;
 
 pub use error::ServerError;
 pub use keys::AccessKeys;
-pub use options::{Image, ImageError, Images, Options, Sweep};
+pub use options::{Image, ImageError, Images, Options, RemoveTree, Sweep};
 pub use serve::Server;

@@ -1,7 +1,12 @@
 //! What a server is told at its start. Whoever starts it (the binary, a test) has already decided; nothing is read from the
 //! environment here.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use shoal_plane::{Capacity, Catalog};
 
@@ -34,10 +39,15 @@ pub struct Options {
     pub images: Arc<dyn Images>,
     /// Removes what dead instances left on this machine, by the prefix of their sandbox ids; says what it removed.
     pub sweep: Sweep,
+    /// Removes a directory that programs have written in, however deep.
+    pub remove_tree: RemoveTree,
 }
 
 /// See [`Options::sweep`].
 pub type Sweep = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
+/// See [`Options::remove_tree`].
+pub type RemoveTree = fn(&Path) -> std::io::Result<()>;
 
 /// What an image name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]

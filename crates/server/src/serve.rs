@@ -92,6 +92,7 @@ impl Server {
             images: options.images,
             keys: keys.clone(),
             sweep: options.sweep,
+            remove_tree: options.remove_tree,
             region: options.region.clone(),
             account: options.account.clone(),
             program: options.program,
