@@ -68,7 +68,7 @@ fn run(way: &str, filter: &str) -> ExitCode {
         _ => Isolation::Processes,
     };
     if support.isolation != expected {
-        println!("{way}: skipped, as this machine only allows {:?}: {}", support.isolation, support.notes.join("; "));
+        println!("test {way} ... skipped: this machine allows {:?} only: {}", support.isolation, support.notes.join("; "));
         return ExitCode::SUCCESS;
     }
     // Agents of one way are told what the machine allows, those of the others find out.
@@ -80,7 +80,7 @@ fn run(way: &str, filter: &str) -> ExitCode {
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let start = Instant::now();
         let ended = catch_unwind(|| test(&support));
-        println!("{way}: {name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        println!("test {way}: {name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
         if ended.is_err() {
             failed.push(name);
         }
