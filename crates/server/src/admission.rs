@@ -17,6 +17,11 @@ use crate::{
 /// `ValidationException` that names the field and says what to do.
 pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     image(world, request)?;
+    if request.checkpoint.is_some() {
+        return Err(Error::validation(
+            "checkpointConfig: checkpoints are not mirrored to S3 by this version, and would be lost; leave checkpointConfig out",
+        ));
+    }
     for (index, channel) in request.channels.iter().enumerate() {
         input(world, channel, index, &request.role_arn)?;
     }

@@ -22,8 +22,6 @@ pub(crate) struct Plan {
     pub(crate) version: u32,
     pub(crate) job: String,
     pub(crate) attempt: String,
-    /// SHA-256 of the agents' secret.
-    pub(crate) token_sha256: String,
     /// Log streams, by host number - 1.
     pub(crate) streams: Vec<String>,
     /// S3 buckets and prefixes that the program may read.
@@ -68,7 +66,10 @@ impl Plan {
 pub(crate) struct Attempt {
     pub(crate) plan: Plan,
     pub(crate) allocation: AllocationSpec,
+    /// The program's.
     pub(crate) keys: AccessKeys,
+    /// The agents' secret.
+    pub(crate) token: String,
     hosts: Mutex<Vec<Host>>,
 }
 
@@ -95,9 +96,10 @@ struct Host {
 }
 
 impl Attempt {
-    pub(crate) fn new(plan: Plan, allocation: AllocationSpec, keys: AccessKeys) -> Self {
+    pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
-        Self { plan, allocation, keys, hosts: Mutex::new(hosts) }
+        let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
+        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts) }
     }
 
     pub(crate) fn run_dir(&self) -> &Path {
@@ -152,10 +154,9 @@ impl Attempts {
         self.lock().get(attempt).cloned()
     }
 
-    pub(crate) fn insert(&self, attempt: Attempt) -> Arc<Attempt> {
-        let attempt = Arc::new(attempt);
-        self.lock().insert(attempt.plan.attempt.clone(), attempt.clone());
-        attempt
+    /// Takes an attempt in, unless it is there: its agents may be connected already.
+    pub(crate) fn insert(&self, attempt: Attempt) {
+        self.lock().entry(attempt.plan.attempt.clone()).or_insert_with(|| Arc::new(attempt));
     }
 
     pub(crate) fn remove(&self, attempt: &str) {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
@@ -22,7 +22,7 @@ use crate::{
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
-    keys::{AccessKeys, random_hex, sha256_hex},
+    keys::AccessKeys,
 };
 
 /// How long agents have to leave by themselves once released.
@@ -149,23 +149,22 @@ impl World {
         let allocation = self.allocation(attempt, instances);
         let known = Plan::read(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let status = self.launcher.status(&allocation).map_err(|error| describe(&error))?;
+        let mut spec = allocation.clone();
+        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(attempt)));
         if let (Some(plan), false) = (known, status == AllocationStatus::Unknown) {
             self.adopt(plan, allocation);
-            return Ok(());
+            // Agents that a crash in the middle of the first submission left unstarted start now; none starts twice.
+            return self.launcher.submit(&spec).map_err(|error| describe(&error));
         }
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let token = random_hex(32).map_err(|error| error.to_string())?;
-        let plan = self.plan(request, attempt, placement, instances, lease_s, &token)?;
+        let plan = self.plan(request, attempt, placement, instances, lease_s)?;
         plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         if let Some(capped) = &placement.capped {
             let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
             let logs = LogLines { stream: plan.streams[0].clone(), lines };
             self.telemetry.append_logs(&[logs]).map_err(|error| error.to_string())?;
         }
-        let mut spec = allocation;
-        let keys = self.keys.of_attempt(attempt);
-        self.attempts.insert(Attempt::new(plan, spec.clone(), keys));
-        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), token));
+        self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
         self.launcher.submit(&spec).map_err(|error| describe(&error))
     }
 
@@ -176,8 +175,7 @@ impl World {
                 self.trees.claim(channel.tree.as_ref(), &plan.attempt);
             }
         }
-        let keys = self.keys.of_attempt(&plan.attempt);
-        self.attempts.insert(Attempt::new(plan, allocation, keys));
+        self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
     }
 
     /// The same for the same attempt, whenever it is asked for.
@@ -211,7 +209,6 @@ impl World {
         placement: &Placement,
         instances: u32,
         lease_s: u64,
-        token: &str,
     ) -> Result<Plan, String> {
         let image = self.images.resolve(request.algorithm.training_image.as_deref().unwrap_or_default()).map_err(|error| error.0)?;
         let mut trees = Vec::with_capacity(request.channels.len());
@@ -277,7 +274,6 @@ impl World {
             version: Plan::VERSION,
             job: request.name.clone(),
             attempt: attempt.to_owned(),
-            token_sha256: sha256_hex(token),
             streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
             reads: reads(request),
             writes: vec![place(&arn::output(&request.output.s3_output_path, &request.name, ""))],

@@ -63,15 +63,22 @@ impl AccessKeys {
         Ok(keys)
     }
 
+    /// The secret by which an attempt's agents are known, 256 bits. Like the temporary keys it is derived, never stored.
+    pub(crate) fn agent_token(&self, attempt: &str) -> String {
+        self.derive("agent:", attempt)
+    }
+
+    fn derive(&self, label: &str, attempt: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret_access_key.as_bytes()).expect("HMAC takes keys of any length");
+        mac.update(label.as_bytes());
+        mac.update(attempt.as_bytes());
+        hex(&mac.finalize().into_bytes())
+    }
+
     /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same keys after a restart.
     #[must_use]
     pub fn of_attempt(&self, attempt: &str) -> Self {
-        let derive = |label: &str| {
-            let mut mac = Hmac::<Sha256>::new_from_slice(self.secret_access_key.as_bytes()).expect("HMAC takes keys of any length");
-            mac.update(label.as_bytes());
-            mac.update(attempt.as_bytes());
-            hex(&mac.finalize().into_bytes())
-        };
+        let derive = |label: &str| self.derive(label, attempt);
         Self {
             access_key_id: format!("ASIA{}", &derive("key:")[..16].to_uppercase()),
             secret_access_key: derive("secret:")[..40].to_owned(),
