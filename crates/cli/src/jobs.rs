@@ -3,7 +3,7 @@
 mod list;
 mod logs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
 
 fn show_job(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}))?;
+    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| named(&args.name))?;
     if args.json {
         show_json(&description)?;
     } else {
@@ -72,6 +72,11 @@ fn show_job(args: &ShowArgs) -> Result<Exit> {
         show(&history(&description))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The service's own answer to an unknown name does not say which.
+fn named(name: &str) -> String {
+    format!("training job {name}")
 }
 
 /// The secondary states that a job went through.
@@ -86,7 +91,7 @@ fn history(description: &Value) -> String {
 
 fn stop(args: &StopArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name}))?;
+    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| named(&args.name))?;
     if args.wait {
         let description = watch::until_end(&client, &args.name, watch::Show::Status)?;
         show(&watch::summary(&description))?;

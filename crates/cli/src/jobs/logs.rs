@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
@@ -38,7 +38,8 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
     let mut reader = LogReader::new(&args.name);
     loop {
         // Described first: what was over before we read has no more lines to come. It also tells an unknown name.
-        let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}))?;
+        let description =
+            client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| super::named(&args.name))?;
         let events = reader.read(&client)?;
         let wanted = events.iter().filter(|event| args.host.as_ref().is_none_or(|host| *host == event.host));
         show(&wanted.map(|event| line(event, args.json, reader.hosts() > 1)).collect::<String>())?;
