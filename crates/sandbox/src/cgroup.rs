@@ -1,5 +1,5 @@
 //! Memory, CPU and process limits of an instance: a control group of its own below ours, version 1 or 2, whichever this machine lets
-//! us make. Removed with the instance; [`crate::sweep`] removes what crashes leave.
+//! us make. Removed with the instance; [`crate::sweep()`] removes what crashes leave.
 
 use std::fs;
 use std::io;

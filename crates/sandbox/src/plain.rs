@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Mount, SandboxError, SandboxSpec};
 
-/// In the environment of plain processes: the instance's id, by which [`crate::sweep`] finds those that nothing else leads to.
+/// In the environment of plain processes: the instance's id, by which [`crate::sweep()`] finds those that nothing else leads to.
 pub(crate) const MARK: &str = "SHOAL_INSTANCE";
 
 /// Where a path of the instance is on the machine.
