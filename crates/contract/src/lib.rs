@@ -2,7 +2,7 @@
 //! bytes, and who reads and writes them is the caller's affair.
 //!
 //! The contract is the one of SageMaker's training containers, so a program in any language that runs there runs here. It has two
-//! sides. The agent writes it: [`config_files`] and [`environment`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what
+//! sides. The agent writes it: [`config_files`] and [`environment()`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what
 //! the program says, [`failure_text`] and [`Tail`] for how it ends. A training program reads it: [`Job::parse`].
 //!
 //! What is left out: everything that only SageMaker's own images do (unpacking `sagemaker_submit_directory`, `pip install`,

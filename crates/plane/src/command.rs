@@ -2,7 +2,7 @@
 
 use crate::{JobStatus, MetricValue, RankEnd, TrainingSpec};
 
-/// A wish or a report; [`crate::decide`] says what follows from it.
+/// A wish or a report; [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// A validated request to train.

@@ -1,8 +1,8 @@
 //! The control core: what a training job is, which states it goes through, who gets capacity when. Pure: no clock, no I/O, no
 //! async, no randomness.
 //!
-//! State is a fold of events: [`decide`] turns a [`Command`] into [`Event`]s (or a [`Rejection`]) and changes nothing;
-//! [`apply`] is total and deterministic, changes the [`State`] and returns the [`Action`]s to be done. The caller
+//! State is a fold of events: [`decide()`] turns a [`Command`] into [`Event`]s (or a [`Rejection`]) and changes nothing;
+//! [`apply()`] is total and deterministic, changes the [`State`] and returns the [`Action`]s to be done. The caller
 //! - journals the events before it does any action or answers anybody;
 //! - writes a job's row from [`State::view`] after *each* event, not after the last one of a decision: [`Fact::Released`] takes the job out of the
 //!   hot state, and its row stays as it was then. Views of waiting jobs change with others' events ([`Event::moves_queue`]): ask for them, or for
