@@ -52,7 +52,9 @@ pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value>
         if is_over(&description) {
             return Ok(description);
         }
-        progress.draw(&format!("{job}  {:>5.1} s  {state}  {last_line}", started.elapsed().as_secs_f64()));
+        let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
+        let last_line = last_line.replace("#011", "  ");
+        progress.draw(&format!("{job}  {:>5.1} s  {secondary}  {last_line}", started.elapsed().as_secs_f64()));
         // Short jobs are seen to end at once; long ones are not asked about needlessly.
         thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)));
     }
