@@ -1,0 +1,104 @@
+//! `shoal demo` and `shoal bench` as a newcomer runs them: the real server, the real library, real data.
+
+#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The binary, which keeps its temporary files here.
+fn shoal(temporary: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    command.env("TMPDIR", temporary).env_remove("AWS_ENDPOINT_URL");
+    command
+}
+
+/// Whether libxgboost can be had; if not, says why the test is skipped.
+fn has_library() -> bool {
+    let setup = shoal(&std::env::temp_dir()).arg("setup").output().unwrap();
+    if !setup.status.success() {
+        println!("skipped: needs libxgboost: {}", String::from_utf8_lossy(&setup.stderr).trim());
+    }
+    setup.status.success()
+}
+
+/// The published data sets; `None` says why the test is skipped.
+fn shared_data() -> Option<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    if !dir.is_dir() {
+        println!("skipped: needs ../shared/data");
+        return None;
+    }
+    Some(dir)
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn wine_is_the_same_on_one_and_three_instances() {
+    if !has_library() {
+        return;
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let demo = shoal(temporary.path()).arg("demo").output().unwrap();
+    let text = String::from_utf8_lossy(&demo.stdout);
+    assert!(demo.status.success(), "{text}{}", String::from_utf8_lossy(&demo.stderr));
+    for part in ["Red wine quality", "1279 rows to train on", "(bound 1e-4)", "validation rmse", "· train   • validation"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
+}
+
+#[test]
+fn the_published_data_sets_are_too() {
+    let (true, Some(data)) = (has_library(), shared_data()) else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let demo = shoal(temporary.path()).args(["demo", "--data"]).arg(data).output().unwrap();
+    let text = String::from_utf8_lossy(&demo.stdout);
+    assert!(demo.status.success(), "{text}{}", String::from_utf8_lossy(&demo.stderr));
+    // As AWS's notebook has it: 59 features of 41,188 calls, 70 % to train on.
+    assert!(text.contains("28832 rows to train on, 8238 to validate, 59 features"), "{text}");
+    assert!(text.contains("712 rows to train on, 179 to validate, 8 features"), "{text}");
+}
+
+#[test]
+fn a_demo_that_is_kept_leaves_at_ctrl_c() {
+    if !has_library() {
+        return;
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let mut demo = shoal(temporary.path()).args(["demo", "--keep"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let data_dir = lines.filter_map(|line| line.trim().strip_prefix("export SHOAL_DATA_DIR=").map(str::to_owned)).next().unwrap();
+    let list = shoal(temporary.path()).args(["jobs", "list", "--status", "Completed", "--data-dir", &data_dir]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-")).count(), 2);
+    // The standard library can send no SIGINT.
+    assert!(Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
+}
+
+#[test]
+fn a_bench_writes_its_section() {
+    let (true, Some(data)) = (has_library(), shared_data()) else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "# Benchmarks\n\n## start\n\nold numbers\n").unwrap();
+    let mut bench = shoal(temporary.path());
+    bench.args(["bench", "start", "--runs", "1", "--jobs", "3", "--data"]).arg(data).arg("--write").arg(file.path());
+    let output = bench.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(file.path()).unwrap();
+    for part in
+        ["# Benchmarks", "## start", "submit to Completed", "first line of a `shoal/host` program", "idle server after 3 ended jobs | "]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(!text.contains("old numbers"), "{text}");
+    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
+}
