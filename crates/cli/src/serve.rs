@@ -1,6 +1,12 @@
 //! `shoal serve`: a server in this process, until Ctrl-C.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -98,6 +104,16 @@ pub(crate) fn announce(settings: &Settings, server: &Server) -> Result<()> {
 pub(crate) fn withdraw(settings: &Settings) {
     // Clients then look where a server would listen; that nobody answers there is the truth.
     let _ = fs::remove_file(settings.address_file());
+}
+
+/// Waits until a server has released every instance, some seconds at most: each attempt has a directory until then. For servers that do
+/// not come back.
+pub(crate) fn wait_for_release(data_dir: &Path) {
+    let patience = Instant::now() + Duration::from_secs(5);
+    let busy = || fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    while busy() && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// How instances are kept apart here, and honestly what is missing.

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     client::Client,
+    serve,
     settings::{Settings, Typed},
 };
 
@@ -73,6 +74,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        serve::wait_for_release(self.dir.path());
         // It is our child and not yet waited for, so the id is its own.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();

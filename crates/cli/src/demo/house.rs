@@ -84,6 +84,7 @@ impl House {
 
     /// Ends it and removes its directory.
     pub(super) fn close(self) {
+        serve::wait_for_release(self.dir.path());
         self.stop.notify_one();
         // A server that panicked has said so.
         let _ = self.thread.join();
