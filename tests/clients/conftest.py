@@ -24,12 +24,15 @@ def jobs(house):
     return Jobs(house)
 
 
-@pytest.fixture
-def new_house():
+def _houses():
     """Makes servers that a test may treat badly."""
     made = []
 
-    def make(*flags, **options):
+    def make(*flags, ordinary=False, **options):
+        if ordinary and os.getuid() == 0:
+            if not shutil.which("setpriv"):
+                pytest.skip("needs setpriv")
+            options["user"] = ORDINARY_USER
         made.append(House(*flags, **options))
         return made[-1]
 
@@ -38,17 +41,8 @@ def new_house():
         house.close()
 
 
-@pytest.fixture(scope="session")
-def rootless_house():
-    """A server of an ordinary user. As such a user ourselves, every server is one."""
-    if os.getuid() != 0:
-        house = House()
-    else:
-        if not shutil.which("setpriv"):
-            pytest.skip("needs setpriv")
-        house = House(user=ORDINARY_USER)
-    yield house
-    house.close()
+new_house = pytest.fixture(_houses)
+make_house = pytest.fixture(_houses, scope="module")
 
 
 _report = []

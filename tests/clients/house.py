@@ -30,6 +30,7 @@ class House:
         self.data.mkdir()
         (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
         self.binary = SHOAL
+        self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         self.variables = {**os.environ, **(variables or {})}
         if user:
             self._give_to(user)
@@ -51,9 +52,7 @@ class House:
 
     def start(self):
         (self.data / "address").unlink(missing_ok=True)
-        command = [str(self.binary), "serve", "--data-dir", str(self.data), "--listen", "127.0.0.1:0", *self.flags]
-        if self.user:
-            command = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", *command]
+        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", "127.0.0.1:0", *self.flags]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
         self.pid = self.process.pid
@@ -80,8 +79,8 @@ class House:
     def shoal(self, *arguments, check=True, **options):
         """Runs a command of ours against this server."""
         environment = {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
-        options = {"text": True, "capture_output": True, "env": environment, **options}
-        return subprocess.run([str(self.binary), *arguments], check=check, **options)
+        options = {"text": True, "capture_output": True, "env": environment, "cwd": self.root, **options}
+        return subprocess.run([*self.prefix, str(self.binary), *arguments], check=check, **options)
 
     def variables_for_clients(self):
         return json.loads(self.shoal("env", "--json").stdout)

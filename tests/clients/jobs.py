@@ -22,10 +22,14 @@ class Jobs:
 
     def __init__(self, house):
         self.house = house
-        self.sagemaker = house.client("sagemaker")
-        self.s3 = house.client("s3")
-        self.logs_client = house.client("logs")
+        self.connect()
         self.s3.create_bucket(Bucket=BUCKET)
+
+    def connect(self):
+        """Needed again when the server has started again: its port is another."""
+        self.sagemaker = self.house.client("sagemaker")
+        self.s3 = self.house.client("s3")
+        self.logs_client = self.house.client("logs")
 
     def put(self, key, text):
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=text.encode() if isinstance(text, str) else text)

@@ -1,7 +1,6 @@
 """Whatever happens to a training job, nothing of it stays on the machine."""
 
 import os
-import pathlib
 import signal
 
 import pytest
@@ -12,85 +11,133 @@ from jobs import Jobs
 WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
 
 
-def nothing_left(house, seconds=20):
-    eventually(lambda: not traces.of_jobs(house) or None, seconds) if traces.of_jobs(house) else None
-    assert traces.of_jobs(house) == {}
+@pytest.fixture(params=["as we are", "ordinary user", "plain processes"], scope="module")
+def jobs(request, make_house):
+    """Servers of every kind, whose instances live two seconds without them."""
+    flags = ["--lease-s", "2", "--grace-s", "1"]
+    if request.param == "as we are":
+        return Jobs(make_house(*flags))
+    if request.param == "ordinary user":
+        return Jobs(make_house(*flags, ordinary=True))
+    return Jobs(make_house(*flags, variables={"SHOAL_ISOLATION": "processes"}))
 
 
-def of_instance(house, host, what):
-    """Process ids by command line: an agent, or what runs in its instance."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            command = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        words = [word.decode(errors="replace") for word in command]
-        if what == "agent" and "agent" in words[1:2] and house.id in words and words[-2:][0] == str(host):
-            found.append(int(entry.name))
-        if what == "rank" and words[:2] == ["/bin/sh", "/opt/ml/input/data/code/run.sh"]:
-            found.append(int(entry.name))
-    return found
+def nothing_left(house, namespaces=frozenset()):
+    last = {}
+
+    def looked():
+        last.clear()
+        last.update(traces.of_jobs(house, namespaces))
+        return not last
+
+    try:
+        eventually(looked)
+    except AssertionError:
+        assert last == {}
 
 
-@pytest.fixture
-def jobs(new_house):
-    return Jobs(new_house("--lease-s", "2", "--grace-s", "1"))
+def running(jobs, script=WAITS, instances=1):
+    """A job that runs on all its instances, and the namespaces that it lives in."""
+    name = jobs.script(script, instances=instances, instance_type="ml.t3.medium")
+    for host in range(instances):
+        jobs.saying(name, "ready", f"algo-{host + 1}")
+    return name, traces.namespaces(jobs.house)
 
 
 def test_looking_finds_a_running_job(jobs):
     """The other tests are worth something only if the traces are really seen."""
-    name = jobs.script(WAITS, instances=2)
-    jobs.saying(name, "ready")
-    left = traces.of_jobs(jobs.house)
-    assert {"processes", "runs"} <= set(left)
+    name, namespaces = running(jobs, instances=2)
+    left = traces.of_jobs(jobs.house, namespaces)
+    assert {"processes", "files", "sockets"} <= set(left)
+    assert len(traces.agents(jobs.house)) == 2 and len(traces.ranks(jobs.house)) == 2
+    if "SHOAL_ISOLATION" not in jobs.house.variables:
+        assert "namespaces" in left and len(namespaces) > 6
+        assert jobs.house.user or os.getuid() != 0 or "control groups" in left
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     jobs.wait(name)
-    nothing_left(jobs.house)
+    nothing_left(jobs.house, namespaces)
 
 
-@pytest.mark.parametrize("script", ["true", "exit 1", "kill -9 $$", "setsid sleep 100 & exit 0"], ids=["success", "failure", "killed", "daemon"])
-def test_after_its_own_end(jobs, script):
-    jobs.wait(jobs.script(script, instances=2))
-    nothing_left(jobs.house)
+@pytest.mark.parametrize("end", ["true", "exit 1", "kill -9 $$", "setsid sleep 1000 & exit 0", "sleep 1000 & sleep 1000 & exit 0"])
+def test_after_its_own_end(jobs, end):
+    name, namespaces = running(jobs, f"echo ready; sleep 0.5; {end}", instances=2)
+    jobs.wait(name)
+    nothing_left(jobs.house, namespaces)
 
 
 def test_after_a_stop(jobs):
-    name = jobs.script(WAITS)
-    jobs.saying(name, "ready")
+    name, namespaces = running(jobs)
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
-    jobs.wait(name)
-    nothing_left(jobs.house)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    nothing_left(jobs.house, namespaces)
 
 
-def test_after_the_death_of_an_agent(jobs):
-    name = jobs.script(WAITS, instances=2)
-    jobs.saying(name, "ready", "algo-2")
-    (agent,) = of_instance(jobs.house, 2, "agent")
-    os.kill(agent, signal.SIGKILL)
-    assert "algo-2" in jobs.failed(name)
-    nothing_left(jobs.house)
+def test_after_a_stop_that_is_not_listened_to(jobs):
+    name, namespaces = running(jobs, "trap '' TERM; echo ready; while true; do sleep 0.1; done")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    nothing_left(jobs.house, namespaces)
+
+
+@pytest.mark.parametrize("host", [1, 2])
+def test_after_the_death_of_an_agent(jobs, host):
+    """The first one's holds the network of all."""
+    name, namespaces = running(jobs, instances=2)
+    os.kill(traces.agents(jobs.house)[host], signal.SIGKILL)
+    assert f"algo-{host}" in jobs.failed(name)
+    nothing_left(jobs.house, namespaces)
 
 
 def test_after_the_death_of_a_rank(jobs):
-    name = jobs.script(WAITS)
-    jobs.saying(name, "ready")
-    for rank in of_instance(jobs.house, 1, "rank"):
-        os.kill(rank, signal.SIGKILL)
+    name, namespaces = running(jobs)
+    (rank,) = traces.ranks(jobs.house)
+    os.kill(rank, signal.SIGKILL)
     assert "SIGKILL" in jobs.failed(name)
-    nothing_left(jobs.house)
+    nothing_left(jobs.house, namespaces)
+
+
+def test_after_the_death_of_all_that_belongs_to_it(jobs):
+    name, namespaces = running(jobs, instances=2)
+    for pid in traces.processes(jobs.house):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    jobs.failed(name)
+    nothing_left(jobs.house, namespaces)
 
 
 def test_after_the_end_of_a_lease(jobs):
-    name = jobs.script(WAITS)
-    jobs.saying(name, "ready")
-    jobs.house.stop(signal.SIGKILL)
+    """Nobody comes back: the instances end by themselves. Then somebody does, and says so."""
     house = jobs.house
-    eventually(lambda: not traces.processes(house.id, but=[house.pid]) or None)
-    assert traces.control_groups(house.id) == [] and traces.mounts(house.data) == []
+    name, namespaces = running(jobs, instances=2)
+    house.stop(signal.SIGKILL)
+    eventually(lambda: not traces.processes(house))
+    assert (traces.users_of(namespaces), traces.control_groups(house), traces.mounts(house)) == ([], [], [])
+    house.start()
+    jobs.connect()
+    assert "algo-" in jobs.failed(name)
+    nothing_left(house)
 
 
-def test_no_socket_stays_when_the_server_ends(jobs):
-    assert list(jobs.house.data.glob("*.sock"))
-    jobs.house.stop()
-    assert not list(jobs.house.data.glob("*.sock")) and not (jobs.house.data / "address").exists()
+def test_after_the_death_of_the_server_and_all_agents(jobs):
+    """The next start finds what nobody looks after any more."""
+    house = jobs.house
+    name, namespaces = running(jobs, instances=2)
+    agents = traces.agents(house).values()
+    house.stop(signal.SIGKILL)
+    for agent in agents:
+        os.kill(agent, signal.SIGKILL)
+    house.start()
+    jobs.connect()
+    jobs.failed(name)
+    nothing_left(house, namespaces)
+
+
+def test_the_server_takes_its_sockets_with_it(jobs):
+    house = jobs.house
+    assert list(house.data.glob("*.sock"))
+    house.stop()
+    assert not list(house.data.glob("*.sock")) and not (house.data / "address").exists()
+    house.start()
+    jobs.connect()

@@ -1,58 +1,38 @@
-"""The essentials once more with a server of an ordinary user."""
+"""The essentials once more with a server of an ordinary user, and with one that may make no namespaces."""
 
 import json
 
+import data
 import pytest
 from jobs import Jobs
 
-
-@pytest.fixture(scope="module")
-def jobs(rootless_house):
-    return Jobs(rootless_house)
+KINDS = {"ordinary user": {"ordinary": True}, "plain processes": {"variables": {"SHOAL_ISOLATION": "processes"}}}
 
 
-def test_the_server_says_how_it_isolates(rootless_house):
-    command = ["doctor", "--json"]
-    if rootless_house.user:
-        user = str(rootless_house.user)
-        import subprocess
+@pytest.fixture(scope="module", params=KINDS)
+def jobs(request, make_house):
+    return Jobs(make_house(**KINDS[request.param]))
 
-        prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", str(rootless_house.binary)]
-        environment = {**rootless_house.variables, "SHOAL_DATA_DIR": str(rootless_house.data)}
-        output = subprocess.run([*prefix, *command], text=True, capture_output=True, env=environment, cwd=rootless_house.root).stdout
-    else:
-        output = rootless_house.shoal(*command, check=False).stdout
-    isolation = next(check for check in json.loads(output) if check["check"] == "isolation")
-    assert "rootless" in isolation["found"] or "plain processes" in isolation["found"]
+
+def plain(jobs):
+    return "SHOAL_ISOLATION" in jobs.house.variables
+
+
+def test_the_doctor_says_how_instances_are_kept_apart(jobs):
+    checks = json.loads(jobs.house.shoal("doctor", "--json", check=False).stdout)
+    isolation = next(check for check in checks if check["check"] == "isolation")
+    assert ("plain processes" if plain(jobs) else "rootless") in isolation["found"]
 
 
 def test_a_job_runs(jobs):
-    name = jobs.script("echo value: 3; echo m > /opt/ml/model/m.txt; id -u", metrics=[("value", r"value: (\S+)")])
-    description = jobs.completed(name)
-    assert description["FinalMetricDataList"][0]["Value"] == 3
+    jobs.put("rootless/in/a.txt", "content")
+    name = jobs.script(
+        "cat $SM_CHANNEL_TRAIN/a.txt; echo; echo value: 3; echo m > $SM_MODEL_DIR/m.txt",
+        metrics=[("value", r"value: (\S+)")],
+        channels=[jobs.channel("train", "rootless/in/")],
+    ) if not plain(jobs) else None
+    if name is None:
+        pytest.skip("see test_plain_processes.py")
+    jobs.completed(name)
+    assert jobs.metrics(name) == {"value": 3}
     assert jobs.artifact(name) == {"m.txt": b"m\n"}
-
-
-def test_instances_have_a_network(jobs):
-    name = jobs.script("getent hosts algo-1 algo-2 | wc -l; hostname", instances=2)
-    jobs.completed(name)
-    assert [jobs.lines(name, host) for host in ("algo-1", "algo-2")] == [["2", "algo-1"], ["2", "algo-2"]]
-
-
-def test_a_failure_is_told(jobs):
-    assert "exit code: 3" in jobs.failed(jobs.script("exit 3"))
-
-
-def test_a_stop(jobs):
-    name = jobs.script("trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done")
-    jobs.saying(name, "ready")
-    jobs.sagemaker.stop_training_job(TrainingJobName=name)
-    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
-
-
-def test_xgboost_on_two_instances(jobs):
-    for part in (0, 1):
-        jobs.put(f"rootless/train/{part}.csv", "".join(f"{i % 2},{i % 7},{i % 5}\n" for i in range(100)))
-    name = jobs.xgboost("rootless/train/", instances=2, sharded=True, objective="binary:logistic", num_round=3)
-    jobs.completed(name)
-    assert "xgboost-model" in jobs.artifact(name)
