@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
         let server = Server::start(options(&settings, &support)?).await?;
-        announce(&settings, &server)?;
+        announce(&settings, &server);
         show(&greeting(&settings, &support))?;
         server
             .run(async {
@@ -92,12 +92,14 @@ fn catalog(path: &Path) -> Result<Catalog> {
 ///
 /// # Errors
 /// The data directory cannot be written.
-pub(crate) fn announce(settings: &Settings, server: &Server) -> Result<()> {
+pub(crate) fn announce(settings: &Settings, server: &Server) {
     let file = settings.address_file();
     let temporary = file.with_extension("new");
-    fs::write(&temporary, format!("{}\n", server.address()))
-        .and_then(|()| fs::rename(&temporary, &file))
-        .with_context(|| format!("could not write {}", file.display()))
+    let written = fs::write(&temporary, format!("{}\n", server.address())).and_then(|()| fs::rename(&temporary, &file));
+    if let Err(error) = written {
+        // A server on a full disk is still of use: objects can be deleted.
+        tracing::error!("could not write {}, so clients look at the configured address: {error}", file.display());
+    }
 }
 
 /// Takes that back.

@@ -1,6 +1,7 @@
 //! What this machine allows: tried, not guessed.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -169,7 +170,12 @@ impl Scratch {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        Scratch(parent.join(format!("shoal-{id}")))
+        // Nobody can know the name before the directory is there, and it is there for us alone.
+        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+        let path = parent.join(format!("shoal-{id}-{}", unique.trim()));
+        // Where it cannot be made, the trial fails and says why.
+        let _ = DirBuilder::new().mode(0o700).create(&path);
+        Scratch(path)
     }
 }
 

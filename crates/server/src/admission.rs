@@ -1,8 +1,6 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
-use std::collections::HashSet;
-
-use shoal_store::StoreError;
+use shoal_store::{StoreError, check_tree};
 use shoal_wire::{Channel, CreateTrainingJob, Error, ErrorCode, S3Uri};
 
 use crate::{
@@ -68,23 +66,14 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
             uri.bucket,
         )));
     }
-    let mut directories = HashSet::new();
-    for (path, _) in &objects {
-        let mut parent = path.as_str();
-        while let Some((above, _)) = parent.rsplit_once('/') {
-            directories.insert(above);
-            parent = above;
-        }
-    }
-    match objects.iter().find(|(path, _)| directories.contains(path.as_str())) {
-        None => Ok(()),
-        Some((path, _)) => Err(Error::validation(format!(
-            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} there is an object {path:?} and there are objects below {path:?}/; \
-             a directory cannot hold both, so rename one (channel {:?})",
+    let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+    check_tree(&entries).map_err(|error| {
+        Error::validation(format!(
+            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel {:?})",
             index + 1,
-            channel.name,
-        ))),
-    }
+            channel.name
+        ))
+    })
 }
 
 fn output(world: &World, uri: &S3Uri) -> Result<(), Error> {

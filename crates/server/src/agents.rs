@@ -5,10 +5,11 @@
 
 use std::{
     collections::HashMap,
+    fs,
     io::{self, Read},
     os::unix::net::{UnixListener, UnixStream},
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -37,9 +38,7 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
         let started = stream.and_then(|stream| {
             let world = world.clone();
             thread::Builder::new().name(format!("agent {number}")).stack_size(256 << 10).spawn(move || {
-                if let Err(error) =
-                    Connection::open(&world, stream, number).and_then(|connection| connection.map_or(Ok(()), Connection::run))
-                {
+                if let Err(error) = converse(&world, stream, number) {
                     tracing::debug!("agent connection {number}: {error}");
                 }
             })
@@ -49,6 +48,36 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Reads the hello, answers it, and takes reports until the agent hangs up or calls anew.
+fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    let down = Down::new(stream.try_clone()?);
+    let mut decoder = Decoder::default();
+    let hello = loop {
+        match decoder.next::<ToServer>().map_err(io::Error::other)? {
+            Some(Frame::Message(ToServer::Hello(hello))) => break hello,
+            Some(_) => return Err(io::Error::other("the first message is not hello")),
+            None => read_some(&mut stream, &mut decoder)?,
+        }
+    };
+    let attempt = match admit(&world.attempts, &hello) {
+        Ok(attempt) => attempt,
+        Err(reason) => return down.send(ToAgent::Refused { reason }),
+    };
+    // What an older connection of this host has read is handled to its end before this one says how far it came.
+    attempt.hang_up(hello.host);
+    let turn = attempt.turn(hello.host);
+    let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
+    let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
+    assignment.endpoint = world.endpoint(&attempt);
+    down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment) })?;
+    attempt.connect(hello.host, number, &down)?;
+    stream.set_read_timeout(None)?;
+    Connection { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
 /// An agent that is known.
@@ -62,6 +91,8 @@ struct Connection<'a> {
     decoder: Decoder,
     acked: u64,
     parts: HashMap<Artifact, PartsWriter>,
+    /// Parts are no longer kept: the job has failed for want of space.
+    no_space: bool,
 }
 
 impl Drop for Connection<'_> {
@@ -70,36 +101,7 @@ impl Drop for Connection<'_> {
     }
 }
 
-impl<'a> Connection<'a> {
-    /// Reads the hello and answers it; `None` if the agent is refused.
-    fn open(world: &'a World, mut stream: UnixStream, number: u64) -> io::Result<Option<Self>> {
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-        let down = Down::new(stream.try_clone()?);
-        let mut decoder = Decoder::default();
-        let hello = loop {
-            match decoder.next::<ToServer>().map_err(io::Error::other)? {
-                Some(Frame::Message(ToServer::Hello(hello))) => break hello,
-                Some(_) => return Err(io::Error::other("the first message is not hello")),
-                None => read_some(&mut stream, &mut decoder)?,
-            }
-        };
-        let attempt = match admit(&world.attempts, &hello) {
-            Ok(attempt) => attempt,
-            Err(reason) => {
-                down.send(ToAgent::Refused { reason })?;
-                return Ok(None);
-            }
-        };
-        let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
-        let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
-        assignment.endpoint = world.endpoint(&attempt);
-        down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment) })?;
-        attempt.connect(hello.host, number, &down)?;
-        stream.set_read_timeout(None)?;
-        Ok(Some(Self { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new() }))
-    }
-
+impl Connection<'_> {
     /// Takes reports until the agent hangs up.
     fn run(mut self) -> io::Result<()> {
         loop {
@@ -128,7 +130,7 @@ impl<'a> Connection<'a> {
             match frame {
                 Frame::Part { seq, artifact, bytes } => {
                     if seq > last {
-                        self.writer(artifact)?.append(seq, &bytes)?;
+                        self.part(artifact, seq, &bytes)?;
                         last = seq;
                     }
                 }
@@ -211,6 +213,33 @@ impl<'a> Connection<'a> {
         };
         let command = Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
         self.world.core.tell(command).map_err(io::Error::other)
+    }
+
+    /// Keeps a part. On a full disk the job fails and its parts go: they hold the space that everything else waits for.
+    fn part(&mut self, artifact: Artifact, seq: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.no_space {
+            return Ok(());
+        }
+        match self.writer(artifact).and_then(|writer| writer.append(seq, bytes)) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                self.no_space = true;
+                self.parts.clear();
+                for artifact in [Artifact::Model, Artifact::Output] {
+                    // One that was never begun is not there.
+                    let _ = fs::remove_file(parts::path(self.attempt.run_dir(), self.host, artifact));
+                }
+                let reason = format!(
+                    "no space is left in {} for the artifacts of algo-{}; free some and submit the job again",
+                    self.world.runs.display(),
+                    self.host
+                );
+                tracing::error!("training job {}: {reason}", self.attempt.plan.job);
+                let report = InstanceReport::Lost { reason };
+                let command = Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+                self.world.core.tell(command).map_err(io::Error::other)
+            }
+            kept => kept,
+        }
     }
 
     fn writer(&mut self, artifact: Artifact) -> io::Result<&mut PartsWriter> {

@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, Write},
+    net::Shutdown,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -86,12 +87,19 @@ impl Down {
         let bytes = encode(&Frame::Message(message)).map_err(io::Error::other)?;
         self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
     }
+
+    fn close(&self) {
+        // One that is closed already is what is wanted.
+        let _ = self.0.lock().expect("no holder of this lock panics").shutdown(Shutdown::Both);
+    }
 }
 
 #[derive(Default)]
 struct Host {
     /// The connection's number and its way down.
     connection: Option<(u64, Down)>,
+    /// Held by the connection that is served: one at a time.
+    turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
 }
 
@@ -115,6 +123,18 @@ impl Attempt {
         }
         host.connection = Some((connection, down.clone()));
         Ok(())
+    }
+
+    /// Ends the connection that a host has, if it has one: its reader sees the end after what has come already.
+    pub(crate) fn hang_up(&self, host: u32) {
+        if let Some((_, down)) = &self.lock()[host as usize - 1].connection {
+            down.close();
+        }
+    }
+
+    /// See `Host::turn`.
+    pub(crate) fn turn(&self, host: u32) -> Arc<Mutex<()>> {
+        self.lock()[host as usize - 1].turn.clone()
     }
 
     pub(crate) fn disconnect(&self, host: u32, connection: u64) {

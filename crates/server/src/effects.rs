@@ -13,7 +13,7 @@ use std::{
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Assignment, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
 use shoal_plane::{Action, Command, InstanceReport, Placement};
-use shoal_store::{LogLines, Objects, Rows, Telemetry};
+use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 use tokio::sync::mpsc;
 
@@ -27,6 +27,8 @@ use crate::{
 
 /// How long agents have to leave by themselves once released.
 const LEAVE: Duration = Duration::from_secs(3);
+/// Between two tries to tell the core what it has to know.
+const INSIST: Duration = Duration::from_secs(1);
 /// Between two looks at whether agents live.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -48,6 +50,8 @@ pub(crate) struct World {
     pub(crate) program: PathBuf,
     pub(crate) agent_env: Vec<(String, String)>,
     pub(crate) data_id: String,
+    /// Locked for as long as anything may still be done in it.
+    pub(crate) _data_dir: DataDir,
     pub(crate) runs: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) server_address: String,
@@ -118,8 +122,22 @@ impl World {
             Action::Release { attempt, .. } => self.release(attempt),
         };
         if let Err(refusal) = told {
-            // The journal refused: the same action is asked for again at the next start.
-            tracing::error!("the core did not take the outcome of an action: {refusal}");
+            // The server is stopping: the same action is asked for again at the next start.
+            tracing::debug!("the core did not take the outcome of an action: {refusal}");
+        }
+    }
+
+    /// Tells the core the outcome of an action, again and again while the journal cannot be written: the action would not be asked for
+    /// a second time before the next start.
+    fn insist(&self, command: &Command) -> Result<(), Refusal> {
+        loop {
+            match self.core.tell(command.clone()) {
+                Err(Refusal::Journal(error)) => {
+                    tracing::error!("the outcome of an action waits for the journal: {error}");
+                    thread::sleep(INSIST);
+                }
+                told => return told,
+            }
         }
     }
 
@@ -127,7 +145,7 @@ impl World {
         let outcome = self.request(job).and_then(|request| self.start_agents(&request, attempt, placement, instances, lease_s));
         match outcome {
             Ok(()) => Ok(()),
-            Err(reason) => self.core.tell(Command::LaunchFailed { attempt: attempt.to_owned(), reason }),
+            Err(reason) => self.insist(&Command::LaunchFailed { attempt: attempt.to_owned(), reason }),
         }
     }
 
@@ -148,10 +166,9 @@ impl World {
         let dir = run_dir(&self.runs, attempt);
         let allocation = self.allocation(attempt, instances);
         let known = Plan::read(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let status = self.launcher.status(&allocation).map_err(|error| describe(&error))?;
         let mut spec = allocation.clone();
         spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(attempt)));
-        if let (Some(plan), false) = (known, status == AllocationStatus::Unknown) {
+        if let Some(plan) = known {
             self.adopt(plan, allocation);
             // Agents that a crash in the middle of the first submission left unstarted start now; none starts twice.
             return self.launcher.submit(&spec).map_err(|error| describe(&error));
@@ -298,8 +315,8 @@ impl World {
             artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job).map_err(|error| describe(&error))
         });
         match stored {
-            Ok(()) => self.core.tell(Command::ArtifactsStored { attempt }),
-            Err(reason) => self.core.tell(Command::ArtifactsFailed { attempt, reason }),
+            Ok(()) => self.insist(&Command::ArtifactsStored { attempt }),
+            Err(reason) => self.insist(&Command::ArtifactsFailed { attempt, reason }),
         }
     }
 
@@ -315,7 +332,7 @@ impl World {
             }
         }
         self.clear(&attempt);
-        self.core.tell(Command::Released { attempt })
+        self.insist(&Command::Released { attempt })
     }
 
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.

@@ -14,11 +14,16 @@ use std::{
 };
 
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_launch::Local;
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, SqliteJournal, Telemetry};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
+};
 
 use crate::{
     AccessKeys, Options, ServerError, agents,
@@ -32,6 +37,11 @@ use crate::{
     recovery,
 };
 
+/// How long a connection may be without a request.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Share of the files that the process may have open which connections may take, in parts of four.
+const CONNECTIONS_OF_FOUR: u64 = 3;
+
 /// A server that listens.
 pub struct Server {
     address: SocketAddr,
@@ -44,8 +54,6 @@ pub struct Server {
     agents_stopping: Arc<AtomicBool>,
     agents_thread: JoinHandle<()>,
     background: JoinSet<()>,
-    // Last, so that the lock is let go of when all else has ended.
-    _data_dir: DataDir,
 }
 
 impl Server {
@@ -99,6 +107,7 @@ impl Server {
             agent_env: options.agent_env,
             data_id: data_dir.id().to_owned(),
             runs: data_dir.runs_path(),
+            _data_dir: data_dir,
             socket: socket.clone(),
             server_address: reachable(address).to_string(),
             lease_s: options.lease_s,
@@ -130,19 +139,7 @@ impl Server {
             keys: ring,
             max_skew_s: options.max_skew_s,
         });
-        Ok(Self {
-            address,
-            keys,
-            listener,
-            front,
-            world,
-            core,
-            core_thread,
-            agents_stopping,
-            agents_thread,
-            background,
-            _data_dir: data_dir,
-        })
+        Ok(Self { address, keys, listener, front, world, core, core_thread, agents_stopping, agents_thread, background })
     }
 
     /// Where it listens.
@@ -160,18 +157,24 @@ impl Server {
     /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the next server.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut connections = JoinSet::new();
+        let room = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let room = Arc::new(Semaphore::new(room));
         let mut stop = std::pin::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
+                accepted = accept(&self.listener, &room) => match accepted {
+                    Ok((stream, place)) => {
                         let front = self.front.clone();
                         // Answers are small and waited for.
                         let _ = stream.set_nodelay(true);
                         connections.spawn(async move {
+                            let _place = place;
                             let service = service_fn(move |request| front.clone().answer(request));
-                            let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                            let mut builder = hyper::server::conn::http1::Builder::new();
+                            // Who opens a connection and says nothing, or stops in the middle of a head, is not waited for.
+                            builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+                            let served = builder.serve_connection(TokioIo::new(stream), service).await;
                             if let Err(error) = served {
                                 tracing::debug!("connection: {error}");
                             }
@@ -199,6 +202,21 @@ impl Server {
         // A socket that nobody answers would keep agents guessing.
         let _ = std::fs::remove_file(&self.world.socket);
     }
+}
+
+/// The next connection, once there is room for it: others wait in the kernel's queue.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, place))
+}
+
+/// How many files this process may have open, raised as far as it is allowed to.
+fn open_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    current.unwrap_or(u64::from(u32::MAX))
 }
 
 /// Where an agent's forwarder finds a server that listens on any address.

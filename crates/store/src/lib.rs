@@ -31,8 +31,9 @@ pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use error::StoreError;
 pub use journal::{Batch, EachEvent, Journal, RowChange};
+pub use link_tree::check_tree;
 pub use listing::Listing;
-pub use logs::{LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
+pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadMeta};

@@ -11,6 +11,14 @@ use crate::error::io_at;
 use crate::object_writer::link_or_copy;
 use crate::{ObjectMeta, Objects, StoreError};
 
+/// Whether [`Objects::link_tree`] can make a tree of these entries.
+///
+/// # Errors
+/// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`].
+pub fn check_tree(entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
+    Tree::plan(entries).map(drop)
+}
+
 impl Objects {
     /// Makes `dir` a tree of hard links to the objects' files at their relative paths (copies, where the file system allows no link).
     /// Directories have mode 0755, files the objects' 0666: mount it read-only or under an overlay. Keys that end in `/` (folder markers)

@@ -47,7 +47,12 @@ pub struct LogQuery {
     pub end_ms: Option<u64>,
     /// Most lines to return.
     pub limit: usize,
+    /// Most bytes of text to return, each line counted with [`LINE_OVERHEAD`] more; a longer line comes alone.
+    pub max_bytes: usize,
 }
+
+/// Bytes that a line counts beside its text, as at AWS.
+pub const LINE_OVERHEAD: usize = 26;
 
 /// Which way to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +65,15 @@ pub enum LogDirection {
 
 impl Default for LogQuery {
     fn default() -> Self {
-        Self { stream: String::new(), from: None, direction: LogDirection::Forward, start_ms: None, end_ms: None, limit: 10_000 }
+        Self {
+            stream: String::new(),
+            from: None,
+            direction: LogDirection::Forward,
+            start_ms: None,
+            end_ms: None,
+            limit: 10_000,
+            max_bytes: usize::MAX,
+        }
     }
 }
 
@@ -76,15 +89,15 @@ pub struct LogPage {
 }
 
 impl Telemetry {
-    /// Streams whose name starts with `prefix`, by name.
+    /// At most `limit` streams whose name starts with `prefix` and comes after `after`, by name.
     ///
     /// # Errors
     /// The storage's.
-    pub fn streams(&self, prefix: &str) -> Result<Vec<StreamInfo>, StoreError> {
+    pub fn streams(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
         self.database.read(|connection| {
-            let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms FROM stream WHERE name >= ? ORDER BY name";
+            let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms FROM stream WHERE name >= ? AND name > ? ORDER BY name LIMIT ?";
             let mut select = connection.prepare_cached(sql)?;
-            let mut rows = select.query([prefix])?;
+            let mut rows = select.query(params![prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
             let mut streams = Vec::new();
             while let Some(row) = rows.next()? {
                 let name: String = row.get(0)?;
@@ -129,7 +142,7 @@ impl Telemetry {
             let rows = select.query_map(params![stream, start, from_ms, to_ms, limit], |row| {
                 Ok((row.get::<_, u64>(0)?, LogEvent { at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? }))
             })?;
-            let mut rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let mut rows = within(rows, query.max_bytes)?;
             if query.direction == LogDirection::Backward {
                 rows.reverse();
             }
@@ -144,7 +157,7 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn delete_streams(&self, prefix: &str) -> Result<(), StoreError> {
-        let names = self.streams(prefix)?;
+        let names = self.streams(prefix, None, usize::MAX)?;
         self.database.write(|tx| {
             for StreamInfo { name, .. } in &names {
                 tx.prepare_cached("DELETE FROM line WHERE stream = (SELECT id FROM stream WHERE name = ?)")?.execute([name])?;
@@ -153,6 +166,21 @@ impl Telemetry {
             Ok(())
         })
     }
+}
+
+/// As many lines as fit, at least one; what does not fit is not read.
+fn within(rows: impl Iterator<Item = rusqlite::Result<(u64, LogEvent)>>, max_bytes: usize) -> rusqlite::Result<Vec<(u64, LogEvent)>> {
+    let (mut fitting, mut left) = (Vec::new(), max_bytes);
+    for row in rows {
+        let row = row?;
+        let taken = row.1.text.len().saturating_add(LINE_OVERHEAD);
+        if taken > left && !fitting.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(taken);
+        fitting.push(row);
+    }
+    Ok(fitting)
 }
 
 #[cfg(test)]
@@ -186,7 +214,7 @@ mod tests {
             (None, Forward, Some(10), Some(30), 9, ("12", 1, 3)),
             (None, Backward, Some(10), Some(30), 1, ("2", 2, 3)),
         ] {
-            let query = LogQuery { stream: "s".to_owned(), from, direction, start_ms, end_ms, limit };
+            let query = LogQuery { stream: "s".to_owned(), from, direction, start_ms, end_ms, limit, ..LogQuery::default() };
             let page = telemetry.read_logs(&query).unwrap().unwrap();
             let text: String = page.events.iter().map(|event| event.text.as_str()).collect();
             assert_eq!((text.as_str(), page.backward, page.forward), expected, "{query:?}");
@@ -202,14 +230,14 @@ mod tests {
         append("job/algo-1", vec![]);
         append("job2/algo-1", vec![(1, "z".to_owned())]);
         append("job/algo-2", vec![(5, "w".to_owned())]);
-        let streams = telemetry.streams("job/").unwrap();
+        let streams = telemetry.streams("job/", None, 9).unwrap();
         let shown: Vec<_> = streams.iter().map(|s| (s.name.as_str(), s.lines, s.first_ms, s.last_ms)).collect();
         assert_eq!(shown, [("job/algo-1", 0, None, None), ("job/algo-2", 3, Some(3), Some(7))]);
         telemetry.delete_streams("job/").unwrap();
-        assert_eq!(telemetry.streams("").unwrap().len(), 1);
+        assert_eq!(telemetry.streams("", None, 9).unwrap().len(), 1);
         assert_eq!(telemetry.read_logs(&LogQuery { stream: "job/algo-2".to_owned(), ..LogQuery::default() }).unwrap(), None);
         // A new stream of an old name starts empty.
         append("job/algo-2", vec![(9, "new".to_owned())]);
-        assert_eq!(telemetry.streams("job/").unwrap()[0].lines, 1);
+        assert_eq!(telemetry.streams("job/", None, 9).unwrap()[0].lines, 1);
     }
 }

@@ -52,7 +52,7 @@ fn format_1_is_read() {
 
     let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
     assert_eq!(telemetry.acked("0123abcd-1", 1).unwrap(), 7);
-    let stream = &telemetry.streams("titanic/").unwrap()[0];
+    let stream = &telemetry.streams("titanic/", None, 9).unwrap()[0];
     assert_eq!((stream.lines, stream.last_ms), (2, Some(1_700_000_000_600)));
     let page = telemetry.read_logs(&LogQuery { stream: stream.name.clone(), ..LogQuery::default() }).unwrap().unwrap();
     assert_eq!(page.events[1].text, "done");

@@ -60,7 +60,7 @@ pub enum Route {
     S3,
     /// A service with operations: verify the signature, then [`crate::parse`].
     Api(Service),
-    /// An unsigned GET or HEAD, as browsers and probes send, or anything below `/console`.
+    /// An unsigned GET or HEAD of `/` or `/healthz`, as browsers and probes send, or anything below `/console`.
     Console,
 }
 
@@ -89,7 +89,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
         return Ok(Route::S3);
     }
     let path = head.uri.path();
-    if matches!(head.method, Method::GET | Method::HEAD) || path == "/console" || path.starts_with("/console/") {
+    let ours = matches!(path, "/" | "/healthz" | "/favicon.ico") && matches!(head.method, Method::GET | Method::HEAD);
+    if ours || path == "/console" || path.starts_with("/console/") {
         return Ok(Route::Console);
     }
     // Unsigned calls of operations go to their service, which says in its own words that the signature is missing.

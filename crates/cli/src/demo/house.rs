@@ -104,13 +104,14 @@ fn settings(dir: &TempDir) -> Result<Settings> {
 fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, stop: &Notify, tell: &mpsc::Sender<Result<()>>) {
     runtime.block_on(async {
         let started = Server::start(options).await.context("could not start the demo's server");
-        let server = match started.and_then(|server| serve::announce(settings, &server).map(|()| server)) {
+        let server = match started {
             Ok(server) => server,
             Err(error) => {
                 let _ = tell.send(Err(error));
                 return;
             }
         };
+        serve::announce(settings, &server);
         let _ = tell.send(Ok(()));
         server.run(stop.notified()).await;
     });

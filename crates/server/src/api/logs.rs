@@ -8,22 +8,34 @@ use crate::admission::internal;
 
 /// The one log group.
 const GROUP: &str = "/aws/sagemaker/TrainingJobs";
-/// Most bytes of a GetLogEvents reply, as AWS has it; a line counts its length and 26 bytes.
+/// Streams of a DescribeLogStreams reply without a prefix, unless the request says fewer.
+const MOST_STREAMS: usize = 50;
+/// Most bytes of a GetLogEvents reply, as AWS has it.
 const MOST_BYTES: usize = 1 << 20;
 
 impl Api {
     pub(super) async fn log_streams(&self, request: DescribeLogStreams) -> Result<Reply, Error> {
         check_group(&request.group)?;
         let world = self.world.clone();
+        // With a prefix all come at once, whatever the limit: SDK v2 asks for as many as there are instances and never sends a token back.
+        let (by_time, whole) = (request.order == LogStreamOrder::LastEventTime, request.prefix.is_some());
+        let limit = request.limit.map_or(MOST_STREAMS, |limit| limit as usize);
+        let paged = !by_time && !whole && !request.descending;
+        let most = if paged { limit } else { usize::MAX };
         let prefix = request.prefix.unwrap_or_default();
-        let mut found = blocking(move || world.telemetry.streams(&prefix).map_err(|error| internal(&error))).await?;
-        if request.order == LogStreamOrder::LastEventTime {
+        let after = request.next_token;
+        let found = blocking(move || world.telemetry.streams(&prefix, after.as_deref(), most).map_err(|error| internal(&error)));
+        let mut found = found.await?;
+        if by_time {
             found.sort_by_key(|stream| stream.last_ms);
         }
         if request.descending {
             found.reverse();
         }
-        // All at once, whatever the limit: SDK v2 asks for as many as there are instances and never sends the token back.
+        if !whole {
+            found.truncate(limit);
+        }
+        let next_token = found.last().filter(|_| paged && found.len() == limit).map(|stream| stream.name.clone());
         let streams = found
             .into_iter()
             .map(|stream| LogStream {
@@ -35,7 +47,7 @@ impl Api {
                 name: stream.name,
             })
             .collect();
-        Ok(Reply::DescribeLogStreams { streams, next_token: None })
+        Ok(Reply::DescribeLogStreams { streams, next_token })
     }
 
     pub(super) async fn log_events(&self, request: GetLogEvents) -> Result<Reply, Error> {
@@ -52,6 +64,7 @@ impl Api {
             start_ms: request.start_ms,
             end_ms: request.end_ms,
             limit: request.limit as usize,
+            max_bytes: MOST_BYTES,
         };
         let world = self.world.clone();
         blocking(move || read(&world.telemetry, &query)).await
@@ -60,33 +73,7 @@ impl Api {
 
 fn read(telemetry: &Telemetry, query: &LogQuery) -> Result<Reply, Error> {
     let page = telemetry.read_logs(query).map_err(|error| internal(&error))?;
-    let mut page = page.ok_or_else(|| Error::new(ErrorCode::ResourceNotFound, "The specified log stream does not exist."))?;
-    let fits = |lengths: &mut dyn Iterator<Item = usize>| {
-        let mut left = MOST_BYTES;
-        let count = lengths
-            .take_while(|length| {
-                let taken = length + 26;
-                let fits = taken <= left;
-                left = left.saturating_sub(taken);
-                fits
-            })
-            .count();
-        // A line longer than the limit is still shown, alone.
-        count.max(1)
-    };
-    match query.direction {
-        LogDirection::Forward => {
-            let keep = fits(&mut page.events.iter().map(|event| event.text.len()));
-            page.forward -= page.events.len().saturating_sub(keep) as u64;
-            page.events.truncate(keep);
-        }
-        LogDirection::Backward => {
-            let keep = fits(&mut page.events.iter().rev().map(|event| event.text.len()));
-            let drop = page.events.len().saturating_sub(keep);
-            page.backward += drop as u64;
-            page.events.drain(..drop);
-        }
-    }
+    let page = page.ok_or_else(|| Error::new(ErrorCode::ResourceNotFound, "The specified log stream does not exist."))?;
     let events =
         page.events.into_iter().map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms }).collect();
     Ok(Reply::GetLogEvents { events, forward_token: format!("f/{}", page.forward), backward_token: format!("b/{}", page.backward) })
@@ -120,7 +107,7 @@ mod tests {
         let mut pages = Vec::new();
         let mut from = None;
         loop {
-            let query = LogQuery { stream: "s".to_owned(), from, direction, limit, ..LogQuery::default() };
+            let query = LogQuery { stream: "s".to_owned(), from, direction, limit, max_bytes: MOST_BYTES, ..LogQuery::default() };
             let Reply::GetLogEvents { events, forward_token, backward_token } = read(telemetry, &query).unwrap() else {
                 panic!("a reply of logs")
             };

@@ -334,10 +334,11 @@ fn requests_are_told_apart() {
     check(Method::GET, "/bucket/key?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=x", &[], Ok(Route::S3));
     check(Method::PUT, "/bucket/key", &[], Ok(Route::S3));
     check(Method::OPTIONS, "/bucket/key", &[], Ok(Route::S3));
-    for page in ["/", "/console", "/console/jobs?x=1", "/healthz", "/metrics"] {
+    for page in ["/", "/console", "/console/jobs?x=1", "/healthz"] {
         check(Method::GET, page, &[], Ok(Route::Console));
         check(Method::HEAD, page, &[], Ok(Route::Console));
     }
+    check(Method::GET, "/bucket/key", &[], Ok(Route::S3));
     check(Method::POST, "/console/login", &[], Ok(Route::Console));
     check(Method::POST, "/consoles", &[], Ok(Route::S3));
     check(Method::POST, "/", &[("x-amz-target", "SageMaker.ListTrainingJobs")], Ok(Route::Api(Service::SageMaker)));
