@@ -72,6 +72,22 @@ class Jobs:
         self.sagemaker.create_training_job(**request)
         return request["TrainingJobName"]
 
+    def command(self, line, instances=1, instance_type="ml.t3.medium", metrics=(), **changes):
+        """Creates a job that runs one line of shell; where there are no namespaces this is all that is at its place."""
+        request = self.request(
+            "command",
+            AlgorithmSpecification={
+                "TrainingImage": "shoal/host",
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["/bin/sh", "-c", line],
+                "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in metrics],
+            },
+            **changes,
+        )
+        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+        self.sagemaker.create_training_job(**request)
+        return request["TrainingJobName"]
+
     def python(self, text, **options):
         """The same in Python."""
         if not pathlib.Path(PYTHON).exists():

@@ -36,9 +36,10 @@ def nothing_left(house, namespaces=frozenset()):
         assert last == {}
 
 
-def running(jobs, script=WAITS, instances=1):
+def running(jobs, line=WAITS, instances=1):
     """A job that runs on all its instances, and the namespaces that it lives in."""
-    name = jobs.script(script, instances=instances, instance_type="ml.t3.medium")
+    jobs.put("left/in/a.txt", "a channel")
+    name = jobs.command(line, instances, InputDataConfig=[jobs.channel("train", "left/in/")])
     for host in range(instances):
         jobs.saying(name, "ready", f"algo-{host + 1}")
     return name, traces.namespaces(jobs.house)

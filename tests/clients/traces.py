@@ -39,8 +39,8 @@ def agents(house):
 
 
 def ranks(house):
-    """Ids of the processes that are users' scripts."""
-    return [pid for pid, words in processes(house).items() if "/opt/ml/input/data/code/run.sh" in words]
+    """Ids of the processes that are training programs made by `Jobs.command`."""
+    return [pid for pid, words in processes(house).items() if words[:2] == ["/bin/sh", "-c"]]
 
 
 def _namespaces(pid):
