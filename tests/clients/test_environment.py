@@ -33,11 +33,3 @@ def test_a_child_gets_it_and_its_exit_code_comes_back(house):
 def test_requests_to_amazon_come_here(house, call, expected):
     child = house.shoal("exec", "--", sys.executable, "-c", f"import boto3; print({call})")
     assert child.stdout.strip() == expected
-
-
-def test_keys_are_checked(house):
-    sts = house.client("sts")
-    sts._request_signer._credentials.secret_key = "wrong"
-    with pytest.raises(sts.exceptions.ClientError) as error:
-        sts.get_caller_identity()
-    assert error.value.response["Error"]["Code"] in ("InvalidSignatureException", "SignatureDoesNotMatch")

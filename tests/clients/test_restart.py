@@ -2,21 +2,61 @@
 
 import signal
 
+import traces
+from house import eventually
 from jobs import Jobs
 
+COUNT = "i=1; while [ $i -le 400 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo m > /opt/ml/model/$(hostname); echo loss=2"
+LINES = [f"line {i}" for i in range(1, 401)] + ["loss=2"]
 
-def test_a_running_job_outlives_the_server(new_house):
-    house = new_house()
-    jobs = Jobs(house)
-    script = "i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); sleep 0.1; done; echo m > /opt/ml/model/m"
-    name = jobs.script(script)
-    jobs.saying(name, "line 3")
+
+def again(house, jobs):
+    """The server is killed and another one takes the directory."""
     house.stop(signal.SIGKILL)
     house.start()
+    jobs.connect()
+
+
+def test_a_running_job_outlives_the_server_many_times(new_house):
+    house = new_house()
     jobs = Jobs(house)
+    name = jobs.script(COUNT, instances=2, metrics=[("loss", r"loss=(\S+)")])
+    jobs.saying(name, "line 3", "algo-2")
+    ranks = set(traces.agents(house).values())
+    for _ in range(3):
+        again(house, jobs)
+    assert set(traces.agents(house).values()) == ranks, "no agent was started again"
+    it = jobs.completed(name)
+    for host in ("algo-1", "algo-2"):
+        assert jobs.lines(name, host) == LINES
+    assert jobs.metrics(name) == {"loss": 2}
+    assert jobs.artifact(name) == {"algo-1": b"m\n", "algo-2": b"m\n"}
+    assert [transition["Status"] for transition in it["SecondaryStatusTransitions"]].count("Training") == 1
+
+
+def test_a_job_may_end_while_nobody_listens(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    name = jobs.script("echo ready; sleep 1; echo end; echo m > /opt/ml/model/m")
+    jobs.saying(name, "ready")
+    house.stop(signal.SIGKILL)
+    eventually(lambda: not any("run.sh" in " ".join(words) for words in traces.processes(house).values()))
+    house.start()
+    jobs.connect()
     jobs.completed(name)
-    assert [line for line in jobs.lines(name) if line.startswith("line")] == [f"line {i}" for i in range(30)]
-    assert jobs.artifact(name) == {"m": b"m\n"}
+    assert jobs.lines(name) == ["ready", "end"] and jobs.artifact(name) == {"m": b"m\n"}
+
+
+def test_an_orderly_end_leaves_jobs_running_too(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    name = jobs.script("echo ready; sleep 1; echo end")
+    jobs.saying(name, "ready")
+    house.stop()
+    house.start()
+    jobs.connect()
+    jobs.completed(name)
+    assert jobs.lines(name) == ["ready", "end"]
 
 
 def test_what_waits_is_not_forgotten(new_house):
@@ -25,11 +65,35 @@ def test_what_waits_is_not_forgotten(new_house):
     first = jobs.script("echo ready; sleep 1")
     jobs.saying(first, "ready")
     second = jobs.script("true")
-    house.stop(signal.SIGKILL)
-    house.start()
-    jobs = Jobs(house)
+    again(house, jobs)
     jobs.completed(first)
     jobs.completed(second)
+
+
+def test_a_stop_is_not_forgotten(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    name = jobs.script("trap 'sleep 1; echo m > /opt/ml/model/m; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+    jobs.saying(name, "ready")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    again(house, jobs)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    assert jobs.artifact(name) == {"m": b"m\n"}
+
+
+def test_what_was_acknowledged_is_there(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    key = house.variables_for_clients()["AWS_SECRET_ACCESS_KEY"]
+    jobs.put("kept.txt", "kept")
+    name = jobs.script("echo hello; echo m > /opt/ml/model/m")
+    before = jobs.completed(name)
+    again(house, jobs)
+    assert house.variables_for_clients()["AWS_SECRET_ACCESS_KEY"] == key
+    after = jobs.describe(name)
+    assert {**after, "ResponseMetadata": 0} == {**before, "ResponseMetadata": 0}
+    assert jobs.lines(name) == ["hello"] and jobs.artifact(name) == {"m": b"m\n"}
+    assert jobs.s3.get_object(Bucket="tests", Key="kept.txt")["Body"].read() == b"kept"
 
 
 def test_a_second_server_is_told_who_has_the_directory(house):

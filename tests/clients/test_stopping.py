@@ -1,5 +1,8 @@
 """Stops: SIGTERM, a grace, SIGKILL; by the user and by time."""
 
+import data
+from jobs import Jobs
+
 TRAPS = """
 trap 'echo stopping; echo half > /opt/ml/model/half.txt; exit 0' TERM
 echo ready
@@ -19,8 +22,6 @@ def test_a_program_can_save_what_it_has(jobs):
 
 
 def test_a_deaf_program_is_killed_after_the_grace(new_house):
-    from jobs import Jobs
-
     jobs = Jobs(new_house("--grace-s", "1"))
     name = jobs.script("trap '' TERM; echo ready; while true; do sleep 0.1; done")
     jobs.saying(name, "ready")
@@ -35,19 +36,35 @@ def test_time_runs_out(jobs):
     assert jobs.artifact(name) == {"half.txt": b"half\n"}
 
 
-def test_what_waits_can_be_stopped(new_house):
-    from jobs import Jobs
+def test_a_stop_before_the_program_has_started(jobs):
+    """Whenever a stop comes, the job ends as stopped or as what it was already."""
+    for _ in range(5):
+        name = jobs.script(TRAPS)
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
 
-    jobs = Jobs(new_house("--instances", "1"))
-    first = jobs.script("echo ready; sleep 100")
-    jobs.saying(first, "ready")
-    second = jobs.script("true")
-    it = jobs.until(second, "Pending")
-    assert it["TrainingJobStatus"] == "InProgress"
-    assert "instance" in it["SecondaryStatusTransitions"][-1]["StatusMessage"]
-    jobs.sagemaker.stop_training_job(TrainingJobName=second)
-    it = jobs.wait(second)
-    assert it["TrainingJobStatus"] == "Stopped" and "TrainingStartTime" not in it
-    third = jobs.script("true")
-    jobs.sagemaker.stop_training_job(TrainingJobName=first)
-    jobs.completed(third)
+
+def test_all_hosts_are_told(jobs):
+    name = jobs.script(TRAPS.replace("half.txt", "$(hostname).txt"), instances=3)
+    for host in ("algo-1", "algo-2", "algo-3"):
+        jobs.saying(name, "ready", host)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    assert sorted(jobs.artifact(name)) == ["algo-1.txt", "algo-2.txt", "algo-3.txt"]
+
+
+def test_a_program_that_fails_when_stopped_is_stopped(jobs):
+    name = jobs.script("trap 'exit 9' TERM; echo ready; while true; do sleep 0.1; done")
+    jobs.saying(name, "ready")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    it = jobs.wait(name)
+    assert it["TrainingJobStatus"] == "Stopped" and "FailureReason" not in it
+
+
+def test_xgboost_stops(jobs):
+    jobs.put("stopping/train.csv", data.as_csv(data.rows(2000, 1)))
+    name = jobs.xgboost("stopping/train.csv", num_round=1000000, max_depth=3)
+    jobs.saying(name, "#011train-rmse")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
