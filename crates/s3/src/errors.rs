@@ -58,3 +58,31 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
         S3Error::with_message(S3ErrorCode::IncompleteBody, format!("The body could not be read: {text}"))
     }
 }
+
+/// What an error code of the framework means, for people.
+pub(crate) fn meaning(code: &str) -> &'static str {
+    match code {
+        "SignatureDoesNotMatch" => {
+            "The request signature we calculated does not match the signature you provided. Check your key and signing method; `shoal env` prints this server's keys."
+        }
+        "InvalidAccessKeyId" => "This server does not know the access key; `shoal env` prints its keys.",
+        "AccessDenied" => "Access Denied: the request is not signed, or its keys do not open this.",
+        "RequestTimeTooSkewed" => "The difference between the request time and this server's time is too large.",
+        "ExpiredToken" | "InvalidToken" => "The provided token is malformed, unknown or has expired.",
+        "InvalidBucketName" => {
+            "The specified bucket is not valid: 3 to 63 lower-case letters, digits, dots and hyphens, beginning and ending with a letter or digit."
+        }
+        "InvalidURI" => "The specified URI could not be parsed.",
+        "KeyTooLongError" => "Your key is too long: at most 1024 bytes.",
+        "NotImplemented" => "This server does not serve that operation of S3, or a header of it.",
+        "MethodNotAllowed" => "The specified method is not allowed against this resource.",
+        "BadDigest" => "The checksum that you specified did not match what we received.",
+        "InvalidDigest" => "The Content-MD5 or checksum value that you specified is not valid.",
+        "MissingContentLength" => "You must provide the Content-Length header.",
+        "MalformedXML" => "The XML you provided was not well formed or did not validate.",
+        "IncompleteBody" => "You did not provide the number of bytes that the Content-Length header specifies.",
+        "EntityTooLarge" => "Your proposed upload exceeds the maximum allowed object size.",
+        "InternalError" => "We encountered an internal error; the server's log has more.",
+        _ => "The request cannot be served; see the error code.",
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -11,6 +12,7 @@ use shoal_store::Objects;
 
 use crate::KeyStore;
 use crate::access::{Keys, ScopedAccess, percent_decode};
+use crate::errors;
 use crate::operations::Operations;
 
 /// A form upload is gathered in memory before its key's scope is known.
@@ -52,7 +54,7 @@ impl S3Front {
         let mut request = request.map(Into::into);
         restore_amz_headers(&mut request);
         match self.service.call(request).await {
-            Ok(response) => response,
+            Ok(response) => with_message(response).await,
             // Only a response that cannot be serialised ends here.
             Err(_) => {
                 let mut response = Response::new(Body::empty());
@@ -61,6 +63,24 @@ impl S3Front {
             }
         }
     }
+}
+
+/// Longest error document that is looked at; the framework's are a few hundred bytes.
+const ERROR_BYTES: usize = 64 << 10;
+
+/// The framework gives its own errors a code only, and clients then show "Unknown": what the code means is added.
+async fn with_message(response: Response<Body>) -> Response<Body> {
+    if response.status().is_success() || response.status().is_redirection() {
+        return response;
+    }
+    let (mut head, mut body) = response.into_parts();
+    let Ok(document) = body.store_all_limited(ERROR_BYTES).await else { return Response::from_parts(head, body) };
+    let text = String::from_utf8_lossy(&document);
+    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let Some((code, _)) = code.filter(|_| !text.contains("<Message>")) else { return Response::from_parts(head, Body::from(document)) };
+    let explained = text.replacen("</Code>", &format!("</Code><Message>{}</Message>", errors::meaning(code)), 1);
+    head.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(explained))
 }
 
 /// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the query. The framework looks for

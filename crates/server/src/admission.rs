@@ -37,6 +37,12 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
         Image::Host if request.algorithm.entrypoint.is_empty() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, and it is empty",
         )),
+        Image::Builtin { name, .. } if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() => {
+            Err(Error::validation(format!(
+                "algorithmSpecification.containerEntrypoint: {name} is a program of its own here and takes no command; \
+                 run yours by image shoal/host, or leave containerEntrypoint and containerArguments out"
+            )))
+        }
         Image::Builtin { name, .. } if request.hyperparameters.contains_key("sagemaker_program") => Err(Error::validation(format!(
             "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, script mode is not supported; \
              run your script by image shoal/host and containerEntrypoint"

@@ -73,7 +73,9 @@ impl Hyperparameters {
             })
             .collect();
         if !named.contains_key("num_round") {
-            return refuse("Missing required hyperparameter: num_round");
+            let unknown = named.keys().find(|name| !TABLE.iter().any(|(known, _)| known == *name));
+            let unknown = unknown.map_or(String::new(), |name| format!("; extraneous hyperparameter found: {name}"));
+            return refuse(format!("Missing required hyperparameter: num_round{unknown}"));
         }
         for (name, value) in &named {
             let Some((_, kind)) = TABLE.iter().find(|(known, _)| known == name) else {
@@ -241,9 +243,10 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_in_the_images_words() {
-        let cases: [(&[(&str, &str)], &str); 21] = [
+        let cases: [(&[(&str, &str)], &str); 22] = [
             (&[("num_round", "1"), ("max_dept", "3")], "Extraneous hyperparameter found: max_dept"),
             (&[("eta", "1")], "Missing required hyperparameter: num_round"),
+            (&[("num_rounds", "1")], "Missing required hyperparameter: num_round; extraneous hyperparameter found: num_rounds"),
             (&[("num_round", "0")], "Hyperparameter num_round: 0 is not in [1, +inf)"),
             (&[("num_round", "1.5")], "Hyperparameter num_round: could not parse value \"1.5\""),
             (&[("num_round", "99999999999")], "Hyperparameter num_round: the number is too large"),

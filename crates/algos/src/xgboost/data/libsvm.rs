@@ -14,7 +14,7 @@ pub(super) fn parse(line: &[u8], batch: &mut Batch) -> Result<usize, BadField> {
         Some((label, weight)) => (label, Some(weight)),
         None => (head, None),
     };
-    batch.labels.push(finite(label, 1, "label")?);
+    batch.labels.push(finite(label, 1, "label").map_err(|wrong| with_hint(wrong, head))?);
     if let Some(weight) = weight {
         let value = finite(weight, 1, "weight")?;
         if value < 0.0 {
@@ -76,6 +76,17 @@ fn finite(text: &[u8], column: usize, what: &str) -> Result<f32, BadField> {
         .ok_or_else(|| BadField::new(column, format!("the {what} {} is not a finite number", quoted(text))))
 }
 
+/// The format when none is given is libsvm, and most data is not.
+fn with_hint(mut wrong: BadField, head: &[u8]) -> BadField {
+    let hint = if head.iter().any(|byte| matches!(byte, b',' | b';')) {
+        "; if the data is csv, give the channel the content type text/csv"
+    } else {
+        ""
+    };
+    wrong.reason.push_str(hint);
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,8 +119,9 @@ mod tests {
 
     #[test]
     fn bad_lines_are_told_by_column_and_text() {
-        let cases: [(&[&str], usize, &str); 8] = [
+        let cases: [(&[&str], usize, &str); 9] = [
             (&["x 1:2"], 1, "the label \"x\" is not a finite number"),
+            (&["1,2"], 1, "the label \"1,2\" is not a finite number; if the data is csv, give the channel the content type text/csv"),
             (&["1:y 1:2"], 1, "the weight \"y\" is not a finite number"),
             (&["1:-2 1:2"], 1, "the weight \"-2\" is negative"),
             (&["1 1:2 3"], 3, "\"3\" is not index:value"),
