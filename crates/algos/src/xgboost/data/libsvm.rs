@@ -119,15 +119,14 @@ mod tests {
 
     #[test]
     fn bad_lines_are_told_by_column_and_text() {
-        let cases: [(&[&str], usize, &str); 9] = [
+        let cases: [(&[&str], usize, &str); 8] = [
             (&["x 1:2"], 1, "the label \"x\" is not a finite number"),
-            (&["1,2"], 1, "the label \"1,2\" is not a finite number; if the data is csv, give the channel the content type text/csv"),
             (&["1:y 1:2"], 1, "the weight \"y\" is not a finite number"),
             (&["1:-2 1:2"], 1, "the weight \"-2\" is negative"),
             (&["1 1:2 3"], 3, "\"3\" is not index:value"),
             (&["1 -1:2"], 2, "\"-1\" is not a feature index"),
             (&["1 1:a"], 2, "\"a\" is not a number"),
-            (&["1,2,3"], 1, "the label \"1,2,3\" is not a finite number"),
+            (&["1,2,3"], 1, "the label \"1,2,3\" is not a finite number; if the data is csv, give the channel the content type text/csv"),
             (&["1 qid:1 1:1", "1 1:1"], 2, "some rows of the channel have a query id (qid) and some have none"),
         ];
         for (lines, column, reason) in cases {
