@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use crate::settings::readable;
 
-/// Processor, cores, memory, kernel and the date, as one line.
+/// Processor, cores, memory, kernel, load and the date, as one line.
 pub(super) fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown processor".to_owned());
@@ -14,8 +14,10 @@ pub(super) fn describe() -> String {
     let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok());
     let memory = memory.map_or_else(|| "unknown memory".to_owned(), |kilobytes| readable(kilobytes << 10));
     let kernel = read("/proc/sys/kernel/osrelease");
+    // Others' work on the machine is in the numbers.
+    let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
     let build = if cfg!(debug_assertions) { ", a build without optimisation" } else { "" };
-    format!("{} on {cpu}, {cores} cores, {memory}, Linux {}{build}", OffsetDateTime::now_utc().date(), kernel.trim())
+    format!("{} on {cpu}, {cores} cores, {memory}, Linux {}, load average {load}{build}", OffsetDateTime::now_utc().date(), kernel.trim())
 }
 
 /// The value of the first `name : value` line.

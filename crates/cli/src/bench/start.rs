@@ -61,6 +61,7 @@ pub(crate) struct StartArgs {
 /// Measures and reports.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     ensure_library()?;
+    let machine = machine::describe();
     let dataset = titanic::load(&args.data.join("titanic"))?;
     let mut progress = Progress::new();
     let mut lines = Vec::new();
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
         repeat("clean release build", "s", None, 1, &|| Ok(seconds))?;
     }
     drop(progress);
-    let section = report::markdown(&machine::describe(), &lines);
+    let section = report::markdown(&machine, &lines);
     show(&section)?;
     if let Some(path) = &args.write {
         report::put(path, &section).with_context(|| format!("could not write {}", path.display()))?;
