@@ -1,6 +1,6 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
-use shoal_store::{StoreError, check_tree};
+use shoal_store::check_tree;
 use shoal_wire::{Channel, CreateTrainingJob, Error, ErrorCode, S3Uri};
 
 use crate::{
@@ -55,7 +55,7 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
     let uri = &channel.uri;
     let objects = match channels::objects_of(&world.objects, channel) {
         Ok(objects) => objects,
-        Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => Vec::new(),
+        Err(error) if error.is_absent() => Vec::new(),
         Err(ChannelError::Store(error)) => return Err(internal(&error)),
         Err(error @ ChannelError::Manifest { .. }) => {
             return Err(Error::validation(format!("inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}", index + 1)));

@@ -25,6 +25,13 @@ pub(crate) enum ChannelError {
     Manifest { uri: String, detail: String },
 }
 
+impl ChannelError {
+    /// Whether the objects that the user named are not there (any more).
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Store(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }))
+    }
+}
+
 /// The objects of a channel, in key order, with their paths below the channel's directory.
 ///
 /// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the prefix, so that `s3://b/data/train.csv` gives
@@ -102,9 +109,14 @@ impl Trees {
     /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare(&self, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
         let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, crate::effects::describe(error));
-        let all = objects_of(&self.objects, channel).map_err(|error| fail(&error))?;
+        let all = match objects_of(&self.objects, channel) {
+            Ok(all) => all,
+            Err(error) if error.is_absent() => Vec::new(),
+            Err(error @ ChannelError::Manifest { .. }) => return Err(format!("ClientError: {}", fail(&error))),
+            Err(error) => return Err(fail(&error)),
+        };
         if all.is_empty() {
-            return Err(format!("channel {}: no object below {}", channel.name, channel.uri));
+            return Err(format!("ClientError: channel {}: there is no object below {} any more", channel.name, channel.uri));
         }
         let parts: Vec<_> = match channel.distribution {
             Distribution::FullyReplicated => vec![all],
