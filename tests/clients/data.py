@@ -40,7 +40,7 @@ def titanic(part):
     """The course's `train` or `test` as numbers, label first; a missing age is 28, the median."""
     path = SHARED / f"titanic/titanic_{part}.csv"
     if not path.exists():
-        pytest.skip(f"needs {path} (name the directory above in SHOAL_SHARED)")
+        pytest.skip(f"needs ../shared/data (or its parent named in SHOAL_SHARED): there is no {path}")
     with open(path) as file:
         return [_passenger(row) for row in csv.DictReader(file)]
 
