@@ -1,5 +1,6 @@
 """A server that dies loses nothing, and touches nothing that runs."""
 
+import hashlib
 import signal
 
 import traces
@@ -32,6 +33,27 @@ def test_a_running_job_outlives_the_server_many_times(new_house):
     assert jobs.metrics(name) == {"loss": 2}
     assert jobs.artifact(name) == {"algo-1": b"m\n", "algo-2": b"m\n"}
     assert [transition["Status"] for transition in it["SecondaryStatusTransitions"]].count("Training") == 1
+
+
+def test_a_flood_of_lines_comes_through_whole(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    name = jobs.script("seq 1 50000; echo ready; sleep 1; seq 50001 100000")
+    jobs.saying(name, "100")
+    again(house, jobs)
+    jobs.completed(name)
+    assert [line for line in jobs.lines(name) if line != "ready"] == [str(i) for i in range(1, 100_001)]
+
+
+def test_a_model_arrives_whole_though_the_server_dies_meanwhile(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    name = jobs.script("head -c 60000000 /dev/urandom > /opt/ml/model/weights; sha256sum < /opt/ml/model/weights")
+    for _ in range(2):
+        eventually(lambda: jobs.describe(name)["SecondaryStatus"] in ("Uploading", "Completed"))
+        again(house, jobs)
+    jobs.completed(name)
+    assert jobs.lines(name) == [f"{hashlib.sha256(jobs.artifact(name)['weights']).hexdigest()}  -"]
 
 
 def test_a_job_may_end_while_nobody_listens(new_house):
