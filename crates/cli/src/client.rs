@@ -4,7 +4,7 @@ mod logs;
 mod objects;
 
 use std::{
-    env,
+    env, io,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -46,6 +46,12 @@ pub(crate) enum ClientError {
         /// Why.
         #[source]
         source: Box<ureq::Error>,
+    },
+    /// The data directory has no keys, so no server has ever run on it.
+    #[error("no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with --data-dir")]
+    NeverStarted {
+        /// Where keys were looked for.
+        data_dir: String,
     },
     /// The server said no.
     #[error("{}: {}", .0.code, .0.message)]
@@ -97,9 +103,12 @@ impl Client {
     /// # Errors
     /// It has no keys: no server was ever started on it.
     pub(crate) fn local(settings: &Settings) -> Result<Self> {
-        let keys = AccessKeys::read(&settings.keys()).with_context(|| {
-            format!("could not read the keys of {}; they are made when `shoal serve` starts there first", settings.data_dir.display())
-        })?;
+        let keys = match AccessKeys::read(&settings.keys()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ClientError::NeverStarted { data_dir: settings.data_dir.display().to_string() }.into());
+            }
+            keys => keys.with_context(|| format!("could not read {}", settings.keys().display()))?,
+        };
         let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
         Ok(Self::new(&settings.address().to_string(), credentials, &settings.region))
     }

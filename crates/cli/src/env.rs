@@ -29,6 +29,7 @@ pub(crate) struct EnvArgs {
 enum Shell {
     /// sh, bash, zsh, dash.
     #[default]
+    #[value(aliases = ["bash", "zsh", "dash"])]
     Sh,
     /// fish.
     Fish,

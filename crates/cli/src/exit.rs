@@ -17,7 +17,7 @@ pub(crate) enum Exit {
     Unreachable = 3,
     /// The job was stopped.
     Stopped = 4,
-    /// There is no such job, bucket or object.
+    /// There is no such job.
     NotFound = 5,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
         return Exit::Usage;
     }
     match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Unreachable { .. }) => Exit::Unreachable,
+        Some(ClientError::Unreachable { .. } | ClientError::NeverStarted { .. }) => Exit::Unreachable,
         Some(error) if error.is_not_found() => Exit::NotFound,
         _ => Exit::Failed,
     }
@@ -58,4 +58,4 @@ Exit codes:
   2  wrong usage
   3  no server answers
   4  the training job was stopped
-  5  no such training job, bucket or object";
+  5  no such training job";

@@ -95,6 +95,8 @@ fn stop(args: &StopArgs) -> Result<Exit> {
     if args.wait {
         let description = watch::until_end(&client, &args.name, watch::Show::Status)?;
         show(&watch::summary(&description))?;
+    } else {
+        show(&format!("{} is being stopped; `shoal jobs show {}` tells when it is over\n", args.name, args.name))?;
     }
     Ok(Exit::Ok)
 }

@@ -30,29 +30,21 @@ use exit::Exit;
 
 /// Trains as SageMaker does, on your own machine: the AWS clients that you have, pointed at a server of your own.
 #[derive(Debug, Parser)]
-#[command(name = "shoal", version, after_help = exit::HELP, after_long_help = LONG_HELP)]
+#[command(name = "shoal", version, after_help = exit::HELP, after_long_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-/// What `--help` adds to `-h`.
-const LONG_HELP: &str = "\
+/// What `--help` tells beyond `-h`.
+const EXAMPLES: &str = "\
 Examples:
   shoal demo                          see a distributed training on real data
   shoal serve                         start a server here
   eval \"$(shoal env)\"                 point this shell's AWS clients at it
   shoal exec -- python notebook.py    or only one program
   shoal train --image xgboost --channel train=train.csv --hp num_round=50
-  shoal jobs logs -f NAME             follow a training job's log
-
-Exit codes:
-  0  all is well
-  1  the training job failed, or another error
-  2  wrong usage
-  3  no server answers
-  4  the training job was stopped
-  5  no such training job, bucket or object";
+  shoal jobs logs -f NAME             follow a training job's log";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -129,10 +121,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn exit_codes_are_told_in_both_helps() {
-        assert!(LONG_HELP.ends_with(exit::HELP));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +15,11 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use shoal_server::Server;
 use tempfile::TempDir;
-use tokio::{runtime::Runtime, sync::Notify};
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
+};
 
 use crate::{
     client::Client,
@@ -117,13 +122,18 @@ fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, 
     });
 }
 
-/// Notes the first Ctrl-C; the demo then stops what trains and leaves, so that nothing outlives it.
+/// Notes the first Ctrl-C, SIGTERM or closed terminal; the demo then stops what trains and leaves, so that nothing outlives it.
 fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("could not listen for Ctrl-C")?;
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals: io::Result<Vec<Signal>> = runtime.block_on(async { kinds.into_iter().map(signal).collect() });
+    let mut signals = signals.context("could not listen for Ctrl-C")?;
     let listen = move || {
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            interrupted.store(true, Ordering::SeqCst);
-        }
+        runtime.block_on(async {
+            let [interrupt, terminate, hangup] = &mut signals[..] else { return };
+            tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} _ = hangup.recv() => {} }
+        });
+        interrupted.store(true, Ordering::SeqCst);
     };
     thread::Builder::new().name("interrupt".to_owned()).spawn(listen).context("could not listen for Ctrl-C")?;
     Ok(())

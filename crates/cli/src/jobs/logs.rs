@@ -2,9 +2,9 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     client::{Client, LogEvent, LogReader},
@@ -43,6 +43,9 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
         let events = reader.read(&client)?;
         let wanted = events.iter().filter(|event| args.host.as_ref().is_none_or(|host| *host == event.host));
         show(&wanted.map(|event| line(event, args.json, reader.hosts() > 1)).collect::<String>())?;
+        if let Some(host) = args.host.as_ref().filter(|host| !hosts(&description).contains(host)) {
+            bail!("training job {} has no host {host}; it has {}", args.name, hosts(&description).join(", "));
+        }
         if !args.follow {
             return Ok(Exit::Ok);
         }
@@ -51,6 +54,12 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
         }
         thread::sleep(Duration::from_millis(300));
     }
+}
+
+/// `algo-1` .. `algo-N`.
+fn hosts(description: &Value) -> Vec<String> {
+    let count = description["ResourceConfig"]["InstanceCount"].as_u64().unwrap_or(1);
+    (1..=count).map(|host| format!("algo-{host}")).collect()
 }
 
 fn line(event: &LogEvent, json: bool, name_host: bool) -> String {

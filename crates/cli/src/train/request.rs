@@ -1,6 +1,6 @@
 //! The CreateTrainingJob request that flags and file make together.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -134,9 +134,18 @@ fn channels(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<Vec<Up
     Ok(uploads)
 }
 
-/// What a name's ending tells.
+/// What a name's ending tells; for a directory, what all of its files' endings do.
 fn content_type(source: &str) -> Option<&'static str> {
-    match source.rsplit('.').next() {
+    let files = fs::read_dir(source).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut kinds = files.map(|name| name.to_str().and_then(ending_says));
+    match kinds.next() {
+        Some(first) => first.filter(|_| kinds.all(|kind| kind == first)),
+        None => ending_says(source),
+    }
+}
+
+fn ending_says(name: &str) -> Option<&'static str> {
+    match name.rsplit('.').next() {
         Some("csv") => Some("text/csv"),
         Some("libsvm" | "svm") => Some("text/libsvm"),
         _ => None,
