@@ -72,8 +72,8 @@ fn usage_and_unreachable_have_codes_of_their_own() {
         (&["no-such-command"], 2),
         (&["train"], 2),
         (&["train", "--channel", "train", "--", "true"], 2),
-        // Nobody ever started a server here, so there are no keys.
-        (&["jobs", "list"], 1),
+        // Nobody ever started a server here.
+        (&["jobs", "list"], 3),
         (&["config", "--listen", "nowhere"], 2),
     ] {
         assert_eq!(code(&run(arguments)), Some(expected), "{arguments:?}");
