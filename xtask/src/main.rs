@@ -81,7 +81,7 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
         clients::run(workspace, &python, &shoal, &mut outcome)?;
     }
     if env::var_os("CI").is_some_and(|value| value == "true") {
-        outcome.refuse_skips(skips::is_honest);
+        outcome.refuse_skips(|reason| skips::is_honest(&workspace.root, reason));
     }
     Ok(outcome)
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The checkout that this xtask was built from.
+/// The checkout that we are called in.
 pub(crate) struct Workspace {
     /// Repository's root.
     pub(crate) root: PathBuf,
@@ -19,18 +19,14 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Asks cargo. Where this program was compiled does not count: several checkouts may share a target directory.
     pub(crate) fn find() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?.to_owned();
-        let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version", "1"])
-            .current_dir(&root)
-            .output()
-            .context("could not run cargo metadata")?;
+        let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1"]).output();
+        let output = output.context("could not run cargo metadata")?;
         ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
         let metadata: Value = serde_json::from_slice(&output.stdout)?;
-        let target = metadata["target_directory"].as_str().context("cargo metadata names its target directory")?.into();
-        Ok(Self { root, target, metadata })
+        let path = |name: &str| metadata[name].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata names no {name}"));
+        Ok(Self { root: path("workspace_root")?, target: path("target_directory")?, metadata })
     }
 }
 
