@@ -23,7 +23,9 @@ class House:
     """A server, its data directory, and clients of it."""
 
     def __init__(self, *flags, user=None, variables=None):
-        self.flags = [*flags, *([] if "--grace-s" in flags else ["--grace-s", "5"])]
+        # Short times, so that jobs of a test that failed do not stay for long.
+        defaults = {"--grace-s": "5", "--lease-s": "30"}
+        self.flags = [*flags, *(word for name, value in defaults.items() if name not in flags for word in (name, value))]
         self.user = user
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.data = self.root / "data"
