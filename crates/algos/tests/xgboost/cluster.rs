@@ -190,5 +190,14 @@ impl Instance {
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    use std::sync::atomic::{AtomicU16, Ordering};
+    // Below the range that the system chooses from: else another test's tracker may be given the port before this job listens on it.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) as u32 + std::process::id() * 64;
+        let port = u16::try_from(10_000 + number % 20_000).unwrap();
+        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
