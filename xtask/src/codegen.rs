@@ -28,8 +28,7 @@ json.dump({"version": botocore.__version__, "models": models}, sys.stdout)
 ///
 /// # Errors
 /// There is no Python with botocore, its models lack a listed operation or have a shape of an unknown kind, or a file cannot be written.
-pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
+pub(crate) fn run(root: &Path) -> Result<()> {
     let folder = root.join("crates/wire/src/constraints");
     let python = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let output = Command::new(&python)

@@ -56,7 +56,7 @@ fn run(task: &str) -> Result<bool> {
             eprintln!("tidy: {} problems", problems.len());
             Ok(problems.is_empty())
         }
-        "codegen" => codegen::run().map(|()| true),
+        "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench"),
     }
 }
