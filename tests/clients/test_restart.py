@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+import time
 
 import traces
 from house import eventually
@@ -33,6 +34,21 @@ def test_a_running_job_outlives_the_server_many_times(new_house):
     assert jobs.metrics(name) == {"loss": 2}
     assert jobs.artifact(name) == {"algo-1": b"m\n", "algo-2": b"m\n"}
     assert [transition["Status"] for transition in it["SecondaryStatusTransitions"]].count("Training") == 1
+
+
+def test_a_start_cut_short_is_completed(new_house):
+    house = new_house()
+    jobs = Jobs(house)
+    # Some of eight agents have started when the server dies, others have not; which ones differs from one round to the next.
+    for pause in (0, 0.01, 0.02, 0.03, 0.05):
+        name = jobs.script("echo once; echo m > /opt/ml/model/$(hostname)", instances=8)
+        time.sleep(pause)
+        again(house, jobs)
+        jobs.completed(name)
+        for host in (f"algo-{number}" for number in range(1, 9)):
+            said = [line for line in jobs.lines(name, host) if not line.startswith("[shoal]")]
+            assert said == ["once"], (pause, host)
+        assert len(jobs.artifact(name)) == 8
 
 
 def test_a_flood_of_lines_comes_through_whole(new_house):

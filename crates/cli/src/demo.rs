@@ -81,8 +81,9 @@ fn compare(house: &House, dataset: &Dataset) -> Result<()> {
     show(&table(&rows(dataset, &[&one, &many])))?;
     let difference = greatest_difference(&one.predictions, &many.predictions)?;
     show(&format!(
-        "\n  greatest difference of {} predictions between 1 and {INSTANCES} instances: {difference:.1e} (bound {BOUND:e})\n\n",
-        one.predictions.len()
+        "\n  greatest difference of {} predictions between 1 and {INSTANCES} instances: {} (bound {BOUND:e})\n\n",
+        one.predictions.len(),
+        if difference == 0.0 { "none".to_owned() } else { format!("{difference:.1e}") }
     ))?;
     show(&chart::draw(&format!("{} by round, {INSTANCES} instances", dataset.metric), &many.curves))?;
     ensure!(difference <= BOUND, "the models of 1 and {INSTANCES} instances differ by {difference:.1e}, more than {BOUND:e}");

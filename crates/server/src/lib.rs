@@ -1,6 +1,6 @@
 //! The shell around the control core: HTTP, keys, timers and workers. Requests become commands, actions become effects.
 //!
-//! Data's way: [`http`](self) tells a request's service apart and verifies it; `api` makes it a command or a read; `core` is the one
+//! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or a read; `core` is the one
 //! loop that decides, journals and applies; `effects` does what the core asks for; `agents` is where the instances report.
 //! Left out on purpose: what runs on an instance, and which algorithm an image name means ([`Images`] is given by the caller).
 
