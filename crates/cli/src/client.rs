@@ -103,12 +103,7 @@ impl Client {
     /// # Errors
     /// It has no keys: no server was ever started on it.
     pub(crate) fn local(settings: &Settings) -> Result<Self> {
-        let keys = match AccessKeys::read(&settings.keys()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ClientError::NeverStarted { data_dir: settings.data_dir.display().to_string() }.into());
-            }
-            keys => keys.with_context(|| format!("could not read {}", settings.keys().display()))?,
-        };
+        let keys = owner_keys(settings)?;
         let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
         Ok(Self::new(&settings.address().to_string(), credentials, &settings.region))
     }
@@ -169,6 +164,19 @@ impl Client {
 
     fn not_understood(&self, what: String) -> ClientError {
         ClientError::NotUnderstood { endpoint: self.url(), what }
+    }
+}
+
+/// The keys of a data directory's owner.
+///
+/// # Errors
+/// [`ClientError::NeverStarted`], or the file cannot be read.
+pub(crate) fn owner_keys(settings: &Settings) -> Result<AccessKeys> {
+    match AccessKeys::read(&settings.keys()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ClientError::NeverStarted { data_dir: settings.data_dir.display().to_string() }.into())
+        }
+        keys => keys.with_context(|| format!("could not read {}", settings.keys().display())),
     }
 }
 

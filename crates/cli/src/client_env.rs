@@ -5,10 +5,8 @@
 
 use std::{env, fs, io, path::Path};
 
+use crate::{client::owner_keys, settings::Settings};
 use anyhow::{Context, Result};
-use shoal_server::AccessKeys;
-
-use crate::settings::Settings;
 
 /// The plugin's module name and its text.
 const PLUGIN: (&str, &str) = ("shoal_botocore", include_str!("../python/shoal_botocore.py"));
@@ -21,9 +19,7 @@ pub(crate) type Variable = (String, Option<String>);
 /// # Errors
 /// The directory has no keys yet, or cannot be written.
 pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
-    let keys = AccessKeys::read(&settings.keys()).with_context(|| {
-        format!("could not read the keys of {}; they are made when `shoal serve` starts there first", settings.data_dir.display())
-    })?;
+    let keys = owner_keys(settings)?;
     let dir = settings.client_dir();
     let defaults = dir.join("sagemaker.yaml");
     write_files(&dir, &defaults, &settings.default_bucket).with_context(|| format!("could not write to {}", dir.display()))?;
