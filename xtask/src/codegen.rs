@@ -10,10 +10,26 @@ use serde_json::Value;
 
 /// Service models and the operations whose inputs are validated. A new operation is one more line.
 const OPERATIONS: &[(&str, &[&str])] = &[
-    ("iam", &["GetRole"]),
-    ("logs", &["DescribeLogStreams", "GetLogEvents"]),
-    ("sagemaker", &["CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"]),
-    ("sts", &["GetCallerIdentity"]),
+    ("cloudwatch", &["GetMetricData", "GetMetricStatistics", "ListMetrics"]),
+    ("iam", &["GetRole", "ListRoles", "SimulatePrincipalPolicy"]),
+    ("logs", &["DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents"]),
+    (
+        "sagemaker",
+        &[
+            "AddTags",
+            "CreateTrainingJob",
+            "DeleteTags",
+            "DeleteTrainingJob",
+            "DescribeTrainingJob",
+            "ListTags",
+            "ListTrainingJobs",
+            "Search",
+            "StopTrainingJob",
+            "UpdateTrainingJob",
+        ],
+    ),
+    ("sagemaker-metrics", &["BatchPutMetrics"]),
+    ("sts", &["AssumeRole", "GetCallerIdentity"]),
 ];
 
 /// Prints botocore's version and the service models asked for as one JSON object.
@@ -24,7 +40,7 @@ models = {name: loader.load_service_model(name, "service-2") for name in sys.arg
 json.dump({"version": botocore.__version__, "models": models}, sys.stdout)
 "#;
 
-/// Rewrites `crates/wire/src/constraints/<service>.rs` for every service listed.
+/// Rewrites `crates/wire/src/constraints/<service>.rs` for every service listed, hyphens as underscores.
 ///
 /// # Errors
 /// There is no Python with botocore, its models lack a listed operation or have a shape of an unknown kind, or a file cannot be written.
@@ -43,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let answer: Value = serde_json::from_slice(&output.stdout)?;
     let version = answer["version"].as_str().context("botocore has a version")?;
     for (service, operations) in OPERATIONS {
-        let path = folder.join(format!("{service}.rs"));
+        let path = folder.join(format!("{}.rs", service.replace('-', "_")));
         let text = table(version, service, &answer["models"][service], operations).with_context(|| format!("service {service}"))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         let formatted = Command::new("rustfmt").args(["--edition", "2024"]).arg(&path).current_dir(root).status()?;

@@ -1,6 +1,6 @@
 //! A request's body becomes a typed call.
 
-use http::request::Parts;
+use http::{Method, request::Parts};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             format!("The request has {} bytes; {MAX_REQUEST_BYTES} are allowed.", body.len()),
         ));
     }
-    let (operation, input) = if service.answers_json() { json_call(service, head, body)? } else { query_call(service, head, body)? };
+    let (operation, input) = if is_query(service, head) { query_call(service, head, body)? } else { json_call(service, head, body)? };
     match (service, operation.as_str()) {
         (Service::SageMaker, "CreateTrainingJob") => semantics::create_training_job(input).map(Box::new).map(Call::CreateTrainingJob),
         (Service::SageMaker, "DescribeTrainingJob") => {
@@ -98,16 +98,28 @@ struct Role {
     role_name: String,
 }
 
-/// The operation and its validated input, of an awsJson request.
+/// Whether a request is a form: always for STS and IAM; for CloudWatch, which older clients still ask by forms, if it names no target.
+pub(crate) fn is_query(service: Service, head: &Parts) -> bool {
+    !service.answers_json() || (service == Service::CloudWatch && !head.headers.contains_key("x-amz-target"))
+}
+
+/// The operation that an awsJson request names in a header, and the one operation of SageMaker that is a path.
+fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
+    match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
+        Some(target) => match target.split_once('.') {
+            Some((prefix, operation)) if Some(prefix) == service.target_prefix() => Ok(operation),
+            _ => Err(unknown(service, target)),
+        },
+        None if service == Service::SageMaker && head.method == Method::PUT && head.uri.path() == "/BatchPutMetrics" => {
+            Ok("BatchPutMetrics")
+        }
+        None => Err(Error::new(ErrorCode::UnknownOperationException, "The header X-Amz-Target, which names the operation, is missing.")),
+    }
+}
+
+/// The operation and its validated input, of a request in JSON.
 fn json_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
-    let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok());
-    let Some(target) = target else {
-        return Err(Error::new(ErrorCode::UnknownOperationException, "The header X-Amz-Target, which names the operation, is missing."));
-    };
-    let operation = match target.split_once('.') {
-        Some((prefix, operation)) if Some(prefix) == service.target_prefix() => operation,
-        _ => return Err(unknown(service, target)),
-    };
+    let operation = json_operation(service, head)?;
     let shape = constraints::input(service, operation).ok_or_else(|| unknown(service, operation))?;
     let body = if body.is_empty() { b"{}" } else { body };
     let mut input = serde_json::from_slice(body)

@@ -1,8 +1,10 @@
 //! The constraint table: what the service models say of each operation's input. The tables below this module are generated.
 
+mod cloudwatch;
 mod iam;
 mod logs;
 mod sagemaker;
+mod sagemaker_metrics;
 mod sts;
 
 use crate::Service;
@@ -49,18 +51,20 @@ pub(crate) struct Member {
 
 /// The input of an operation; `None` if the table does not have the operation.
 pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape> {
-    operations(service).iter().find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
+    operations(service).find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
 }
 
-/// What is served of a service, with the inputs.
-fn operations(service: Service) -> &'static [(&'static str, &'static Shape)] {
-    match service {
-        Service::SageMaker => sagemaker::OPERATIONS,
-        Service::Logs => logs::OPERATIONS,
-        Service::Sts => sts::OPERATIONS,
-        Service::Iam => iam::OPERATIONS,
-        Service::S3 | Service::CloudWatch => &[],
-    }
+/// What is served of a service, with the inputs. SageMaker's metrics are a service of their own in the models, signed as SageMaker.
+fn operations(service: Service) -> impl Iterator<Item = &'static (&'static str, &'static Shape)> {
+    let (table, more): (_, &[_]) = match service {
+        Service::SageMaker => (sagemaker::OPERATIONS, sagemaker_metrics::OPERATIONS),
+        Service::Logs => (logs::OPERATIONS, &[]),
+        Service::Sts => (sts::OPERATIONS, &[]),
+        Service::Iam => (iam::OPERATIONS, &[]),
+        Service::CloudWatch => (cloudwatch::OPERATIONS, &[]),
+        Service::S3 => (&[], &[]),
+    };
+    table.iter().chain(more)
 }
 
 #[cfg(test)]
@@ -85,7 +89,7 @@ mod tests {
     #[test]
     fn every_pattern_of_the_table_compiles() {
         let (mut seen, mut found) = (Vec::new(), Vec::new());
-        for service in [Service::SageMaker, Service::Logs, Service::Sts, Service::Iam] {
+        for service in [Service::SageMaker, Service::Logs, Service::Sts, Service::Iam, Service::CloudWatch] {
             for (_, shape) in operations(service) {
                 patterns(shape, &mut seen, &mut found);
             }

@@ -45,6 +45,8 @@ pub(crate) fn compile(source: &str) -> Result<Regex, fancy_regex::Error> {
         .replace(r"\p{Alnum}", "[a-zA-Z0-9]")
         .replace(r"\w", "[a-zA-Z0-9_]")
         .replace(r"\d", "[0-9]")
+        // Java reads four digits here; the model means all beyond the first plane.
+        .replace(r"\u10000-\u10FFFF", r"\u{10000}-\u{10FFFF}")
         // A hyphen after a range stands for itself in Java.
         .replace(r"0-9-\.", r"0-9\-\.");
     RegexBuilder::new(&format!(r"\A(?:{translated})\z")).backtrack_limit(MOST_STEPS).build()
@@ -73,6 +75,8 @@ mod tests {
         check(r"\w+", "é", false);
         check(r"\d", "٣", false);
         check(r"[\p{L}\p{Z}]*", "é ü", true);
+        check(r"[\u0020-\u007E\u10000-\u10FFFF]+", "a🚆", true);
+        check(r"[\u0020-\u007E\u10000-\u10FFFF]+", "é", false);
         check(r"[a-z0-9-\.]{1,63}", "a-b.c", true);
         check(r"([a-z-]){0,62}(?<!-)", "a-b", true);
         check(r"([a-z-]){0,62}(?<!-)", "a-", false);

@@ -1,7 +1,7 @@
 //! Times are milliseconds since the epoch inside, and have three spellings on the wire.
 
 use serde_json::{Number, Value};
-use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time, format_description::well_known::Rfc3339};
 
 fn date(ms: u64) -> OffsetDateTime {
     // Beyond the year 9999 there is nothing to write; a clock that far off is shown as the epoch.
@@ -24,6 +24,14 @@ pub(crate) fn iso8601(ms: u64) -> String {
     let (year, month, day) = date.to_calendar_date();
     let (hour, minute, second) = date.to_hms();
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
+}
+
+/// Reads what forms have: an ISO 8601 date and time with an offset, or seconds since the epoch; milliseconds, rounded down.
+pub(crate) fn parse(text: &str) -> Option<u64> {
+    if let Ok(date) = OffsetDateTime::parse(text, &Rfc3339) {
+        return u64::try_from(date.unix_timestamp_nanos() / 1_000_000).ok();
+    }
+    text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0).map(from_seconds)
 }
 
 /// Signatures: `20261121T072428Z`.
@@ -61,6 +69,18 @@ mod tests {
         check(951_782_399_999, "2000-02-28T23:59:59Z", "20000228T235959Z");
         check(951_782_400_001, "2000-02-29T00:00:00Z", "20000229T000000Z");
         check(1_795_245_868_250, "2026-11-21T07:24:28Z", "20261121T072428Z");
+    }
+
+    #[test]
+    fn forms_spell_times_in_several_ways() {
+        let check = |text: &str, expected: Option<u64>| assert_eq!(parse(text), expected, "{text:?}");
+        check("2026-11-21T07:24:28Z", Some(1_795_245_868_000));
+        check("2026-11-21T07:24:28.2509Z", Some(1_795_245_868_250));
+        check("2026-11-21T08:24:28+01:00", Some(1_795_245_868_000));
+        check("1795245868.25", Some(1_795_245_868_250));
+        for text in ["", "soon", "2026-11-21", "2026-13-21T07:24:28Z", "1960-01-01T00:00:00Z", "-1", "inf", "NaN"] {
+            check(text, None);
+        }
     }
 
     #[test]

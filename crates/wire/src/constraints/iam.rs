@@ -5,8 +5,105 @@ use super::Pattern;
 use super::Shape;
 
 /// The input of each operation of `iam` that is served.
-pub(super) static OPERATIONS: &[(&str, &Shape)] = &[("GetRole", &GET_ROLE_REQUEST)];
+pub(super) static OPERATIONS: &[(&str, &Shape)] =
+    &[("GetRole", &GET_ROLE_REQUEST), ("ListRoles", &LIST_ROLES_REQUEST), ("SimulatePrincipalPolicy", &SIMULATE_PRINCIPAL_POLICY_REQUEST)];
+
+static ACTION_NAME_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &ACTION_NAME_TYPE };
+
+static ACTION_NAME_TYPE: Shape = Shape::String { min: 3, max: 128, pattern: None };
+
+static ATTACHMENT_NAME: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("[\\w+=,.@-]+")) };
+
+static ATTACHMENT_TYPE: Shape = Shape::Enum(&["user", "group", "role"]);
+
+static CONTEXT_ENTRY: Shape = Shape::Structure(&[
+    Member { name: "ContextKeyName", required: false, shape: &CONTEXT_KEY_NAME_TYPE },
+    Member { name: "ContextKeyValues", required: false, shape: &CONTEXT_KEY_VALUE_LIST_TYPE },
+    Member { name: "ContextKeyType", required: false, shape: &CONTEXT_KEY_TYPE_ENUM },
+]);
+
+static CONTEXT_ENTRY_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &CONTEXT_ENTRY };
+
+static CONTEXT_KEY_NAME_TYPE: Shape = Shape::String { min: 5, max: 256, pattern: None };
+
+static CONTEXT_KEY_TYPE_ENUM: Shape = Shape::Enum(&[
+    "string",
+    "stringList",
+    "numeric",
+    "numericList",
+    "boolean",
+    "booleanList",
+    "ip",
+    "ipList",
+    "binary",
+    "binaryList",
+    "date",
+    "dateList",
+]);
+
+static CONTEXT_KEY_VALUE_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &CONTEXT_KEY_VALUE_TYPE };
+
+static CONTEXT_KEY_VALUE_TYPE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
 static GET_ROLE_REQUEST: Shape = Shape::Structure(&[Member { name: "RoleName", required: true, shape: &ROLE_NAME_TYPE }]);
+
+static INLINE_POLICY_IDENTIFIER_TYPE: Shape = Shape::Structure(&[
+    Member { name: "PolicyName", required: true, shape: &POLICY_NAME_TYPE },
+    Member { name: "AttachmentType", required: true, shape: &ATTACHMENT_TYPE },
+    Member { name: "AttachmentName", required: true, shape: &ATTACHMENT_NAME },
+]);
+
+static LIST_ROLES_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "PathPrefix", required: false, shape: &PATH_PREFIX_TYPE },
+    Member { name: "Marker", required: false, shape: &MARKER_TYPE },
+    Member { name: "MaxItems", required: false, shape: &MAX_ITEMS_TYPE },
+]);
+
+static POLICY_EXCLUSIONS_LIST_TYPE: Shape = Shape::List { min: 0, max: 256, member: &POLICY_IDENTIFIER };
+
+static POLICY_IDENTIFIER: Shape = Shape::Structure(&[
+    Member { name: "PolicyType", required: false, shape: &POLICY_IDENTIFIER_POLICY_TYPE },
+    Member { name: "PolicyArn", required: false, shape: &ARN_TYPE },
+    Member { name: "InlinePolicyIdentifier", required: false, shape: &INLINE_POLICY_IDENTIFIER_TYPE },
+]);
+
+static POLICY_IDENTIFIER_POLICY_TYPE: Shape = Shape::Enum(&["inline", "aws-managed", "user-managed", "permission-boundary", "scp", "rcp"]);
+
+static RESOURCE_HANDLING_OPTION_TYPE: Shape = Shape::String { min: 1, max: 64, pattern: None };
+
+static RESOURCE_NAME_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &RESOURCE_NAME_TYPE };
+
+static RESOURCE_NAME_TYPE: Shape = Shape::String { min: 1, max: 2048, pattern: None };
+
+static SIMULATE_PRINCIPAL_POLICY_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "PolicySourceArn", required: true, shape: &ARN_TYPE },
+    Member { name: "PolicyInputList", required: false, shape: &SIMULATION_POLICY_LIST_TYPE },
+    Member { name: "PermissionsBoundaryPolicyInputList", required: false, shape: &SIMULATION_POLICY_LIST_TYPE },
+    Member { name: "PolicyExclusionList", required: false, shape: &POLICY_EXCLUSIONS_LIST_TYPE },
+    Member { name: "ActionNames", required: true, shape: &ACTION_NAME_LIST_TYPE },
+    Member { name: "ResourceArns", required: false, shape: &RESOURCE_NAME_LIST_TYPE },
+    Member { name: "ResourcePolicy", required: false, shape: &POLICY_DOCUMENT_TYPE },
+    Member { name: "ResourceOwner", required: false, shape: &RESOURCE_NAME_TYPE },
+    Member { name: "CallerArn", required: false, shape: &RESOURCE_NAME_TYPE },
+    Member { name: "ContextEntries", required: false, shape: &CONTEXT_ENTRY_LIST_TYPE },
+    Member { name: "ResourceHandlingOption", required: false, shape: &RESOURCE_HANDLING_OPTION_TYPE },
+    Member { name: "MaxItems", required: false, shape: &MAX_ITEMS_TYPE },
+    Member { name: "Marker", required: false, shape: &MARKER_TYPE },
+]);
+
+static SIMULATION_POLICY_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &POLICY_DOCUMENT_TYPE };
+
+static ARN_TYPE: Shape = Shape::String { min: 20, max: 2048, pattern: None };
+
+static MARKER_TYPE: Shape = Shape::String { min: 1, max: 320, pattern: Some(Pattern::new("[\\u0020-\\u00FF]+")) };
+
+static MAX_ITEMS_TYPE: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 1000.0 };
+
+static PATH_PREFIX_TYPE: Shape = Shape::String { min: 1, max: 512, pattern: Some(Pattern::new("\\u002F[\\u0021-\\u007F]*")) };
+
+static POLICY_DOCUMENT_TYPE: Shape =
+    Shape::String { min: 1, max: 131072, pattern: Some(Pattern::new("[\\u0009\\u000A\\u000D\\u0020-\\u00FF]+")) };
+
+static POLICY_NAME_TYPE: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("[\\w+=,.@-]+")) };
 
 static ROLE_NAME_TYPE: Shape = Shape::String { min: 1, max: 64, pattern: Some(Pattern::new("[\\w+=,.@-]+")) };

@@ -5,12 +5,33 @@ use super::Pattern;
 use super::Shape;
 
 /// The input of each operation of `logs` that is served.
-pub(super) static OPERATIONS: &[(&str, &Shape)] =
-    &[("DescribeLogStreams", &DESCRIBE_LOG_STREAMS_REQUEST), ("GetLogEvents", &GET_LOG_EVENTS_REQUEST)];
+pub(super) static OPERATIONS: &[(&str, &Shape)] = &[
+    ("DescribeLogGroups", &DESCRIBE_LOG_GROUPS_REQUEST),
+    ("DescribeLogStreams", &DESCRIBE_LOG_STREAMS_REQUEST),
+    ("FilterLogEvents", &FILTER_LOG_EVENTS_REQUEST),
+    ("GetLogEvents", &GET_LOG_EVENTS_REQUEST),
+];
+
+static ACCOUNT_ID: Shape = Shape::String { min: 12, max: 12, pattern: Some(Pattern::new("^\\d{12}$")) };
+
+static ACCOUNT_IDS: Shape = Shape::List { min: 0, max: 20, member: &ACCOUNT_ID };
 
 static DESCENDING: Shape = Shape::Boolean;
 
 static DESCRIBE_LIMIT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 50.0 };
+
+static DESCRIBE_LOG_GROUPS_LOG_GROUP_IDENTIFIERS: Shape = Shape::List { min: 1, max: 50, member: &LOG_GROUP_IDENTIFIER };
+
+static DESCRIBE_LOG_GROUPS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "accountIdentifiers", required: false, shape: &ACCOUNT_IDS },
+    Member { name: "logGroupNamePrefix", required: false, shape: &LOG_GROUP_NAME },
+    Member { name: "logGroupNamePattern", required: false, shape: &LOG_GROUP_NAME_PATTERN },
+    Member { name: "nextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "limit", required: false, shape: &DESCRIBE_LIMIT },
+    Member { name: "includeLinkedAccounts", required: false, shape: &INCLUDE_LINKED_ACCOUNTS },
+    Member { name: "logGroupClass", required: false, shape: &LOG_GROUP_CLASS },
+    Member { name: "logGroupIdentifiers", required: false, shape: &DESCRIBE_LOG_GROUPS_LOG_GROUP_IDENTIFIERS },
+]);
 
 static DESCRIBE_LOG_STREAMS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "logGroupName", required: false, shape: &LOG_GROUP_NAME },
@@ -24,6 +45,23 @@ static DESCRIBE_LOG_STREAMS_REQUEST: Shape = Shape::Structure(&[
 
 static EVENTS_LIMIT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 10000.0 };
 
+static FILTER_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: false, shape: &LOG_GROUP_NAME },
+    Member { name: "logGroupIdentifier", required: false, shape: &LOG_GROUP_IDENTIFIER },
+    Member { name: "logStreamNames", required: false, shape: &INPUT_LOG_STREAM_NAMES },
+    Member { name: "logStreamNamePrefix", required: false, shape: &LOG_STREAM_NAME },
+    Member { name: "startTime", required: false, shape: &TIMESTAMP },
+    Member { name: "endTime", required: false, shape: &TIMESTAMP },
+    Member { name: "filterPattern", required: false, shape: &FILTER_PATTERN },
+    Member { name: "nextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "limit", required: false, shape: &EVENTS_LIMIT },
+    Member { name: "startFromHead", required: false, shape: &START_FROM_HEAD },
+    Member { name: "interleaved", required: false, shape: &INTERLEAVED },
+    Member { name: "unmask", required: false, shape: &UNMASK },
+]);
+
+static FILTER_PATTERN: Shape = Shape::String { min: 0, max: 1024, pattern: None };
+
 static GET_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "logGroupName", required: false, shape: &LOG_GROUP_NAME },
     Member { name: "logGroupIdentifier", required: false, shape: &LOG_GROUP_IDENTIFIER },
@@ -36,9 +74,19 @@ static GET_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "unmask", required: false, shape: &UNMASK },
 ]);
 
+static INCLUDE_LINKED_ACCOUNTS: Shape = Shape::Boolean;
+
+static INPUT_LOG_STREAM_NAMES: Shape = Shape::List { min: 1, max: 100, member: &LOG_STREAM_NAME };
+
+static INTERLEAVED: Shape = Shape::Boolean;
+
+static LOG_GROUP_CLASS: Shape = Shape::Enum(&["STANDARD", "INFREQUENT_ACCESS", "DELIVERY", "ESSENTIALS"]);
+
 static LOG_GROUP_IDENTIFIER: Shape = Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new("[\\w#+=/:,.@-]*")) };
 
 static LOG_GROUP_NAME: Shape = Shape::String { min: 1, max: 512, pattern: Some(Pattern::new("[\\.\\-_/#A-Za-z0-9]+")) };
+
+static LOG_GROUP_NAME_PATTERN: Shape = Shape::String { min: 0, max: 512, pattern: Some(Pattern::new("[\\.\\-_/#A-Za-z0-9]*")) };
 
 static LOG_STREAM_NAME: Shape = Shape::String { min: 1, max: 512, pattern: Some(Pattern::new("[^:*]*")) };
 

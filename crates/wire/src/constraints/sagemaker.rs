@@ -6,13 +6,24 @@ use super::Shape;
 
 /// The input of each operation of `sagemaker` that is served.
 pub(super) static OPERATIONS: &[(&str, &Shape)] = &[
+    ("AddTags", &ADD_TAGS_INPUT),
     ("CreateTrainingJob", &CREATE_TRAINING_JOB_REQUEST),
+    ("DeleteTags", &DELETE_TAGS_INPUT),
+    ("DeleteTrainingJob", &DELETE_TRAINING_JOB_REQUEST),
     ("DescribeTrainingJob", &DESCRIBE_TRAINING_JOB_REQUEST),
+    ("ListTags", &LIST_TAGS_INPUT),
     ("ListTrainingJobs", &LIST_TRAINING_JOBS_REQUEST),
+    ("Search", &SEARCH_REQUEST),
     ("StopTrainingJob", &STOP_TRAINING_JOB_REQUEST),
+    ("UpdateTrainingJob", &UPDATE_TRAINING_JOB_REQUEST),
 ];
 
 static ACCEPT_EULA: Shape = Shape::Boolean;
+
+static ADD_TAGS_INPUT: Shape = Shape::Structure(&[
+    Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
+    Member { name: "Tags", required: true, shape: &TAG_LIST },
+]);
 
 static ALGORITHM_IMAGE: Shape = Shape::String { min: 0, max: 255, pattern: Some(Pattern::new(".*")) };
 
@@ -38,6 +49,8 @@ static ATTRIBUTE_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(P
 static ATTRIBUTE_NAMES: Shape = Shape::List { min: 0, max: 16, member: &ATTRIBUTE_NAME };
 
 static BOOLEAN: Shape = Shape::Boolean;
+
+static BOOLEAN_OPERATOR: Shape = Shape::Enum(&["And", "Or"]);
 
 static CHANNEL: Shape = Shape::Structure(&[
     Member { name: "ChannelName", required: true, shape: &CHANNEL_NAME },
@@ -106,6 +119,8 @@ static CREATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "ModelPackageConfig", required: false, shape: &MODEL_PACKAGE_CONFIG },
 ]);
 
+static CROSS_ACCOUNT_FILTER_OPTION: Shape = Shape::Enum(&["SameAccount", "CrossAccount"]);
+
 static CUSTOMIZATION_TECHNIQUE: Shape = Shape::Enum(&["SFT", "DPO", "RLVR", "RLAIF"]);
 
 static DATA_SOURCE: Shape = Shape::Structure(&[
@@ -134,6 +149,14 @@ static DEBUG_RULE_CONFIGURATION: Shape = Shape::Structure(&[
 ]);
 
 static DEBUG_RULE_CONFIGURATIONS: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_CONFIGURATION };
+
+static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
+    Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
+    Member { name: "TagKeys", required: true, shape: &TAG_KEY_LIST },
+]);
+
+static DELETE_TRAINING_JOB_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
 
 static DESCRIBE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
@@ -173,6 +196,16 @@ static FILE_SYSTEM_DATA_SOURCE: Shape = Shape::Structure(&[
 static FILE_SYSTEM_ID: Shape = Shape::String { min: 11, max: 21, pattern: Some(Pattern::new("(fs-[0-9a-f]{8,})")) };
 
 static FILE_SYSTEM_TYPE: Shape = Shape::Enum(&["EFS", "FSxLustre"]);
+
+static FILTER: Shape = Shape::Structure(&[
+    Member { name: "Name", required: true, shape: &RESOURCE_PROPERTY_NAME },
+    Member { name: "Operator", required: false, shape: &OPERATOR },
+    Member { name: "Value", required: false, shape: &FILTER_VALUE },
+]);
+
+static FILTER_LIST: Shape = Shape::List { min: 1, max: 20, member: &FILTER };
+
+static FILTER_VALUE: Shape = Shape::String { min: 1, max: 1024, pattern: Some(Pattern::new(".+")) };
 
 static HOOK_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
@@ -226,6 +259,14 @@ static INSTANCE_PREFERENCE_LIST: Shape = Shape::List { min: 1, max: 5, member: &
 static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 21600.0 };
 
 static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("[a-zA-Z0-9:/_-]*")) };
+
+static LIST_TAGS_INPUT: Shape = Shape::Structure(&[
+    Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &LIST_TAGS_MAX_RESULTS },
+]);
+
+static LIST_TAGS_MAX_RESULTS: Shape = Shape::Number { bits: Some(32), min: 50.0, max: f64::INFINITY };
 
 static LIST_TRAINING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
@@ -300,7 +341,27 @@ static MODEL_PACKAGE_GROUP_ARN: Shape = Shape::String {
 
 static NAME_CONTAINS: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9\\-]+")) };
 
+static NESTED_FILTERS: Shape = Shape::Structure(&[
+    Member { name: "NestedPropertyName", required: true, shape: &RESOURCE_PROPERTY_NAME },
+    Member { name: "Filters", required: true, shape: &FILTER_LIST },
+]);
+
+static NESTED_FILTERS_LIST: Shape = Shape::List { min: 1, max: 20, member: &NESTED_FILTERS };
+
 static NEXT_TOKEN: Shape = Shape::String { min: 0, max: 8192, pattern: Some(Pattern::new(".*")) };
+
+static OPERATOR: Shape = Shape::Enum(&[
+    "Equals",
+    "NotEquals",
+    "GreaterThan",
+    "GreaterThanOrEqualTo",
+    "LessThan",
+    "LessThanOrEqualTo",
+    "Contains",
+    "Exists",
+    "NotExists",
+    "In",
+]);
 
 static OPTIONAL_VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
@@ -538,6 +599,13 @@ static PROFILER_CONFIG: Shape = Shape::Structure(&[
     Member { name: "DisableProfiler", required: false, shape: &DISABLE_PROFILER },
 ]);
 
+static PROFILER_CONFIG_FOR_UPDATE: Shape = Shape::Structure(&[
+    Member { name: "S3OutputPath", required: false, shape: &S3_URI },
+    Member { name: "ProfilingIntervalInMilliseconds", required: false, shape: &PROFILING_INTERVAL_IN_MILLISECONDS },
+    Member { name: "ProfilingParameters", required: false, shape: &PROFILING_PARAMETERS },
+    Member { name: "DisableProfiler", required: false, shape: &DISABLE_PROFILER },
+]);
+
 static PROFILER_RULE_CONFIGURATION: Shape = Shape::Structure(&[
     Member { name: "RuleConfigurationName", required: true, shape: &RULE_CONFIGURATION_NAME },
     Member { name: "LocalPath", required: false, shape: &DIRECTORY_PATH },
@@ -558,6 +626,12 @@ static RECORD_WRAPPER: Shape = Shape::Enum(&["None", "RecordIO"]);
 
 static REMOTE_DEBUG_CONFIG: Shape = Shape::Structure(&[Member { name: "EnableRemoteDebug", required: false, shape: &ENABLE_REMOTE_DEBUG }]);
 
+static REMOTE_DEBUG_CONFIG_FOR_UPDATE: Shape =
+    Shape::Structure(&[Member { name: "EnableRemoteDebug", required: false, shape: &ENABLE_REMOTE_DEBUG }]);
+
+static RESOURCE_ARN: Shape =
+    Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:.+")) };
+
 static RESOURCE_CONFIG: Shape = Shape::Structure(&[
     Member { name: "InstanceType", required: false, shape: &TRAINING_INSTANCE_TYPE },
     Member { name: "InstanceCount", required: false, shape: &TRAINING_INSTANCE_COUNT },
@@ -570,6 +644,34 @@ static RESOURCE_CONFIG: Shape = Shape::Structure(&[
     Member { name: "InstancePreferences", required: false, shape: &INSTANCE_PREFERENCE_LIST },
     Member { name: "SelectedInstanceType", required: false, shape: &TRAINING_INSTANCE_TYPE },
     Member { name: "SelectedInstanceCount", required: false, shape: &TRAINING_INSTANCE_COUNT },
+]);
+
+static RESOURCE_CONFIG_FOR_UPDATE: Shape =
+    Shape::Structure(&[Member { name: "KeepAlivePeriodInSeconds", required: true, shape: &KEEP_ALIVE_PERIOD_IN_SECONDS }]);
+
+static RESOURCE_PROPERTY_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
+
+static RESOURCE_TYPE: Shape = Shape::Enum(&[
+    "TrainingJob",
+    "Experiment",
+    "ExperimentTrial",
+    "ExperimentTrialComponent",
+    "Endpoint",
+    "Model",
+    "ModelPackage",
+    "ModelPackageGroup",
+    "Pipeline",
+    "PipelineExecution",
+    "FeatureGroup",
+    "FeatureMetadata",
+    "Image",
+    "ImageVersion",
+    "Project",
+    "HyperParameterTuningJob",
+    "ModelCard",
+    "PipelineVersion",
+    "Job",
+    "HubContent",
 ]);
 
 static RETRY_STRATEGY: Shape = Shape::Structure(&[Member { name: "MaximumRetryAttempts", required: true, shape: &MAXIMUM_RETRY_ATTEMPTS }]);
@@ -596,6 +698,28 @@ static S3_DATA_SOURCE: Shape = Shape::Structure(&[
 static S3_DATA_TYPE: Shape = Shape::Enum(&["ManifestFile", "S3Prefix", "AugmentedManifestFile", "Converse"]);
 
 static S3_URI: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("(https|s3)://([^/]+)/?(.*)")) };
+
+static SEARCH_EXPRESSION: Shape = Shape::Structure(&[
+    Member { name: "Filters", required: false, shape: &FILTER_LIST },
+    Member { name: "NestedFilters", required: false, shape: &NESTED_FILTERS_LIST },
+    Member { name: "SubExpressions", required: false, shape: &SEARCH_EXPRESSION_LIST },
+    Member { name: "Operator", required: false, shape: &BOOLEAN_OPERATOR },
+]);
+
+static SEARCH_EXPRESSION_LIST: Shape = Shape::List { min: 1, max: 20, member: &SEARCH_EXPRESSION };
+
+static SEARCH_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "Resource", required: true, shape: &RESOURCE_TYPE },
+    Member { name: "SearchExpression", required: false, shape: &SEARCH_EXPRESSION },
+    Member { name: "SortBy", required: false, shape: &RESOURCE_PROPERTY_NAME },
+    Member { name: "SortOrder", required: false, shape: &SEARCH_SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "CrossAccountFilterOption", required: false, shape: &CROSS_ACCOUNT_FILTER_OPTION },
+    Member { name: "VisibilityConditions", required: false, shape: &VISIBILITY_CONDITIONS_LIST },
+]);
+
+static SEARCH_SORT_ORDER: Shape = Shape::Enum(&["Ascending", "Descending"]);
 
 static SECURITY_GROUP_ID: Shape = Shape::String { min: 0, max: 32, pattern: Some(Pattern::new("[-0-9a-zA-Z]+")) };
 
@@ -654,6 +778,8 @@ static TAG: Shape = Shape::Structure(&[
 ]);
 
 static TAG_KEY: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)")) };
+
+static TAG_KEY_LIST: Shape = Shape::List { min: 1, max: 50, member: &TAG_KEY };
 
 static TAG_LIST: Shape = Shape::List { min: 0, max: 50, member: &TAG };
 
@@ -937,6 +1063,27 @@ static TRAINING_REPOSITORY_AUTH_CONFIG: Shape = Shape::Structure(&[Member {
 
 static TRAINING_REPOSITORY_CREDENTIALS_PROVIDER_ARN: Shape =
     Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new("arn:[\\p{Alnum}\\-]+:lambda:[\\p{Alnum}\\-]+:[0-9]{12}:function:.*")) };
+
+static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
+    Member { name: "ProfilerConfig", required: false, shape: &PROFILER_CONFIG_FOR_UPDATE },
+    Member { name: "ProfilerRuleConfigurations", required: false, shape: &PROFILER_RULE_CONFIGURATIONS },
+    Member { name: "ResourceConfig", required: false, shape: &RESOURCE_CONFIG_FOR_UPDATE },
+    Member { name: "RemoteDebugConfig", required: false, shape: &REMOTE_DEBUG_CONFIG_FOR_UPDATE },
+]);
+
+static VISIBILITY_CONDITIONS: Shape = Shape::Structure(&[
+    Member { name: "Key", required: false, shape: &VISIBILITY_CONDITIONS_KEY },
+    Member { name: "Value", required: false, shape: &VISIBILITY_CONDITIONS_VALUE },
+]);
+
+static VISIBILITY_CONDITIONS_KEY: Shape =
+    Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)")) };
+
+static VISIBILITY_CONDITIONS_LIST: Shape = Shape::List { min: 1, max: 5, member: &VISIBILITY_CONDITIONS };
+
+static VISIBILITY_CONDITIONS_VALUE: Shape =
+    Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)")) };
 
 static VPC_CONFIG: Shape = Shape::Structure(&[
     Member { name: "SecurityGroupIds", required: true, shape: &VPC_SECURITY_GROUP_IDS },

@@ -216,7 +216,7 @@ fn what_is_no_call_is_told() {
         check(Service::SageMaker, target, b"{}", ErrorCode::UnknownOperationException);
     }
     check(Service::CloudWatch, "GraniteServiceVersion20100801.PutMetricData", b"{}", ErrorCode::UnknownOperationException);
-    for form in ["Action=AssumeRole&Version=2011-06-15", "Version=2011-06-15", ""] {
+    for form in ["Action=AssumeSomething&Version=2011-06-15", "Version=2011-06-15", ""] {
         check(Service::Sts, "", form.as_bytes(), ErrorCode::UnknownOperationException);
     }
     check(Service::Iam, "", b"Action=GetRole", ErrorCode::ValidationException);
