@@ -68,9 +68,7 @@ fn value(shape: &Shape, path: &str, form: &Form<'_>) -> Option<Value> {
             "false" => Value::Bool(false),
             other => Value::from(other),
         }),
-        Shape::Timestamp => {
-            form.get(path).map(|text| timestamp::parse(text).map_or_else(|| Value::from(*text), |ms| timestamp::seconds(ms)))
-        }
+        Shape::Timestamp => form.get(path).map(|text| timestamp::parse(text).map_or_else(|| Value::from(*text), timestamp::seconds)),
     }
 }
 
