@@ -75,6 +75,15 @@ pub enum InstanceReport {
         /// Last value of every metric seen on this host.
         final_metrics: Vec<MetricValue>,
     },
+    /// A checkpoint file is durable in the object store. Said again, it is a receipt again.
+    CheckpointSaved {
+        /// Below the checkpoint directory.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// SHA-256 of its content, hexadecimal.
+        sha256: String,
+    },
     /// Artifacts are with the server.
     Uploaded,
     /// Our side failed: the instance could not be made, or its agent died.

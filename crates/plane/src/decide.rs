@@ -28,6 +28,13 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision
                 .of_attempt(attempt, Stage::Running, |job| (job.status == JobStatus::InProgress).then(|| failed(internal_error(reason))));
         }
+        // At any stage: the last files of a failed job are saved while it is being released.
+        Command::InstanceReported { attempt, host, report: InstanceReport::CheckpointSaved { path, bytes, sha256 } } => {
+            if let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) {
+                let (attempt, path, sha256) = (attempt.clone(), path.clone(), sha256.clone());
+                decision.happens(job, Fact::CheckpointSaved { attempt, host: *host, path, bytes: *bytes, sha256 });
+            }
+        }
         Command::InstanceReported { attempt, host, report } => {
             decision.of_attempt(attempt, Stage::Running, |job| reported(job, attempt, *host, report));
         }

@@ -73,6 +73,19 @@ pub enum Fact {
         /// Last value of every metric of this host.
         final_metrics: Vec<MetricValue>,
     },
+    /// A checkpoint file is durable in the object store: its receipt, whose time is the event's. Changes nothing here.
+    CheckpointSaved {
+        /// Which attempt.
+        attempt: String,
+        /// From 1.
+        host: u32,
+        /// Below the checkpoint directory, and below the prefix in S3.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// SHA-256 of its content, hexadecimal.
+        sha256: String,
+    },
     /// An instance's artifacts are with the server.
     InstanceUploaded {
         /// Which attempt.

@@ -151,7 +151,7 @@ impl TrainingJob {
     /// Whether the fact made sense.
     fn absorb(&mut self, at: Time, fact: &Fact) -> bool {
         match fact {
-            Fact::JobCreated { .. } | Fact::Released { .. } => false,
+            Fact::JobCreated { .. } | Fact::Released { .. } | Fact::CheckpointSaved { .. } => false,
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
                     self.attempt = Some(Attempt {

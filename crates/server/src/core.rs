@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Action, Capacity, Catalog, Command, Event, JobView, Rejection, State, Time, apply, decide};
-use shoal_store::{Batch, JobRow, Journal, RowChange, Rows, StoreError};
+use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, JobView, Rejection, State, Time, apply, decide};
+use shoal_store::{Batch, CheckpointRow, JobRow, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::ServerError;
@@ -86,10 +86,19 @@ impl Core {
 
     /// Tells, from a thread that may wait.
     pub(crate) fn tell(&self, command: Command) -> Result<(), Refusal> {
-        let (reply, answer) = oneshot::channel();
-        let envelope = Envelope { command, opaque: None, reply: Some(reply) };
-        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
-        answer.blocking_recv().unwrap_or(Err(Refusal::Stopping))
+        self.tell_all(vec![command])
+    }
+
+    /// Tells all of these, which become durable together as far as the loop can, and waits for the last.
+    pub(crate) fn tell_all(&self, commands: Vec<Command>) -> Result<(), Refusal> {
+        let mut answers = Vec::with_capacity(commands.len());
+        for command in commands {
+            let (reply, answer) = oneshot::channel();
+            let envelope = Envelope { command, opaque: None, reply: Some(reply) };
+            self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+            answers.push(answer);
+        }
+        answers.into_iter().try_for_each(|answer| answer.blocking_recv().unwrap_or(Err(Refusal::Stopping)))
     }
 
     /// A live job as it is now. Rows serve all other reads; only a waiting job's place changes without an event of its own.
@@ -272,6 +281,7 @@ impl Loop {
         let mut events = Vec::new();
         let mut actions = Vec::new();
         let mut views = BTreeMap::new();
+        let mut receipts = Vec::new();
         let mut replies = Vec::with_capacity(commands.len());
         for Envelope { command, opaque, reply } in commands {
             let decided = decide(&self.state, &command, now);
@@ -280,6 +290,11 @@ impl Loop {
                 Ok(new) => {
                     for event in new {
                         actions.extend(apply(&mut self.state, &event));
+                        if let Some(receipt) = receipt(&event) {
+                            receipts.push(RowChange::PutCheckpoint(receipt));
+                            events.push(event.encode());
+                            continue;
+                        }
                         // Taken now: a later event of this batch may end the job's stay in the hot state.
                         if let Some(view) = self.state.view(&event.job) {
                             views.insert(event.job.clone(), view);
@@ -294,7 +309,7 @@ impl Loop {
             };
             replies.extend(reply.map(|reply| (reply, answer)));
         }
-        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views) };
+        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views, receipts) };
         match durable {
             Ok(()) => {
                 if !actions.is_empty() {
@@ -314,8 +329,7 @@ impl Loop {
         }
     }
 
-    fn append(&mut self, events: Vec<Vec<u8>>, views: &BTreeMap<String, JobView>) -> Result<(), StoreError> {
-        let mut rows = Vec::with_capacity(views.len());
+    fn append(&mut self, events: Vec<Vec<u8>>, views: &BTreeMap<String, JobView>, mut rows: Vec<RowChange>) -> Result<(), StoreError> {
         for (name, view) in views {
             if let Some(opaque) = self.opaque.get(name) {
                 rows.push(RowChange::PutJob(Box::new(row(name, opaque, view))));
@@ -380,6 +394,19 @@ fn row(name: &str, opaque: &Opaque, view: &JobView) -> JobRow {
         view: serde_json::to_vec(view).expect("a view has string keys only"),
         tags: opaque.tags.clone(),
     }
+}
+
+/// What a checkpoint's event leaves for readers: it changes no view, and a snapshot drops it.
+fn receipt(event: &Event) -> Option<CheckpointRow> {
+    let Fact::CheckpointSaved { host, path, bytes, sha256, .. } = &event.fact else { return None };
+    Some(CheckpointRow {
+        job: event.job.clone(),
+        path: path.clone(),
+        host: *host,
+        bytes: *bytes,
+        sha256: sha256.clone(),
+        saved_ms: event.at.0,
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What every implementation of [`Journal`] and [`Rows`] must do.
 
-use crate::{Batch, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, SortOrder, StoreError};
+use crate::{Batch, CheckpointRow, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, SortOrder, StoreError};
 
 /// One storage. Opening it again gives the same contents.
 pub type Reopen = Box<dyn Fn() -> (Box<dyn Journal>, Box<dyn Rows>)>;
@@ -13,6 +13,7 @@ pub fn check_journal(fresh: &dyn Fn() -> Reopen) {
     events_are_numbered_and_replayed(&fresh());
     a_snapshot_replaces_its_events(&fresh());
     rows_change_with_their_events(&fresh());
+    receipts_are_kept_by_path_and_host_and_go_with_their_job(&fresh());
     a_consumer_can_stop_a_replay(&fresh());
     lists_are_filtered_ordered_and_paged(&fresh());
 }
@@ -98,6 +99,33 @@ fn rows_change_with_their_events(reopen: &Reopen) {
     let changes = vec![gone.clone(), put(&ended), gone];
     assert_eq!(journal.append(&Batch { events: vec![], rows: changes }).expect("append"), 2, "rows take no version");
     assert_eq!(rows.job("titanic").expect("job"), None);
+}
+
+fn receipts_are_kept_by_path_and_host_and_go_with_their_job(reopen: &Reopen) {
+    let (mut journal, rows) = reopen();
+    let receipt = |job: &str, path: &str, host: u32, bytes: u64| CheckpointRow {
+        job: job.to_owned(),
+        path: path.to_owned(),
+        host,
+        bytes,
+        sha256: format!("{bytes:064x}"),
+        saved_ms: 1_700_000_000_000 + bytes,
+    };
+    let saved =
+        [receipt("a", "x/1", 1, 1), receipt("a", "x/1", 2, 2), receipt("a", "b", 2, 3), receipt("a", "x/1", 1, 4), receipt("b", "c", 1, 5)];
+    let changes = saved.iter().cloned().map(RowChange::PutCheckpoint).collect();
+    journal.append(&Batch { events: vec![b"e".to_vec()], rows: changes }).expect("append");
+
+    let expected = [&saved[2], &saved[3], &saved[1]].map(Clone::clone);
+    assert_eq!(rows.checkpoints("a", ("", 0), 9).expect("receipts"), expected);
+    assert_eq!(rows.checkpoints("a", ("", 0), 2).expect("first page"), expected[..2]);
+    assert_eq!(rows.checkpoints("a", ("x/1", 1), 2).expect("second page"), expected[2..]);
+    journal.append(&Batch { events: Vec::new(), rows: vec![RowChange::DeleteJob("a".to_owned())] }).expect("delete");
+    drop((journal, rows));
+
+    let (_journal, rows) = reopen();
+    assert_eq!(rows.checkpoints("a", ("", 0), 9).expect("none"), []);
+    assert_eq!(rows.checkpoints("b", ("", 0), 9).expect("the other job's"), saved[4..]);
 }
 
 fn a_consumer_can_stop_a_replay(reopen: &Reopen) {

@@ -1,9 +1,10 @@
 //! Journal and rows in memory, for tests of what stands on them. Clones share the contents.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::{Batch, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+use crate::{Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
 
 /// A journal that lasts as long as its last clone.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,8 @@ struct Contents {
     events: BTreeMap<u64, Vec<u8>>,
     snapshot: Option<(u64, Vec<u8>)>,
     jobs: BTreeMap<String, JobRow>,
+    /// By job, path and host.
+    checkpoints: BTreeMap<(String, String, u32), CheckpointRow>,
 }
 
 impl MemoryJournal {
@@ -35,9 +38,15 @@ impl Journal for MemoryJournal {
         }
         for change in &batch.rows {
             match change {
-                RowChange::PutJob(row) => contents.jobs.insert(row.name.clone(), JobRow::clone(row)),
-                RowChange::DeleteJob(name) => contents.jobs.remove(name),
-            };
+                RowChange::PutJob(row) => drop(contents.jobs.insert(row.name.clone(), JobRow::clone(row))),
+                RowChange::DeleteJob(name) => {
+                    contents.jobs.remove(name);
+                    contents.checkpoints.retain(|(job, ..), _| job != name);
+                }
+                RowChange::PutCheckpoint(row) => {
+                    contents.checkpoints.insert((row.job.clone(), row.path.clone(), row.host), row.clone());
+                }
+            }
         }
         Ok(contents.version)
     }
@@ -100,6 +109,13 @@ impl Rows for MemoryJournal {
         rows.truncate(filter.limit);
         let next = if more { rows.last().map(|row| Cursor::after(row, filter.sort)) } else { None };
         Ok(Page { rows: rows.into_iter().cloned().collect(), next })
+    }
+
+    fn checkpoints(&self, job: &str, (path, host): (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError> {
+        let contents = self.lock();
+        let start = (Bound::Excluded((job.to_owned(), path.to_owned(), host)), Bound::Unbounded);
+        let rows = contents.checkpoints.range(start).map(|(_, row)| row);
+        Ok(rows.take_while(|row| row.job == job).take(limit).cloned().collect())
     }
 }
 

@@ -16,8 +16,7 @@ use crate::sqlite::{Database, Schema};
 use crate::{DataDir, StoreError};
 
 const SCHEMA: Schema = Schema {
-    version: 1,
-    sql: "
+    formats: &["
     CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL);
     CREATE TABLE object (
         bucket INTEGER NOT NULL, key TEXT NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
@@ -28,7 +27,7 @@ const SCHEMA: Schema = Schema {
     CREATE TABLE part (
         upload TEXT NOT NULL, number INTEGER NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
         modified_ms INTEGER NOT NULL, checksums TEXT NOT NULL, PRIMARY KEY (upload, number)) WITHOUT ROWID;
-    ",
+    "],
 };
 
 /// The objects of a data directory. All methods may be called from many threads at once.

@@ -34,6 +34,23 @@ pub struct JobRow {
     pub tags: Vec<u8>,
 }
 
+/// The receipt of a checkpoint file: what of it is durable in the object store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckpointRow {
+    /// Training job's name.
+    pub job: String,
+    /// Below the checkpoint directory.
+    pub path: String,
+    /// The host that saved it, from 1.
+    pub host: u32,
+    /// Length.
+    pub bytes: u64,
+    /// SHA-256 of the content, hexadecimal.
+    pub sha256: String,
+    /// When it was durable, in milliseconds since the epoch.
+    pub saved_ms: u64,
+}
+
 /// Reads of the rows. Any number of readers run beside the journal's writer and see its last commit.
 pub trait Rows: Send + Sync {
     /// The job of this name.
@@ -47,6 +64,13 @@ pub trait Rows: Send + Sync {
     /// # Errors
     /// The storage's; [`StoreError::BadCursor`].
     fn list(&self, filter: &JobFilter) -> Result<Page, StoreError>;
+
+    /// The latest receipt of each checkpoint file of a job and each host that saved it, by path and host: at most `limit` that come after
+    /// this path and host (`("", 0)` for the first ones).
+    ///
+    /// # Errors
+    /// The storage's.
+    fn checkpoints(&self, job: &str, after: (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError>;
 }
 
 /// Which jobs a list shows. All conditions that are set must hold.

@@ -13,10 +13,9 @@ const READERS_KEPT: usize = 8;
 
 /// Which tables a file has, and in which format.
 pub(crate) struct Schema {
-    /// `user_version` that this code reads and writes.
-    pub(crate) version: i64,
-    /// Creates them.
-    pub(crate) sql: &'static str,
+    /// What each format adds to the one before, from format 1 on. The last one is the `user_version` that this code reads and writes; a
+    /// file of an earlier format is brought up to it when it is opened.
+    pub(crate) formats: &'static [&'static str],
 }
 
 /// A database file. Writers take turns, so none ever meets SQLITE_BUSY; readers see the last commit (WAL).
@@ -35,13 +34,15 @@ impl Database {
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         let found: i64 = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        if found == 0 {
+        let known = schema.formats.len();
+        let Some(missing) = usize::try_from(found).ok().and_then(|found| schema.formats.get(found..)) else {
+            return Err(StoreError::Format { path: path.to_owned(), found: found.to_string(), expected: known.to_string() });
+        };
+        if !missing.is_empty() {
             let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            tx.execute_batch(schema.sql)?;
-            tx.pragma_update(None, "user_version", schema.version)?;
+            missing.iter().try_for_each(|sql| tx.execute_batch(sql))?;
+            tx.pragma_update(None, "user_version", known as i64)?;
             tx.commit()?;
-        } else if found != schema.version {
-            return Err(StoreError::Format { path: path.to_owned(), found: found.to_string(), expected: schema.version.to_string() });
         }
         Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers: Mutex::default() })
     }

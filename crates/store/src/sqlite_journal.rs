@@ -7,11 +7,11 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 
 use crate::sqlite::{Database, Schema};
-use crate::{Batch, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+use crate::{Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
 
 const SCHEMA: Schema = Schema {
-    version: 1,
-    sql: "
+    formats: &[
+        "
     CREATE TABLE event (version INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
     CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, bytes BLOB NOT NULL);
     CREATE TABLE job (
@@ -24,6 +24,12 @@ const SCHEMA: Schema = Schema {
     CREATE INDEX job_by_status ON job (status, name, created_ms, modified_ms);
     CREATE INDEX job_of_status_by_creation ON job (status, created_ms, name, modified_ms);
     ",
+        "
+    CREATE TABLE checkpoint (
+        job TEXT NOT NULL, path TEXT NOT NULL, host INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL,
+        saved_ms INTEGER NOT NULL, PRIMARY KEY (job, path, host)) WITHOUT ROWID;
+    ",
+    ],
 };
 
 const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags";
@@ -69,7 +75,9 @@ impl Journal for SqliteJournal {
                     RowChange::PutJob(row) => put_job(tx, row)?,
                     RowChange::DeleteJob(name) => {
                         tx.prepare_cached("DELETE FROM job WHERE name = ?")?.execute([name])?;
+                        tx.prepare_cached("DELETE FROM checkpoint WHERE job = ?")?.execute([name])?;
                     }
+                    RowChange::PutCheckpoint(row) => put_checkpoint(tx, row)?,
                 }
             }
             Ok(version)
@@ -138,6 +146,23 @@ fn put_job(tx: &Transaction<'_>, row: &JobRow) -> Result<(), StoreError> {
     Ok(())
 }
 
+fn put_checkpoint(tx: &Transaction<'_>, row: &CheckpointRow) -> Result<(), StoreError> {
+    let upsert = "INSERT OR REPLACE INTO checkpoint (job, path, host, bytes, sha256, saved_ms) VALUES (?, ?, ?, ?, ?, ?)";
+    tx.prepare_cached(upsert)?.execute(params![row.job, row.path, row.host, row.bytes, row.sha256, row.saved_ms])?;
+    Ok(())
+}
+
+fn checkpoint_of(row: &Row<'_>) -> rusqlite::Result<CheckpointRow> {
+    Ok(CheckpointRow {
+        job: row.get(0)?,
+        path: row.get(1)?,
+        host: row.get(2)?,
+        bytes: row.get(3)?,
+        sha256: row.get(4)?,
+        saved_ms: row.get(5)?,
+    })
+}
+
 fn job_of(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         name: row.get(0)?,
@@ -173,6 +198,18 @@ impl Rows for SqliteRows {
             rows.truncate(filter.limit);
             let next = if more { rows.last().map(|row| Cursor::after(row, filter.sort)) } else { None };
             Ok(Page { rows, next })
+        })
+    }
+
+    fn checkpoints(&self, job: &str, after: (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT job, path, host, bytes, sha256, saved_ms FROM checkpoint WHERE job = ? AND (path, host) > (?, ?)
+                    ORDER BY path, host LIMIT ?",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = select.query_map(params![job, after.0, after.1, limit], checkpoint_of)?;
+            Ok(rows.collect::<rusqlite::Result<_>>()?)
         })
     }
 }

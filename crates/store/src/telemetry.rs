@@ -9,8 +9,7 @@ use crate::clock::now_ms;
 use crate::sqlite::{Database, Schema};
 
 const SCHEMA: Schema = Schema {
-    version: 1,
-    sql: "
+    formats: &["
     CREATE TABLE ack (attempt TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (attempt, host)) WITHOUT ROWID;
     CREATE TABLE stream (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL, lines INTEGER NOT NULL DEFAULT 0,
@@ -23,7 +22,7 @@ const SCHEMA: Schema = Schema {
     CREATE TABLE point (
         series INTEGER NOT NULL, at_ms INTEGER NOT NULL, position INTEGER NOT NULL, value REAL,
         PRIMARY KEY (series, at_ms, position)) WITHOUT ROWID;
-    ",
+    "],
 };
 
 /// Logs, series and acknowledgements of a data directory: `telemetry.db`. All methods may be called from many threads at once.

@@ -1,4 +1,4 @@
-//! Data directories of every format that was ever released stay readable: `golden/v<format>/` holds one as SQL.
+//! Data directories of every format that was ever released stay readable: `golden/v<format>/` holds the databases that had it as SQL.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,12 @@ use std::path::Path;
 use rusqlite::Connection;
 use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry};
 
-const DATABASES: [&str; 3] = ["shoal", "objects", "telemetry"];
+/// Each database and its present format.
+const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 1), ("telemetry", 1)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-fn golden(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v1/{name}.sql"))).unwrap()
+fn golden(name: &str, format: u32) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/{name}.sql"))).unwrap()
 }
 
 #[test]
@@ -21,8 +22,8 @@ fn format_1_is_read() {
     let root = temp.path();
     fs::write(root.join("VERSION"), "1\n").unwrap();
     fs::write(root.join("id"), "00112233aabbccdd\n").unwrap();
-    for name in DATABASES {
-        Connection::open(root.join(format!("{name}.db"))).unwrap().execute_batch(&golden(name)).unwrap();
+    for (name, _) in DATABASES {
+        Connection::open(root.join(format!("{name}.db"))).unwrap().execute_batch(&golden(name, 1)).unwrap();
     }
     for (file, bytes) in [("df35ee0fa1a46deefad0815422bdb153", "hello"), ("070e6a42d5051505f1de01a9de1afc91", "part")] {
         let shard = root.join("objects").join(&file[..2]);
@@ -38,6 +39,7 @@ fn format_1_is_read() {
     let row = journal.rows().job("titanic").unwrap().unwrap();
     assert_eq!((row.uid.as_str(), row.ended_ms, row.ended), ("0123abcd", Some(1_700_000_002_000), true));
     assert_eq!(row.request, b"{\"TrainingJobName\":\"titanic\"}");
+    assert_eq!(journal.rows().checkpoints("titanic", ("", 0), 9).unwrap(), []);
 
     let objects = Objects::open(&dir).unwrap();
     let (meta, mut file) = objects.read("data", "train/a.csv").unwrap();
@@ -59,6 +61,18 @@ fn format_1_is_read() {
     assert_eq!(telemetry.read_points("titanic", "train:rmse", 0, u64::MAX).unwrap().len(), 1);
 }
 
+#[test]
+fn format_2_of_the_journal_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("shoal.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("shoal", 2)).unwrap();
+    let rows = SqliteJournal::open(&path).unwrap().rows();
+    assert_eq!(rows.job("titanic").unwrap().unwrap().uid, "0123abcd");
+    let receipt = &rows.checkpoints("titanic", ("", 0), 9).unwrap()[0];
+    assert_eq!((receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms), ("epoch-1/model.pt", 2, 5, 1_700_000_000_900));
+    assert!(receipt.sha256.starts_with("2cf24dba"));
+}
+
 /// Whoever changes a table makes a new format, with the code that brings the old one up to it.
 #[test]
 fn tables_change_only_with_the_format() {
@@ -67,9 +81,9 @@ fn tables_change_only_with_the_format() {
     SqliteJournal::open(&dir.journal_path()).unwrap();
     Objects::open(&dir).unwrap();
     Telemetry::open(&dir.telemetry_path()).unwrap();
-    for name in DATABASES {
+    for (name, format) in DATABASES {
         let old = Connection::open_in_memory().unwrap();
-        old.execute_batch(&golden(name)).unwrap();
+        old.execute_batch(&golden(name, format)).unwrap();
         let new = Connection::open(temp.path().join(format!("{name}.db"))).unwrap();
         assert_eq!(schema(&new), schema(&old), "{name}.db");
     }
@@ -89,8 +103,8 @@ fn schema(connection: &Connection) -> (i64, Vec<String>) {
 fn a_database_of_a_newer_format_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
-    assert!(error.to_string().contains("has format 2, this version of shoal reads format 1; use the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("has format 3, this version of shoal reads format 2; use the version that wrote it"), "{error}");
 }

@@ -85,6 +85,13 @@ fn samples() -> Vec<Event> {
         },
         Fact::ReleaseOrdered { attempt: attempt() },
         Fact::Released { attempt: Some(attempt()) },
+        Fact::CheckpointSaved {
+            attempt: attempt(),
+            host: 2,
+            path: text("epoch-1/model \u{e4}.pt"),
+            bytes: 5_000_000_000,
+            sha256: "ab".repeat(32),
+        },
     ];
     let at = |index: u64| Time(1_700_000_000_000 + index);
     (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: text("titanic"), fact }).collect()
@@ -109,8 +116,7 @@ fn every_sample_is_read_and_written_as_it_once_was() {
 fn a_snapshot_is_read_as_it_once_was() {
     let mut state = State::new(laptop(), Catalog::default());
     // All but the release, so that something is left to be seen.
-    let events = samples();
-    for event in &events[..events.len() - 1] {
+    for event in samples().iter().take_while(|event| !matches!(event.fact, Fact::Released { .. })) {
         apply(&mut state, event);
     }
     let bytes = golden("snapshot", &state.snapshot());

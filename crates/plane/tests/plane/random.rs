@@ -221,6 +221,9 @@ impl World {
         let agent = self.agents[&(attempt.clone(), host)];
         let (next, report) = match agent {
             _ if self.random.one_in(25) => (Agent::Silent, InstanceReport::Lost { reason: "agent died".to_owned() }),
+            Agent::Training if self.random.one_in(3) => {
+                (agent, InstanceReport::CheckpointSaved { path: "a/b".to_owned(), bytes: self.random.below(9), sha256: "0".repeat(64) })
+            }
             Agent::Starting => (Agent::Downloading, InstanceReport::Downloading),
             Agent::Downloading => (Agent::Training, InstanceReport::Training),
             Agent::Training => (Agent::Ended, self.end()),
@@ -284,7 +287,7 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
             }
         }
     });
-    assert_eq!(kinds.len(), 12, "the histories show only {kinds:?}");
+    assert_eq!(kinds.len(), 13, "the histories show only {kinds:?}");
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn show_event(event: &Event) -> String {
         Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
+        Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
     };
     format!("{} {what}", event.job)
 }
