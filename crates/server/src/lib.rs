@@ -19,6 +19,7 @@ mod options;
 mod parts;
 mod recovery;
 mod serve;
+mod silence;
 
 pub use error::ServerError;
 pub use keys::AccessKeys;
