@@ -82,9 +82,16 @@ class House:
 
     def shoal(self, *arguments, check=True, **options):
         """Runs a command of ours against this server."""
-        environment = {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
-        options = {"text": True, "capture_output": True, "env": environment, "cwd": self.root, **options}
-        return subprocess.run([*self.prefix, str(self.binary), *arguments], check=check, **options)
+        options = {"text": True, "capture_output": True, "env": self.environment, "cwd": self.root, **options}
+        return subprocess.run(self.command(*arguments), check=check, **options)
+
+    def command(self, *arguments):
+        """A command line of ours; in `environment` it is about this server."""
+        return [*self.prefix, str(self.binary), *arguments]
+
+    @property
+    def environment(self):
+        return {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
 
     def variables_for_clients(self):
         return json.loads(self.shoal("env", "--json").stdout)
