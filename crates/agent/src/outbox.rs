@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use shoal_link::{Artifact, Frame, FrameError, Report, ReportBody, ToServer, encode};
 
@@ -104,10 +104,8 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Bytes to send from `position` on; waits for some, at most for `patience`, and then gives 0 of them: `position` lies between two frames.
-    /// `None` when the connection is lost or the outbox closed.
-    pub(crate) fn next(&self, position: u64, buffer: &mut [u8], patience: Duration) -> Option<usize> {
-        let until = Instant::now() + patience;
+    /// Bytes to send from `position` on; waits for some. `None` when the connection is lost or the outbox closed.
+    pub(crate) fn next(&self, position: u64, buffer: &mut [u8]) -> Option<usize> {
         let mut state = self.lock();
         loop {
             if !state.connected || state.closed {
@@ -126,11 +124,7 @@ impl Outbox {
                     }
                 };
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Some(0);
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state);
         }
     }
 
@@ -155,8 +149,6 @@ mod tests {
     use shoal_link::Decoder;
     use std::thread;
 
-    const LONG: Duration = Duration::from_secs(60);
-
     fn note(text: &str) -> ReportBody {
         ReportBody::Note { text: text.into() }
     }
@@ -174,7 +166,7 @@ mod tests {
             let (mut position, mut decoder, mut seen) = (outbox.connect(0), Decoder::default(), 0);
             let mut buffer = [0; 64];
             while seen < 4 * EACH as u64 {
-                let count = outbox.next(position, &mut buffer, LONG).unwrap();
+                let count = outbox.next(position, &mut buffer).unwrap();
                 decoder.push(&buffer[..count]);
                 position += count as u64;
                 while let Some(frame) = decoder.next::<ToServer>().unwrap() {
@@ -196,12 +188,12 @@ mod tests {
             let full = scope.spawn(|| outbox.report(note("does not fit any more")));
             outbox.connect(0);
             let end = outbox.lock().spool.end();
-            let idle = scope.spawn(move || outbox.next(end, &mut [0; 8], LONG));
+            let idle = scope.spawn(move || outbox.next(end, &mut [0; 8]));
             outbox.close();
             full.join().unwrap().unwrap_err();
             assert_eq!(idle.join().unwrap(), None);
         });
-        assert_eq!(outbox.next(0, &mut [0; 8], LONG), None);
+        assert_eq!(outbox.next(0, &mut [0; 8]), None);
     }
 
     #[test]
@@ -212,7 +204,7 @@ mod tests {
         let all = outbox.lock().spool.end();
         assert_eq!(outbox.connect(0), 0);
         thread::scope(|scope| {
-            let sender = scope.spawn(|| outbox.next(all, &mut [0; 8], LONG));
+            let sender = scope.spawn(|| outbox.next(all, &mut [0; 8]));
             outbox.disconnect();
             assert_eq!(sender.join().unwrap(), None);
         });

@@ -2,13 +2,16 @@
 
 mod identity;
 mod logs;
+mod search;
+mod tags;
+mod token;
 mod training;
 
 use std::sync::Arc;
 
 use shoal_wire::{Call, Error, ErrorCode, Reply};
 
-use crate::{admission::internal, effects::World};
+use crate::{admission::internal, effects::World, search::SearchIndex};
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -26,11 +29,19 @@ pub(crate) struct Identity {
 
 /// The API over everything it touches.
 pub(crate) struct Api {
-    pub(crate) world: Arc<World>,
-    pub(crate) identity: Identity,
+    world: Arc<World>,
+    search: Arc<SearchIndex>,
+    identity: Identity,
+    /// One deletion at a time: what goes by a job's name must not be a successor's.
+    deletion: tokio::sync::Mutex<()>,
 }
 
 impl Api {
+    /// The API over this world.
+    pub(crate) fn new(world: Arc<World>, search: Arc<SearchIndex>, identity: Identity) -> Self {
+        Self { world, search, identity, deletion: tokio::sync::Mutex::default() }
+    }
+
     /// Answers one call.
     ///
     /// # Errors
@@ -45,6 +56,12 @@ impl Api {
             Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
             Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
+            Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
+            Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,
+            Call::Search(search) => self.search(*search).await,
+            Call::AddTags { resource_arn, tags } => self.add_tags(&resource_arn, tags).await,
+            Call::ListTags { resource_arn, next_token } => self.list_tags(&resource_arn, next_token.as_deref()).await,
+            Call::DeleteTags { resource_arn, tag_keys } => self.delete_tags(&resource_arn, tag_keys).await,
             Call::GetRole { role_name } => Ok(self.role(role_name)),
             Call::DescribeLogStreams(request) => self.log_streams(request).await,
             Call::GetLogEvents(request) => self.log_events(request).await,

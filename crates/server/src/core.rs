@@ -19,6 +19,10 @@ use shoal_store::{Batch, CheckpointRow, JobRow, Journal, RowChange, Rows, StoreE
 use tokio::sync::{oneshot, watch};
 
 use crate::ServerError;
+use edits::RowEdit;
+pub(crate) use edits::RowFate;
+
+mod edits;
 
 /// Most commands that one append carries.
 const BATCH: usize = 512;
@@ -44,6 +48,9 @@ pub(crate) enum Refusal {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+    /// A row's edit says no.
+    #[error(transparent)]
+    Edit(#[from] shoal_wire::Error),
 }
 
 /// The part of a job's row that the core does not know; kept while the job is live.
@@ -64,6 +71,7 @@ struct Envelope {
 enum Message {
     Do(Box<Envelope>),
     View { job: String, reply: oneshot::Sender<Option<JobView>> },
+    Edit(RowEdit),
     Snapshot { version: u64, bytes: Vec<u8> },
     Stop,
 }
@@ -237,10 +245,12 @@ impl Loop {
             batch.extend(messages.try_iter().take(BATCH - 1));
             let mut commands = Vec::with_capacity(batch.len());
             let mut views = Vec::new();
+            let mut edits = Vec::new();
             for message in batch {
                 match message {
                     Message::Do(envelope) => commands.push(*envelope),
                     Message::View { job, reply } => views.push((job, reply)),
+                    Message::Edit(edit) => edits.push(edit),
                     Message::Snapshot { version, bytes } => {
                         if let Err(error) = self.journal.put_snapshot(version, &bytes) {
                             tracing::warn!("snapshot not written: {error}");
@@ -250,6 +260,7 @@ impl Loop {
                 }
             }
             self.step(commands);
+            self.edit(edits);
             for (job, reply) in views {
                 let _ = reply.send(self.state.view(&job));
             }

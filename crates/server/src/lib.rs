@@ -18,8 +18,8 @@ mod keys;
 mod options;
 mod parts;
 mod recovery;
+mod search;
 mod serve;
-mod silence;
 
 pub use error::ServerError;
 pub use keys::AccessKeys;

@@ -35,6 +35,7 @@ use crate::{
     http::Front,
     keys::KeyRing,
     recovery,
+    search::SearchIndex,
 };
 
 /// How long a connection may be without a request.
@@ -76,8 +77,9 @@ impl Server {
         let live = recovery::attempts(&recovered.state);
 
         let (act, actions) = mpsc::unbounded_channel();
+        let search = SearchIndex::new();
         let (core, core_thread) = core::start(
-            Box::new(journal),
+            search.watch(journal),
             rows.clone(),
             recovered,
             options.capacity,
@@ -112,7 +114,6 @@ impl Server {
             server_address: reachable(address).to_string(),
             lease_s: options.lease_s,
             grace_s: options.grace_s,
-            silence: Duration::from_secs(options.silence_s),
         });
         recovery::restore(&world, &live);
 
@@ -135,7 +136,7 @@ impl Server {
             max_skew: Duration::from_secs(options.max_skew_s),
         };
         let front = Arc::new(Front {
-            api: Api { world: world.clone(), identity: Identity { region: options.region, account: options.account } },
+            api: Api::new(world.clone(), search, Identity { region: options.region, account: options.account }),
             s3: S3Front::new(objects, ring.clone(), s3_options),
             keys: ring,
             max_skew_s: options.max_skew_s,

@@ -179,6 +179,9 @@ fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
             assert_eq!(names.join(" "), expected, "{filter:?}");
         }
     }
+    for (name, expected) in [("A", "a"), ("b", "B"), ("AB", "ab"), ("", ""), ("a%", "")] {
+        assert_eq!(rows.names(name).expect("names").join(" "), expected, "{name}");
+    }
     let bad = JobFilter { after: Some("x/a".parse().expect("has a slash")), ..base };
     assert!(matches!(rows.list(&bad), Err(StoreError::BadCursor(_))));
 }

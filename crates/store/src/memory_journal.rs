@@ -80,6 +80,10 @@ impl Rows for MemoryJournal {
         Ok(self.lock().jobs.get(name).cloned())
     }
 
+    fn names(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        Ok(self.lock().jobs.keys().filter(|it| it.eq_ignore_ascii_case(name)).cloned().collect())
+    }
+
     fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
         let created_after_cursor = match (&filter.after, filter.sort) {
             (Some(cursor), JobSort::CreationTime) => cursor.created_ms()?,

@@ -59,6 +59,12 @@ pub trait Rows: Send + Sync {
     /// The storage's.
     fn job(&self, name: &str) -> Result<Option<JobRow>, StoreError>;
 
+    /// Names of the jobs that have this name when upper and lower case of ASCII letters are taken for the same, sorted.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn names(&self, name: &str) -> Result<Vec<String>, StoreError>;
+
     /// Jobs that match the filter, in its order, from after its cursor.
     ///
     /// # Errors

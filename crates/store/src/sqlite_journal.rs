@@ -188,6 +188,14 @@ impl Rows for SqliteRows {
         })
     }
 
+    fn names(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        self.database.read(|connection| {
+            // No index has this order: all names are looked at, in the index that has them.
+            let mut select = connection.prepare_cached("SELECT name FROM job WHERE name = ? COLLATE NOCASE ORDER BY name")?;
+            Ok(select.query_map([name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
     fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
         let (sql, values) = list_sql(filter)?;
         self.database.read(|connection| {

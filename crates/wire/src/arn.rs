@@ -7,6 +7,28 @@ pub fn training_job(region: &str, account: &str, name: &str) -> String {
     format!("arn:aws:sagemaker:{region}:{account}:training-job/{}", name.to_lowercase())
 }
 
+/// A resource of SageMaker, as its ARN names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resource<'a> {
+    /// Where it is.
+    pub region: &'a str,
+    /// Whose it is.
+    pub account: &'a str,
+    /// `training-job`.
+    pub kind: &'a str,
+    /// Its name; of a training job's in lower case, if AWS or Shoal wrote the ARN.
+    pub name: &'a str,
+}
+
+/// Reads `arn:<partition>:sagemaker:<region>:<account>:<kind>/<name>`.
+pub fn resource(arn: &str) -> Option<Resource<'_>> {
+    let mut parts = arn.splitn(6, ':');
+    let (head, _partition, service) = (parts.next()?, parts.next()?, parts.next()?);
+    let (region, account) = (parts.next()?, parts.next()?);
+    let (kind, name) = parts.next()?.split_once('/')?;
+    (head == "arn" && service == "sagemaker").then_some(Resource { region, account, kind, name })
+}
+
 /// `arn:aws:iam::<account>:role/<name>`.
 pub fn role(account: &str, name: &str) -> String {
     format!("arn:aws:iam::{account}:role/{name}")

@@ -2,11 +2,11 @@
 
 use http::{Method, request::Parts};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
-    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, ListTrainingJobs, Service, constraints, logs, query, semantics,
-    training_job, validate::validate,
+    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, ListTrainingJobs, Output, Search, Service, Tag,
+    UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -28,6 +28,36 @@ pub enum Call {
     StopTrainingJob {
         /// Training job's name.
         training_job_name: String,
+    },
+    /// SageMaker.
+    UpdateTrainingJob(UpdateTrainingJob),
+    /// SageMaker.
+    DeleteTrainingJob {
+        /// Training job's name.
+        training_job_name: String,
+    },
+    /// SageMaker.
+    Search(Box<Search>),
+    /// SageMaker.
+    AddTags {
+        /// Of what.
+        resource_arn: String,
+        /// Keys are unique.
+        tags: Vec<Tag>,
+    },
+    /// SageMaker.
+    ListTags {
+        /// Of what.
+        resource_arn: String,
+        /// From the page before; a resource's tags are one page.
+        next_token: Option<String>,
+    },
+    /// SageMaker.
+    DeleteTags {
+        /// Of what.
+        resource_arn: String,
+        /// Those that the resource does not have are left aside.
+        tag_keys: Vec<String>,
     },
     /// STS.
     GetCallerIdentity,
@@ -66,6 +96,26 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             let Named { training_job_name } = read(input)?;
             Ok(Call::StopTrainingJob { training_job_name })
         }
+        (Service::SageMaker, "UpdateTrainingJob") => {
+            read::<training_job::UpdateTrainingJobRequest>(input)?.check().map(Call::UpdateTrainingJob)
+        }
+        (Service::SageMaker, "DeleteTrainingJob") => {
+            let Named { training_job_name } = read(input)?;
+            Ok(Call::DeleteTrainingJob { training_job_name })
+        }
+        (Service::SageMaker, "Search") => read::<search::SearchRequest>(input)?.check().map(Box::new).map(Call::Search),
+        (Service::SageMaker, "AddTags") => {
+            let tags::AddTagsRequest { resource_arn, tags } = read(input)?;
+            Ok(Call::AddTags { resource_arn, tags: tags::check(tags)? })
+        }
+        (Service::SageMaker, "ListTags") => {
+            let tags::ListTagsRequest { resource_arn, next_token } = read(input)?;
+            Ok(Call::ListTags { resource_arn, next_token })
+        }
+        (Service::SageMaker, "DeleteTags") => {
+            let tags::DeleteTagsRequest { resource_arn, tag_keys } = read(input)?;
+            Ok(Call::DeleteTags { resource_arn, tag_keys: tags::check_keys(tag_keys)? })
+        }
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
         (Service::Iam, "GetRole") => {
             let Role { role_name } = read(input)?;
@@ -84,6 +134,14 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
 pub fn restore(raw: &[u8]) -> Result<CreateTrainingJob, Error> {
     let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
     semantics::create_training_job(input)
+}
+
+/// Where the outputs of a request that was kept go.
+///
+/// # Errors
+/// It was not a request that was accepted.
+pub fn restore_output(raw: &Map<String, Value>) -> Result<Output, Error> {
+    semantics::output(read(raw.get("OutputDataConfig").cloned().unwrap_or_default())?)
 }
 
 #[derive(Deserialize)]

@@ -54,6 +54,11 @@ pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape>
     operations(service).find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
 }
 
+/// What a training job is to `Search`.
+pub(crate) fn training_job() -> &'static Shape {
+    &sagemaker::TRAINING_JOB
+}
+
 /// What is served of a service, with the inputs. SageMaker's metrics are a service of their own in the models, signed as SageMaker.
 fn operations(service: Service) -> impl Iterator<Item = &'static (&'static str, &'static Shape)> {
     let (table, more): (_, &[_]) = match service {

@@ -15,21 +15,25 @@ mod query;
 mod reply;
 mod route;
 mod s3_uri;
+mod search;
 mod semantics;
 pub mod sigv4;
+pub mod tags;
 mod timestamp;
 mod training_job;
 mod validate;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, parse, restore};
+pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_output};
 pub use error::{Error, ErrorCode};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use reply::{Reply, respond, respond_error};
 pub use route::{Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
+pub use search::{Comparison, Condition, PropertyValue, Search, Test, Wanted, properties, search_record};
+pub use tags::Tag;
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,
-    Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, Tag, TrainingJobDescription,
-    TrainingJobSortBy, TrainingJobSummary, WarmPool,
+    Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
+    TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };

@@ -3,7 +3,9 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Map, Value, json};
 
-use crate::{Error, LogEvent, LogStream, Service, TrainingJobDescription, TrainingJobSummary, logs, timestamp, training_job, xml};
+use crate::{
+    Error, LogEvent, LogStream, Service, Tag, TrainingJobDescription, TrainingJobSummary, logs, search, tags, timestamp, training_job, xml,
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const STS_NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -36,6 +38,34 @@ pub enum Reply {
     },
     /// SageMaker.
     StopTrainingJob,
+    /// SageMaker.
+    UpdateTrainingJob {
+        /// [`crate::arn::training_job`].
+        arn: String,
+    },
+    /// SageMaker.
+    DeleteTrainingJob,
+    /// SageMaker.
+    Search {
+        /// One page of [`crate::search_record`]s.
+        records: Vec<Value>,
+        /// If there is more.
+        next_token: Option<String>,
+        /// On all pages.
+        total: u64,
+    },
+    /// SageMaker.
+    AddTags {
+        /// All that the resource has now.
+        tags: Vec<Tag>,
+    },
+    /// SageMaker.
+    ListTags {
+        /// All that the resource has.
+        tags: Vec<Tag>,
+    },
+    /// SageMaker.
+    DeleteTags,
     /// STS.
     GetCallerIdentity {
         /// Twelve digits.
@@ -87,7 +117,15 @@ pub fn respond(reply: &Reply, request_id: &str) -> Response<Vec<u8>> {
         Reply::ListTrainingJobs { summaries, next_token } => {
             json(Service::SageMaker, &training_job::list(summaries, next_token.as_deref()), request_id)
         }
-        Reply::StopTrainingJob => response(StatusCode::OK, content_type(Service::SageMaker), Vec::new(), request_id),
+        Reply::UpdateTrainingJob { arn } => json(Service::SageMaker, &json!({"TrainingJobArn": arn}), request_id),
+        Reply::Search { records, next_token, total } => {
+            json(Service::SageMaker, &search::results(records, next_token.as_deref(), *total), request_id)
+        }
+        Reply::AddTags { tags } | Reply::ListTags { tags } => json(Service::SageMaker, &json!({"Tags": tags::to_json(tags)}), request_id),
+        Reply::DeleteTags => json(Service::SageMaker, &json!({}), request_id),
+        Reply::StopTrainingJob | Reply::DeleteTrainingJob => {
+            response(StatusCode::OK, content_type(Service::SageMaker), Vec::new(), request_id)
+        }
         Reply::GetCallerIdentity { account, arn, user_id } => {
             let result = [xml::element("Arn", arn), xml::element("UserId", user_id), xml::element("Account", account)].concat();
             query(STS_NAMESPACE, "GetCallerIdentity", &result, request_id)

@@ -3,18 +3,16 @@
 //! Besides AWS's own rules this refuses, with the member's name and what to do instead, what Shoal does not have. State (does the role,
 //! the input prefix, the image exist; is the name free) is checked elsewhere.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    str::FromStr as _,
-};
+use std::{collections::HashSet, str::FromStr as _};
 
 use fancy_regex::RegexBuilder;
 use serde_json::Value;
 
 use crate::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, MetricDefinition, Output, RecordWrapper, Resources,
-    S3DataType, S3Uri, Stopping, Tag,
+    S3DataType, S3Uri, Stopping,
     call::read,
+    tags,
     training_job::{CreateTrainingJobRequest, request},
 };
 
@@ -48,11 +46,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         );
     }
     let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
-    let output = Output {
-        s3_output_path: s3_uri("outputDataConfig.s3OutputPath", &request.output_data_config.s3_output_path)?,
-        kms_key_id: request.output_data_config.kms_key_id.filter(|key| !key.is_empty()),
-        compression: request.output_data_config.compression_type,
-    };
+    let output = output(request.output_data_config)?;
     refuse_nul("environment", request.environment.values())?;
     let checkpoint = request.checkpoint_config.map(checkpoint).transpose()?;
     Ok(CreateTrainingJob {
@@ -65,7 +59,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         resources,
         stopping,
         environment: request.environment,
-        tags: tags(request.tags)?,
+        tags: tags::check(request.tags)?,
         enable_network_isolation: request.enable_network_isolation,
         enable_inter_container_traffic_encryption: request.enable_inter_container_traffic_encryption,
         enable_managed_spot_training: request.enable_managed_spot_training,
@@ -89,6 +83,18 @@ fn refuse_nul<'a>(path: &str, texts: impl IntoIterator<Item = &'a String>) -> Re
 
 fn s3_uri(path: &str, text: &str) -> Result<S3Uri, Error> {
     S3Uri::from_str(text).or_else(|error| refuse(path, &format!("'{text}' is not an S3 location: {error}")))
+}
+
+/// Where outputs go.
+///
+/// # Errors
+/// The path is no S3 location.
+pub(crate) fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
+    Ok(Output {
+        s3_output_path: s3_uri("outputDataConfig.s3OutputPath", &config.s3_output_path)?,
+        kms_key_id: config.kms_key_id.filter(|key| !key.is_empty()),
+        compression: config.compression_type,
+    })
 }
 
 fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<Algorithm, Error> {
@@ -270,19 +276,6 @@ fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stoppi
         _ => {}
     }
     Ok(Stopping { max_runtime_s, max_wait_s: condition.max_wait_time_in_seconds, max_pending_s: condition.max_pending_time_in_seconds })
-}
-
-fn tags(tags: Vec<request::Tag>) -> Result<Vec<Tag>, Error> {
-    let mut keys = BTreeSet::new();
-    for tag in &tags {
-        if tag.key.to_lowercase().starts_with("aws:") {
-            return refuse("tags", &format!("the tag key '{}' begins with 'aws:', which is reserved", tag.key));
-        }
-        if !keys.insert(tag.key.as_str()) {
-            return refuse("tags", &format!("the tag key '{}' is there twice", tag.key));
-        }
-    }
-    Ok(tags.into_iter().map(|tag| Tag { key: tag.key, value: tag.value }).collect())
 }
 
 fn checkpoint(config: request::CheckpointConfig) -> Result<CheckpointConfig, Error> {

@@ -2,15 +2,18 @@
 
 mod describe;
 pub(crate) mod request;
+mod update;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::S3Uri;
+use crate::{S3Uri, Tag};
 
 pub(crate) use describe::{describe, list};
 pub(crate) use request::{CreateTrainingJobRequest, list_training_jobs};
+pub use update::UpdateTrainingJob;
+pub(crate) use update::UpdateTrainingJobRequest;
 
 /// A `CreateTrainingJob` that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]
@@ -203,15 +206,6 @@ pub struct Stopping {
     pub max_wait_s: Option<u64>,
     /// Seconds in the queue.
     pub max_pending_s: Option<u64>,
-}
-
-/// A label of the user's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tag {
-    /// Unique in a request.
-    pub key: String,
-    /// May be empty.
-    pub value: String,
 }
 
 /// `CheckpointConfig`.

@@ -1,21 +1,22 @@
-//! Training jobs: create, describe, list, stop.
+//! Training jobs: create, describe, list, update, stop, delete.
 
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use shoal_plane::{Command, JobView, Rejection, TrainingSpec};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
     CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
-    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, arn,
+    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
-use super::{Api, Caller, blocking};
+use super::{Api, Caller, blocking, token};
 use crate::{
     Image,
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, now_ms},
+    core::{Opaque, Refusal, RowFate, now_ms},
     effects::World,
     keys::random_hex,
 };
@@ -24,6 +25,8 @@ use crate::{
 const HOLD: Duration = Duration::from_secs(3);
 /// Until what age a job is young, in milliseconds.
 const YOUNG_MS: u64 = 60_000;
+/// How long a deletion waits until an ended job's instances are released.
+const RELEASE: Duration = Duration::from_secs(20);
 
 impl Api {
     pub(super) async fn create_training_job(&self, request: CreateTrainingJob) -> Result<Reply, Error> {
@@ -79,17 +82,20 @@ impl Api {
             Some(_) => self.world.core.view(name).await.unwrap_or(stored),
             None => stored,
         };
-        let request = shoal_wire::restore(&row.request).map_err(|error| internal(&error))?;
-        let definitions = built_in_metrics(&self.world, &request);
-        let description = describe(&request, row.arn, &view, definitions);
-        Ok(Reply::DescribeTrainingJob { request: request.raw, description: Box::new(description) })
+        let (request, description) = describe(&self.world, &row, &view)?;
+        Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
     }
 
     pub(super) async fn list_training_jobs(&self, request: ListTrainingJobs) -> Result<Reply, Error> {
+        let question = format!("{:?}", ListTrainingJobs { next_token: None, max_results: 0, ..request.clone() });
         let after = match &request.next_token {
             None => None,
-            Some(token) => Some(token.parse::<Cursor>().map_err(|_| Error::validation("Invalid pagination token (nextToken)."))?),
+            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
         };
+        // No job has a warm pool or a training plan.
+        if request.warm_pool_status_equals.is_some() || request.training_plan_equals.is_some() {
+            return Ok(Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None });
+        }
         let filter = JobFilter {
             name_contains: request.name_contains,
             status: request.status_equals,
@@ -112,23 +118,97 @@ impl Api {
         let world = self.world.clone();
         let page = blocking(move || world.rows.list(&filter).map_err(|error| internal(&error))).await?;
         let summaries = page.rows.into_iter().map(summary).collect();
-        Ok(Reply::ListTrainingJobs { summaries, next_token: page.next.map(|cursor| cursor.to_string()) })
+        Ok(Reply::ListTrainingJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
     }
 
-    async fn row(&self, name: &str) -> Result<JobRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || match world.rows.job(&name) {
-            Ok(Some(row)) => Ok(row),
-            Ok(None) => Err(Error::validation("Requested resource not found.")),
-            Err(error) => Err(internal(&error)),
+    pub(super) async fn update_training_job(&self, update: UpdateTrainingJob) -> Result<Reply, Error> {
+        let name = update.name.clone();
+        let arn = arn::training_job(&self.identity.region, &self.identity.account, &name);
+        let edit = move |row: &mut JobRow| {
+            if row.status != "InProgress" {
+                return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
+            }
+            if update.remote_debug.is_some() && !matches!(row.secondary.as_str(), "Downloading" | "Training") {
+                return Err(Error::validation(format!(
+                    "remoteDebugConfig can be updated while the secondary status is Downloading or Training, and it is {}.",
+                    row.secondary
+                )));
+            }
+            let mut request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+            update.apply(&mut request)?;
+            row.request = serde_json::to_vec(&request).map_err(|error| internal(&error))?;
+            Ok(RowFate::Keep)
+        };
+        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::UpdateTrainingJob { arn })
+    }
+
+    /// Removes an ended job's row, logs and metrics; its objects in S3 stay, as at AWS.
+    pub(super) async fn delete_training_job(&self, name: String) -> Result<Reply, Error> {
+        let row = self.row(&name).await?;
+        deletable(&row)?;
+        // Until its instances are released they may still have something to say, and the name is not free.
+        let mut version = self.world.core.version();
+        let until = Instant::now() + RELEASE;
+        while self.world.core.view(&name).await.is_some() {
+            if !matches!(tokio::time::timeout_at(until, version.changed()).await, Ok(Ok(()))) {
+                return Err(Error::new(
+                    ErrorCode::ResourceInUse,
+                    format!("The instances of the training job {name} are still being released; try again."),
+                ));
+            }
+        }
+        let _alone = self.deletion.lock().await;
+        let row = self.row(&name).await?;
+        deletable(&row)?;
+        // The row goes last: a deletion that a crash cut short can be asked for again.
+        let (world, job) = (self.world.clone(), name.clone());
+        blocking(move || {
+            world.telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
+            world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
-        .await
+        .await?;
+        let edit = |row: &mut JobRow| deletable(row).map(|()| RowFate::Delete);
+        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::DeleteTrainingJob)
+    }
+
+    pub(super) async fn row(&self, name: &str) -> Result<JobRow, Error> {
+        let (world, name) = (self.world.clone(), name.to_owned());
+        blocking(move || row_of(&world, &name)?.ok_or_else(|| Error::validation("Requested resource not found."))).await
     }
 }
 
+/// The row of a job, if there is one.
+pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error> {
+    world.rows.job(name).map_err(|error| internal(&error))
+}
+
+/// A job as Search shows it.
+pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
+    let (request, description) = describe(world, row, &view(row)?)?;
+    let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
+    Ok(search_record(&request, &description, &tags))
+}
+
+/// Only what is over can be deleted.
+fn deletable(row: &JobRow) -> Result<(), Error> {
+    if row.ended {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::ResourceInUse,
+        format!(
+            "The training job {} is in status {}; only training jobs in a terminal state (Completed, Failed, Stopped) can be deleted.",
+            row.name, row.status
+        ),
+    ))
+}
+
 /// The metric definitions that the platform supplies for a built-in algorithm.
-fn built_in_metrics(world: &World, request: &CreateTrainingJob) -> Vec<MetricDefinition> {
-    match request.algorithm.training_image.as_deref().map(|image| world.images.resolve(image)) {
+fn built_in_metrics(world: &World, request: &Map<String, Value>) -> Vec<MetricDefinition> {
+    let image = request.get("AlgorithmSpecification").and_then(|algorithm| algorithm["TrainingImage"].as_str());
+    match image.map(|image| world.images.resolve(image)) {
         Some(Ok(Image::Builtin { metric_definitions, .. })) => {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
         }
@@ -136,7 +216,10 @@ fn built_in_metrics(world: &World, request: &CreateTrainingJob) -> Vec<MetricDef
     }
 }
 
-fn refused(refusal: &Refusal) -> Error {
+pub(super) fn refused(refusal: &Refusal) -> Error {
+    if let Refusal::Edit(error) = refusal {
+        return error.clone();
+    }
     let message = refusal.to_string();
     let code = match refusal {
         Refusal::Rejected(Rejection::NameTaken(_)) => ErrorCode::ResourceInUse,
@@ -144,6 +227,7 @@ fn refused(refusal: &Refusal) -> Error {
         Refusal::Rejected(Rejection::NotFound | Rejection::AlreadyEnded(_) | Rejection::UnknownInstanceType(_)) => {
             ErrorCode::ValidationException
         }
+        Refusal::Edit(error) => error.code,
         Refusal::Journal(_) | Refusal::Stopping => ErrorCode::ServiceUnavailable,
     };
     Error::new(code, message)
@@ -153,10 +237,13 @@ fn view(row: &JobRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
-fn describe(request: &CreateTrainingJob, arn: String, view: &JobView, metric_definitions: Vec<MetricDefinition>) -> TrainingJobDescription {
-    TrainingJobDescription {
-        arn,
-        model_artifacts: artifacts::model_uri(&request.output, &request.name),
+/// The request as it is kept, and what became of it.
+fn describe(world: &World, row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
+    let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+    let output = shoal_wire::restore_output(&request)?;
+    let description = TrainingJobDescription {
+        arn: row.arn.clone(),
+        model_artifacts: artifacts::model_uri(&output, &row.name),
         status: format!("{:?}", view.status),
         secondary_status: format!("{:?}", view.secondary),
         transitions: view
@@ -177,9 +264,10 @@ fn describe(request: &CreateTrainingJob, arn: String, view: &JobView, metric_def
         training_s: view.training_s,
         billable_s: view.billable_s,
         final_metrics: view.final_metrics.iter().map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 }).collect(),
-        metric_definitions,
+        metric_definitions: built_in_metrics(world, &request),
         ..TrainingJobDescription::default()
-    }
+    };
+    Ok((request, description))
 }
 
 fn summary(row: JobRow) -> TrainingJobSummary {

@@ -119,3 +119,42 @@ async fn many_at_once_are_all_answered() {
     let created = futures::future::join_all(all).await.into_iter().filter(|created| *created.as_ref().unwrap()).count();
     assert_eq!(created, 100, "each name once");
 }
+
+#[tokio::test]
+async fn edits_of_rows_compose_and_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shoal.db");
+    let (fixture, _) = start_at(&path);
+    create(&fixture.core, "a").await.unwrap();
+    let add = |text: &'static str| {
+        move |row: &mut JobRow| {
+            row.tags.extend(text.as_bytes());
+            Ok(RowFate::Keep)
+        }
+    };
+    let refuse = |_: &mut JobRow| Err(shoal_wire::Error::validation("no"));
+    let core = &fixture.core;
+    // Sent together, they are one batch on most runs, and in order on all.
+    let (one, two, refused, unknown) =
+        tokio::join!(core.edit("a", add("1")), core.edit("a", add("2")), core.edit("a", refuse), core.edit("b", add("3")));
+    assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+    assert!(matches!(refused, Err(Refusal::Edit(_))) && matches!(unknown, Err(Refusal::Rejected(Rejection::NotFound))));
+    let tags = |fixture: &Fixture| fixture.rows.job("a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
+    assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
+
+    fixture.full.store(true, Ordering::SeqCst);
+    assert!(matches!(core.edit("a", add("lost")).await, Err(Refusal::Journal(_))));
+    fixture.full.store(false, Ordering::SeqCst);
+    // The job's next event writes back what was edited, and no more.
+    core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
+    assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
+    fixture.core.stop();
+    fixture.thread.join().unwrap();
+
+    let (again, _) = start_at(&path);
+    again.core.edit("a", add("4")).await.unwrap();
+    assert_eq!(tags(&again).as_deref(), Some("[]124"));
+    again.core.edit("a", |_| Ok(RowFate::Delete)).await.unwrap();
+    assert_eq!(tags(&again), None);
+    assert!(matches!(again.core.edit("a", add("5")).await, Err(Refusal::Rejected(Rejection::NotFound))));
+}

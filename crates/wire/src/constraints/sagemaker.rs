@@ -48,6 +48,11 @@ static ATTRIBUTE_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(P
 
 static ATTRIBUTE_NAMES: Shape = Shape::List { min: 0, max: 16, member: &ATTRIBUTE_NAME };
 
+static AUTO_ML_JOB_ARN: Shape =
+    Shape::String { min: 1, max: 256, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:automl-job/.*")) };
+
+static BILLABLE_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
 static BOOLEAN: Shape = Shape::Boolean;
 
 static BOOLEAN_OPERATOR: Shape = Shape::Enum(&["And", "Or"]);
@@ -150,6 +155,16 @@ static DEBUG_RULE_CONFIGURATION: Shape = Shape::Structure(&[
 
 static DEBUG_RULE_CONFIGURATIONS: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_CONFIGURATION };
 
+static DEBUG_RULE_EVALUATION_STATUS: Shape = Shape::Structure(&[
+    Member { name: "RuleConfigurationName", required: false, shape: &RULE_CONFIGURATION_NAME },
+    Member { name: "RuleEvaluationJobArn", required: false, shape: &PROCESSING_JOB_ARN },
+    Member { name: "RuleEvaluationStatus", required: false, shape: &RULE_EVALUATION_STATUS },
+    Member { name: "StatusDetails", required: false, shape: &STATUS_DETAILS },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+]);
+
+static DEBUG_RULE_EVALUATION_STATUSES: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_EVALUATION_STATUS };
+
 static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
     Member { name: "TagKeys", required: true, shape: &TAG_KEY_LIST },
@@ -184,6 +199,8 @@ static EXPERIMENT_CONFIG: Shape = Shape::Structure(&[
 
 static EXPERIMENT_ENTITY_NAME: Shape = Shape::String { min: 1, max: 120, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}")) };
 
+static FAILURE_REASON: Shape = Shape::String { min: 0, max: 1024, pattern: None };
+
 static FILE_SYSTEM_ACCESS_MODE: Shape = Shape::Enum(&["rw", "ro"]);
 
 static FILE_SYSTEM_DATA_SOURCE: Shape = Shape::Structure(&[
@@ -207,6 +224,10 @@ static FILTER_LIST: Shape = Shape::List { min: 1, max: 20, member: &FILTER };
 
 static FILTER_VALUE: Shape = Shape::String { min: 1, max: 1024, pattern: Some(Pattern::new(".+")) };
 
+static FINAL_METRIC_DATA_LIST: Shape = Shape::List { min: 0, max: 40, member: &METRIC_DATA };
+
+static FLOAT: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
+
 static HOOK_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
 static HUB_ACCESS_CONFIG: Shape = Shape::Structure(&[Member { name: "HubContentArn", required: true, shape: &HUB_CONTENT_ARN }]);
@@ -222,6 +243,12 @@ static HUB_DATA_SET_ARN: Shape = Shape::String {
 };
 
 static HYPER_PARAMETER_KEY: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static HYPER_PARAMETER_TUNING_JOB_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:hyper-parameter-tuning-job/.*")),
+};
 
 static HYPER_PARAMETER_VALUE: Shape = Shape::String { min: 0, max: 2500, pattern: Some(Pattern::new(".*")) };
 
@@ -260,6 +287,9 @@ static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min
 
 static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("[a-zA-Z0-9:/_-]*")) };
 
+static LABELING_JOB_ARN: Shape =
+    Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:labeling-job/.*")) };
+
 static LIST_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
     Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
@@ -293,6 +323,12 @@ static MAX_WAIT_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.
 
 static MAXIMUM_RETRY_ATTEMPTS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 30.0 };
 
+static METRIC_DATA: Shape = Shape::Structure(&[
+    Member { name: "MetricName", required: false, shape: &METRIC_NAME },
+    Member { name: "Value", required: false, shape: &FLOAT },
+    Member { name: "Timestamp", required: false, shape: &TIMESTAMP },
+]);
+
 static METRIC_DEFINITION: Shape = Shape::Structure(&[
     Member { name: "Name", required: true, shape: &METRIC_NAME },
     Member { name: "Regex", required: true, shape: &METRIC_REGEX },
@@ -321,6 +357,8 @@ static MLFLOW_EXPERIMENT_NAME: Shape = Shape::String { min: 1, max: 256, pattern
 static MLFLOW_RUN_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(Pattern::new(".*")) };
 
 static MODEL_ACCESS_CONFIG: Shape = Shape::Structure(&[Member { name: "AcceptEula", required: true, shape: &ACCEPT_EULA }]);
+
+static MODEL_ARTIFACTS: Shape = Shape::Structure(&[Member { name: "S3ModelArtifacts", required: true, shape: &S3_URI }]);
 
 static MODEL_PACKAGE_ARN: Shape = Shape::String {
     min: 1,
@@ -592,6 +630,12 @@ static PROCESSING_INSTANCE_TYPE: Shape = Shape::Enum(&[
     "ml.r8i-flex.16xlarge",
 ]);
 
+static PROCESSING_JOB_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:processing-job/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")),
+};
+
 static PROFILER_CONFIG: Shape = Shape::Structure(&[
     Member { name: "S3OutputPath", required: false, shape: &S3_URI },
     Member { name: "ProfilingIntervalInMilliseconds", required: false, shape: &PROFILING_INTERVAL_IN_MILLISECONDS },
@@ -651,6 +695,8 @@ static RESOURCE_CONFIG_FOR_UPDATE: Shape =
 
 static RESOURCE_PROPERTY_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
 
+static RESOURCE_RETAINED_BILLABLE_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
+
 static RESOURCE_TYPE: Shape = Shape::Enum(&[
     "TrainingJob",
     "Experiment",
@@ -680,6 +726,8 @@ static ROLE_ARN: Shape =
     Shape::String { min: 20, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:iam::\\d{12}:role/?[a-zA-Z_0-9+=,.@\\-_/]+")) };
 
 static RULE_CONFIGURATION_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static RULE_EVALUATION_STATUS: Shape = Shape::Enum(&["InProgress", "NoIssuesFound", "IssuesFound", "Error", "Stopping", "Stopped"]);
 
 static RULE_PARAMETERS: Shape = Shape::Map { min: 0, max: 100, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
@@ -721,6 +769,35 @@ static SEARCH_REQUEST: Shape = Shape::Structure(&[
 
 static SEARCH_SORT_ORDER: Shape = Shape::Enum(&["Ascending", "Descending"]);
 
+static SECONDARY_STATUS: Shape = Shape::Enum(&[
+    "Starting",
+    "LaunchingMLInstances",
+    "PreparingTrainingStack",
+    "Downloading",
+    "DownloadingTrainingImage",
+    "Training",
+    "Uploading",
+    "Stopping",
+    "Stopped",
+    "MaxRuntimeExceeded",
+    "Completed",
+    "Failed",
+    "Interrupted",
+    "MaxWaitTimeExceeded",
+    "Updating",
+    "Restarting",
+    "Pending",
+]);
+
+static SECONDARY_STATUS_TRANSITION: Shape = Shape::Structure(&[
+    Member { name: "Status", required: true, shape: &SECONDARY_STATUS },
+    Member { name: "StartTime", required: true, shape: &TIMESTAMP },
+    Member { name: "EndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "StatusMessage", required: false, shape: &STATUS_MESSAGE },
+]);
+
+static SECONDARY_STATUS_TRANSITIONS: Shape = Shape::List { min: 0, max: u64::MAX, member: &SECONDARY_STATUS_TRANSITION };
+
 static SECURITY_GROUP_ID: Shape = Shape::String { min: 0, max: 32, pattern: Some(Pattern::new("[-0-9a-zA-Z]+")) };
 
 static SEED: Shape = Shape::Number { bits: Some(64), min: f64::NEG_INFINITY, max: f64::INFINITY };
@@ -756,6 +833,10 @@ static SHUFFLE_CONFIG: Shape = Shape::Structure(&[Member { name: "Seed", require
 static SORT_BY: Shape = Shape::Enum(&["Name", "CreationTime", "Status"]);
 
 static SORT_ORDER: Shape = Shape::Enum(&["Ascending", "Descending"]);
+
+static STATUS_DETAILS: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new(".*")) };
+
+static STATUS_MESSAGE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
 static STOP_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
@@ -1044,6 +1125,56 @@ static TRAINING_INSTANCE_TYPE: Shape = Shape::Enum(&[
     "ml.r8i-flex.16xlarge",
 ]);
 
+pub(super) static TRAINING_JOB: Shape = Shape::Structure(&[
+    Member { name: "TrainingJobName", required: false, shape: &TRAINING_JOB_NAME },
+    Member { name: "TrainingJobArn", required: false, shape: &TRAINING_JOB_ARN },
+    Member { name: "TuningJobArn", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_ARN },
+    Member { name: "LabelingJobArn", required: false, shape: &LABELING_JOB_ARN },
+    Member { name: "AutoMLJobArn", required: false, shape: &AUTO_ML_JOB_ARN },
+    Member { name: "ModelArtifacts", required: false, shape: &MODEL_ARTIFACTS },
+    Member { name: "TrainingJobStatus", required: false, shape: &TRAINING_JOB_STATUS },
+    Member { name: "SecondaryStatus", required: false, shape: &SECONDARY_STATUS },
+    Member { name: "FailureReason", required: false, shape: &FAILURE_REASON },
+    Member { name: "HyperParameters", required: false, shape: &HYPER_PARAMETERS },
+    Member { name: "AlgorithmSpecification", required: false, shape: &ALGORITHM_SPECIFICATION },
+    Member { name: "RoleArn", required: false, shape: &ROLE_ARN },
+    Member { name: "InputDataConfig", required: false, shape: &INPUT_DATA_CONFIG },
+    Member { name: "OutputDataConfig", required: false, shape: &OUTPUT_DATA_CONFIG },
+    Member { name: "ResourceConfig", required: false, shape: &RESOURCE_CONFIG },
+    Member { name: "WarmPoolStatus", required: false, shape: &WARM_POOL_STATUS },
+    Member { name: "VpcConfig", required: false, shape: &VPC_CONFIG },
+    Member { name: "StoppingCondition", required: false, shape: &STOPPING_CONDITION },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TrainingStartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TrainingEndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "SecondaryStatusTransitions", required: false, shape: &SECONDARY_STATUS_TRANSITIONS },
+    Member { name: "FinalMetricDataList", required: false, shape: &FINAL_METRIC_DATA_LIST },
+    Member { name: "EnableNetworkIsolation", required: false, shape: &BOOLEAN },
+    Member { name: "EnableInterContainerTrafficEncryption", required: false, shape: &BOOLEAN },
+    Member { name: "EnableManagedSpotTraining", required: false, shape: &BOOLEAN },
+    Member { name: "CheckpointConfig", required: false, shape: &CHECKPOINT_CONFIG },
+    Member { name: "TrainingTimeInSeconds", required: false, shape: &TRAINING_TIME_IN_SECONDS },
+    Member { name: "BillableTimeInSeconds", required: false, shape: &BILLABLE_TIME_IN_SECONDS },
+    Member { name: "DebugHookConfig", required: false, shape: &DEBUG_HOOK_CONFIG },
+    Member { name: "ExperimentConfig", required: false, shape: &EXPERIMENT_CONFIG },
+    Member { name: "DebugRuleConfigurations", required: false, shape: &DEBUG_RULE_CONFIGURATIONS },
+    Member { name: "TensorBoardOutputConfig", required: false, shape: &TENSOR_BOARD_OUTPUT_CONFIG },
+    Member { name: "DebugRuleEvaluationStatuses", required: false, shape: &DEBUG_RULE_EVALUATION_STATUSES },
+    Member { name: "OutputModelPackageArn", required: false, shape: &MODEL_PACKAGE_ARN },
+    Member { name: "ModelPackageConfig", required: false, shape: &MODEL_PACKAGE_CONFIG },
+    Member { name: "ProfilerConfig", required: false, shape: &PROFILER_CONFIG },
+    Member { name: "Environment", required: false, shape: &TRAINING_ENVIRONMENT_MAP },
+    Member { name: "RetryStrategy", required: false, shape: &RETRY_STRATEGY },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static TRAINING_JOB_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:training-job/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")),
+};
+
 static TRAINING_JOB_NAME: Shape = Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
 
 static TRAINING_JOB_STATUS: Shape = Shape::Enum(&["InProgress", "Completed", "Failed", "Stopping", "Stopped", "Deleting"]);
@@ -1063,6 +1194,8 @@ static TRAINING_REPOSITORY_AUTH_CONFIG: Shape = Shape::Structure(&[Member {
 
 static TRAINING_REPOSITORY_CREDENTIALS_PROVIDER_ARN: Shape =
     Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new("arn:[\\p{Alnum}\\-]+:lambda:[\\p{Alnum}\\-]+:[0-9]{12}:function:.*")) };
+
+static TRAINING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
@@ -1093,3 +1226,9 @@ static VPC_CONFIG: Shape = Shape::Structure(&[
 static VPC_SECURITY_GROUP_IDS: Shape = Shape::List { min: 1, max: 5, member: &SECURITY_GROUP_ID };
 
 static WARM_POOL_RESOURCE_STATUS: Shape = Shape::Enum(&["Available", "Terminated", "Reused", "InUse"]);
+
+static WARM_POOL_STATUS: Shape = Shape::Structure(&[
+    Member { name: "Status", required: true, shape: &WARM_POOL_RESOURCE_STATUS },
+    Member { name: "ResourceRetainedBillableTimeInSeconds", required: false, shape: &RESOURCE_RETAINED_BILLABLE_TIME_IN_SECONDS },
+    Member { name: "ReusedByJob", required: false, shape: &TRAINING_JOB_NAME },
+]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Distribution, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, TrainingJobSortBy, timestamp};
+use crate::{Distribution, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, Tag, TrainingJobSortBy, timestamp};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -133,13 +133,6 @@ pub(crate) struct StoppingCondition {
     pub(crate) max_runtime_in_seconds: Option<u64>,
     pub(crate) max_wait_time_in_seconds: Option<u64>,
     pub(crate) max_pending_time_in_seconds: Option<u64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Tag {
-    pub(crate) key: String,
-    pub(crate) value: String,
 }
 
 #[derive(Deserialize)]

@@ -144,7 +144,7 @@ fn rules_that_need_no_state_are_checked() {
     check("/StoppingCondition/MaxRuntimeInSeconds", json!(2_419_201), "stoppingCondition.maxRuntimeInSeconds", "28 days");
     check("/StoppingCondition/MaxWaitTimeInSeconds", json!(7200), wait, "EnableManagedSpotTraining");
     check("/EnableManagedSpotTraining", json!(true), "resourceConfig.keepAlivePeriodInSeconds", "warm pool");
-    check("/Tags", json!([{"Key": "aws:a", "Value": "1"}]), "tags", "reserved");
+    check("/Tags", json!([{"Key": "aws:a", "Value": "1"}]), "tags.1.member.key", "reserved");
     check("/Tags", json!([{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]), "tags", "twice");
     check(
         "/ServerlessJobConfig",

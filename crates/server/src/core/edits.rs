@@ -1,0 +1,98 @@
+//! Changes of rows that are no events: tags, members of a request that may change, the end of an ended job's row.
+//!
+//! They go through the loop, because what it keeps of a live job is written back with the job's next event.
+
+use std::collections::BTreeMap;
+
+use shoal_plane::Rejection;
+use shoal_store::{Batch, JobRow, RowChange};
+use shoal_wire::Error;
+use tokio::sync::oneshot;
+
+use super::{Core, Loop, Message, Opaque, Refusal};
+
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowFate {
+    /// It is written with its changes.
+    Keep,
+    /// It goes. Only the row of a job that has left the hot state may.
+    Delete,
+}
+
+/// Changes a row: all but its name and what the core knows. Runs on the loop, so it must be quick and touch nothing else.
+type Change = Box<dyn FnOnce(&mut JobRow) -> Result<RowFate, Error> + Send>;
+
+/// A change of one row.
+pub(super) struct RowEdit {
+    job: String,
+    change: Change,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
+impl Core {
+    /// Changes a job's row as it is now and waits until that is durable.
+    ///
+    /// # Errors
+    /// There is no such job, the change says no, or the journal does.
+    pub(crate) async fn edit(
+        &self,
+        job: &str,
+        change: impl FnOnce(&mut JobRow) -> Result<RowFate, Error> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let edit = RowEdit { job: job.to_owned(), change: Box::new(change), reply };
+        self.inbox.send(Message::Edit(edit)).map_err(|_| Refusal::Stopping)?;
+        answer.await.unwrap_or(Err(Refusal::Stopping))
+    }
+}
+
+impl Loop {
+    /// Makes the changes in one transaction, each on what the one before left.
+    pub(super) fn edit(&mut self, edits: Vec<RowEdit>) {
+        if edits.is_empty() {
+            return;
+        }
+        // `None` is a row that goes.
+        let mut changed: BTreeMap<String, Option<JobRow>> = BTreeMap::new();
+        let mut replies = Vec::with_capacity(edits.len());
+        for RowEdit { job, change, reply } in edits {
+            let answer = self.changed(&job, change, &mut changed);
+            replies.push((reply, answer));
+        }
+        let row_change = |(name, row): (&String, &Option<JobRow>)| match row {
+            Some(row) => RowChange::PutJob(Box::new(row.clone())),
+            None => RowChange::DeleteJob(name.clone()),
+        };
+        let rows: Vec<_> = changed.iter().map(row_change).collect();
+        if !rows.is_empty() {
+            if let Err(error) = self.journal.append(&Batch { events: Vec::new(), rows }) {
+                tracing::error!("journal: {error}");
+                for (reply, _) in replies {
+                    let _ = reply.send(Err(Refusal::Journal(error.to_string())));
+                }
+                return;
+            }
+            for (name, row) in changed {
+                if let (Some(kept), Some(JobRow { uid, arn, request, tags, .. })) = (self.opaque.get_mut(&name), row) {
+                    *kept = Opaque { uid, arn, request, tags };
+                }
+            }
+            self.changed.send_replace(self.version);
+        }
+        for (reply, answer) in replies {
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn changed(&self, job: &str, change: Change, changed: &mut BTreeMap<String, Option<JobRow>>) -> Result<(), Refusal> {
+        let present = match changed.get(job) {
+            Some(row) => row.clone(),
+            None => self.rows.job(job).map_err(|error| Refusal::Journal(error.to_string()))?,
+        };
+        let Some(mut row) = present else { return Err(Refusal::Rejected(Rejection::NotFound)) };
+        let fate = change(&mut row)?;
+        changed.insert(job.to_owned(), (fate == RowFate::Keep).then_some(row));
+        Ok(())
+    }
+}

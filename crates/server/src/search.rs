@@ -1,0 +1,241 @@
+//! What `Search` looks through: the properties of all training jobs, packed, in memory.
+//!
+//! It is derived from the rows alone. [`SearchIndex::watch`] notes which rows the journal changes; a search first reads those anew, and
+//! the first one reads all. A search then looks at every job: some tens of milliseconds for 100,000.
+
+mod document;
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap},
+    fmt, mem,
+    str::FromStr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use serde_json::Value;
+use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, StoreError};
+use shoal_wire::{Condition, Error, SortOrder, properties};
+
+use document::{Document, Key};
+
+/// Rows that are read at once when all are.
+const READ: usize = 1000;
+
+/// All training jobs' properties. Any number of searches run at once.
+pub(crate) struct SearchIndex {
+    stale: Mutex<Stale>,
+    contents: RwLock<Contents>,
+}
+
+/// Which rows have changed since they were read.
+enum Stale {
+    All,
+    Some(BTreeSet<String>),
+}
+
+#[derive(Default)]
+struct Contents {
+    /// Properties by path; numbers are given once and stay.
+    properties: HashMap<String, u32>,
+    documents: HashMap<String, Document>,
+}
+
+/// What a search found.
+pub(crate) struct Found {
+    /// On this page, in order.
+    pub(crate) names: Vec<String>,
+    /// Where the next page starts.
+    pub(crate) next: Option<Place>,
+    /// On all pages.
+    pub(crate) total: u64,
+}
+
+/// A place in an order: after the job with this key and name. It stays good when jobs come and go.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Place {
+    key: Key<String>,
+    name: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Key::Number(number) => write!(f, "{}/n{}", self.name, number.to_bits()),
+            Key::Text(text) => write!(f, "{}/t{text}", self.name),
+            Key::Absent => write!(f, "{}/", self.name),
+        }
+    }
+}
+
+/// The text is no place.
+#[derive(Debug, thiserror::Error)]
+#[error("not a place in a list of search results")]
+pub(crate) struct NoPlace;
+
+impl FromStr for Place {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        let (name, key) = text.split_once('/').ok_or(NoPlace)?;
+        let key = match key.split_at_checked(1) {
+            Some(("n", bits)) => Key::Number(f64::from_bits(bits.parse().map_err(|_| NoPlace)?)),
+            Some(("t", text)) => Key::Text(text.to_owned()),
+            _ => Key::Absent,
+        };
+        Ok(Self { key, name: name.to_owned() })
+    }
+}
+
+impl SearchIndex {
+    /// Knows nothing yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { stale: Mutex::new(Stale::All), contents: RwLock::default() })
+    }
+
+    /// The journal, which from now on tells here which rows it changed.
+    pub(crate) fn watch(self: &Arc<Self>, journal: impl Journal + 'static) -> Box<dyn Journal> {
+        Box::new(Watched { journal, index: self.clone() })
+    }
+
+    fn stale(&self) -> MutexGuard<'_, Stale> {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what has changed. `record` makes of a row what Search shows; a row of which it makes nothing is not found.
+    ///
+    /// # Errors
+    /// The rows cannot be read; the next refresh reads all.
+    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+        if matches!(&*self.stale(), Stale::Some(names) if names.is_empty()) {
+            return Ok(());
+        }
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        // Taken with the contents locked, so that no search sees the time between.
+        let stale = mem::replace(&mut *self.stale(), Stale::Some(BTreeSet::new()));
+        let outcome = match stale {
+            Stale::Some(names) => names.into_iter().try_for_each(|name| {
+                match rows.job(&name)? {
+                    Some(row) => contents.put(&row, record),
+                    None => drop(contents.documents.remove(&name)),
+                }
+                Ok(())
+            }),
+            Stale::All => contents.read_all(rows, record),
+        };
+        if outcome.is_err() {
+            *self.stale() = Stale::All;
+        }
+        outcome
+    }
+
+    /// A page of the jobs that meet the condition. Jobs without the property of the order come last; equal ones come by name.
+    pub(crate) fn find(&self, condition: Condition<String>, sort_by: &str, order: SortOrder, after: Option<&Place>, limit: usize) -> Found {
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        let number = |path: &str| contents.properties.get(path).copied();
+        let condition = condition.rename(&mut |path| number(&path));
+        let sort_by = number(sort_by);
+        let met = contents.documents.iter().filter(|(_, document)| document.meets(&condition));
+        let mut found: Vec<(Key<&str>, &str)> = met.map(|(name, document)| (document.key(sort_by), name.as_str())).collect();
+        let total = found.len() as u64;
+        let compare = |left: &(Key<&str>, &str), right: &(Key<&str>, &str)| directed(order, left, right);
+        if let Some(place) = after {
+            let place = (place.key.as_str(), place.name.as_str());
+            found.retain(|it| compare(it, &place) == Ordering::Greater);
+        }
+        let more = found.len() > limit;
+        if more {
+            found.select_nth_unstable_by(limit, compare);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by(compare);
+        let next = found.last().filter(|_| more).map(|(key, name)| Place { key: Key::to_owned(*key), name: (*name).to_owned() });
+        Found { names: found.into_iter().map(|(_, name)| name.to_owned()).collect(), next, total }
+    }
+}
+
+fn directed(order: SortOrder, left: &(Key<&str>, &str), right: &(Key<&str>, &str)) -> Ordering {
+    let turned = |ordering: Ordering| if order == SortOrder::Descending { ordering.reverse() } else { ordering };
+    match (left.0, right.0) {
+        (Key::Absent, Key::Absent) => turned(left.1.cmp(right.1)),
+        (Key::Absent, _) => Ordering::Greater,
+        (_, Key::Absent) => Ordering::Less,
+        (one, other) => turned(one.compare(&other).then_with(|| left.1.cmp(right.1))),
+    }
+}
+
+impl Contents {
+    fn read_all(&mut self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+        self.documents.clear();
+        let mut filter = JobFilter { sort: JobSort::Name, limit: READ, ..JobFilter::default() };
+        loop {
+            let page = rows.list(&filter)?;
+            page.rows.iter().for_each(|row| self.put(row, record));
+            match page.next {
+                None => return Ok(()),
+                next => filter.after = next,
+            }
+        }
+    }
+
+    fn put(&mut self, row: &JobRow, record: &dyn Fn(&JobRow) -> Result<Value, Error>) {
+        let record = match record(row) {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::error!("training job {} cannot be searched: {error}", row.name);
+                self.documents.remove(&row.name);
+                return;
+            }
+        };
+        let mut document = Document::writer();
+        properties(&record, &mut |path, item, value| {
+            let known = self.properties.get(path).copied();
+            let number = known.unwrap_or_else(|| {
+                let number = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
+                self.properties.insert(path.to_owned(), number);
+                number
+            });
+            document.push(number, item, value);
+        });
+        self.documents.insert(row.name.clone(), document.finish());
+    }
+}
+
+/// A journal whose changes of rows are noted once they are durable.
+struct Watched<J> {
+    journal: J,
+    index: Arc<SearchIndex>,
+}
+
+impl<J: Journal> Journal for Watched<J> {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        let version = self.journal.append(batch)?;
+        if let Stale::Some(names) = &mut *self.index.stale() {
+            names.extend(batch.rows.iter().filter_map(|change| match change {
+                RowChange::PutJob(row) => Some(row.name.clone()),
+                RowChange::DeleteJob(name) => Some(name.clone()),
+                RowChange::PutCheckpoint(_) => None,
+            }));
+        }
+        Ok(version)
+    }
+
+    fn version(&self) -> Result<u64, StoreError> {
+        self.journal.version()
+    }
+
+    fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
+        self.journal.events_after(version, each)
+    }
+
+    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.journal.put_snapshot(version, bytes)
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        self.journal.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests;

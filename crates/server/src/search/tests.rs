@@ -1,0 +1,113 @@
+//! Searches over rows: what changes is seen, pages hold every job once, in order.
+
+use serde_json::json;
+use shoal_store::{SqliteJournal, SqliteRows};
+use shoal_wire::{Test, Wanted};
+
+use super::*;
+
+fn put(name: &str, record: &Value) -> RowChange {
+    let row = JobRow { name: name.to_owned(), request: record.to_string().into_bytes(), ..JobRow::default() };
+    RowChange::PutJob(Box::new(row))
+}
+
+/// In these tests a row's request is its record.
+fn record(row: &JobRow) -> Result<Value, Error> {
+    serde_json::from_slice(&row.request).map_err(|error| Error::validation(error.to_string()))
+}
+
+struct Fixture {
+    rows: SqliteRows,
+    journal: Box<dyn Journal>,
+    index: Arc<SearchIndex>,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
+        let (rows, index) = (journal.rows(), SearchIndex::new());
+        Self { journal: index.watch(journal), rows, index, _dir: dir }
+    }
+
+    fn change(&mut self, changes: Vec<RowChange>) {
+        self.journal.append(&Batch { events: Vec::new(), rows: changes }).unwrap();
+    }
+
+    fn names(&self, condition: &Condition<String>, sort_by: &str, order: SortOrder, limit: usize) -> String {
+        self.index.refresh(&self.rows, &record).unwrap();
+        let (mut names, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
+            assert!(page.names.len() <= limit);
+            names.extend(page.names);
+            let Some(next) = page.next else {
+                assert_eq!(page.total, names.len() as u64);
+                return names.join(" ");
+            };
+            after = Some(next.to_string().parse().expect("a place's text is a place"));
+            assert_eq!(after, Some(next));
+        }
+    }
+}
+
+fn is(path: &str, value: &str) -> Condition<String> {
+    Condition::Property(path.to_owned(), Test { negated: false, wanted: Wanted::Text(value.to_owned()) })
+}
+
+fn all() -> Condition<String> {
+    Condition::All(Vec::new())
+}
+
+#[test]
+fn what_the_journal_changes_is_seen() {
+    let mut fixture = Fixture::new();
+    let check = |fixture: &Fixture, condition: &Condition<String>, expected: &str| {
+        assert_eq!(fixture.names(condition, "Name", SortOrder::Ascending, 9), expected);
+    };
+    check(&fixture, &all(), "");
+    fixture.change(vec![put("a", &json!({"Status": "InProgress"})), put("b", &json!({"Status": "InProgress"}))]);
+    check(&fixture, &is("Status", "InProgress"), "a b");
+    fixture.change(vec![put("a", &json!({"Status": "Completed"}))]);
+    check(&fixture, &is("Status", "InProgress"), "b");
+    check(&fixture, &is("Status", "Completed"), "a");
+    fixture.change(vec![RowChange::DeleteJob("b".to_owned()), RowChange::DeleteJob("never".to_owned())]);
+    check(&fixture, &all(), "a");
+    check(&fixture, &is("Colour", "red"), "");
+    let item = |channel: &str, uri: &str| {
+        let test = |path: &str, value: &str| (format!("Input.{path}"), Test { negated: false, wanted: Wanted::Text(value.to_owned()) });
+        Condition::Item(vec![test("Name", channel), test("Uri", uri)])
+    };
+    fixture.change(vec![put("c", &json!({"Input": [{"Name": "train", "Uri": "one"}, {"Name": "test", "Uri": "two"}]}))]);
+    check(&fixture, &item("train", "one"), "c");
+    check(&fixture, &item("train", "two"), "");
+    fixture.change(vec![put("broken", &json!("x"))]);
+    fixture.change(vec![RowChange::PutJob(Box::new(JobRow { name: "worse".to_owned(), request: b"{".to_vec(), ..JobRow::default() }))]);
+    check(&fixture, &is("Status", "Completed"), "a");
+}
+
+#[test]
+fn pages_hold_every_job_once_in_order() {
+    let mut fixture = Fixture::new();
+    let jobs = [
+        ("a", json!({"Size": 2, "Colour": "red"})),
+        ("b", json!({"Size": 10.5, "Colour": "blue"})),
+        ("c", json!({"Colour": "blue"})),
+        ("d", json!({"Size": -1})),
+        ("e", json!({"Size": 2, "Text": "x".repeat(70_000)})),
+    ];
+    fixture.change(jobs.iter().map(|(name, record)| put(name, record)).collect());
+    for limit in 1..7 {
+        let check = |sort_by: &str, order: SortOrder, expected: &str| {
+            assert_eq!(fixture.names(&all(), sort_by, order, limit), expected, "{sort_by} {order:?} {limit}");
+        };
+        check("Size", SortOrder::Ascending, "d a e b c");
+        check("Size", SortOrder::Descending, "b e a d c");
+        check("Colour", SortOrder::Ascending, "b c a d e");
+        check("Colour", SortOrder::Descending, "a c b e d");
+        check("Text", SortOrder::Ascending, "e a b c d");
+        check("Nothing", SortOrder::Ascending, "a b c d e");
+    }
+    assert!("made up".parse::<Place>().is_err() && "a/nx".parse::<Place>().is_err());
+}

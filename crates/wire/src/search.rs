@@ -1,0 +1,382 @@
+//! `Search`: conditions over the properties of training jobs, typed and checked; whoever has the records evaluates them.
+
+mod properties;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Error, SortOrder, Tag, TrainingJobDescription, tags, timestamp, training_job};
+use properties::Kind;
+pub use properties::{PropertyValue, properties};
+
+/// Filters, nested filters and expressions in one request, at most.
+const MOST_PARTS: usize = 50;
+/// Results on a page by default.
+const DEFAULT_RESULTS: u32 = 10;
+
+/// A `Search` that passed every check which needs no state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    /// `TrainingJob`, or what Shoal has none of.
+    pub resource: String,
+    /// What results must meet.
+    pub condition: Condition<String>,
+    /// A property's path.
+    pub sort_by: String,
+    /// Of the results.
+    pub sort_order: SortOrder,
+    /// From the page before.
+    pub next_token: Option<String>,
+    /// 1 to 100.
+    pub max_results: u32,
+}
+
+/// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Condition<P> {
+    /// All of these hold; so does an empty list.
+    All(Vec<Self>),
+    /// One of these holds.
+    Any(Vec<Self>),
+    /// A property, any of its values if it has several, passes a test.
+    Property(P, Test),
+    /// One item of a list passes all tests of its properties.
+    Item(Vec<(P, Test)>),
+}
+
+/// A test of a property's values: whether one of them is wanted, or, negated, whether none is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Test {
+    /// The opposite is asked.
+    pub negated: bool,
+    /// Which values pass.
+    pub wanted: Wanted,
+}
+
+/// Which values pass a test.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// Whatever is there.
+    Anything,
+    /// This text.
+    Text(String),
+    /// Texts that contain this.
+    Part(String),
+    /// One of these texts.
+    OneOf(Vec<String>),
+    /// Numbers, and texts that are numbers.
+    Number {
+        /// How the property's value stands to `value`.
+        comparison: Comparison,
+        /// Seconds since the epoch for times.
+        value: f64,
+        /// The property's value is cut to a whole number first.
+        whole: bool,
+    },
+}
+
+/// How two numbers stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `==`
+    Equal,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+}
+
+impl Comparison {
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether this value passes.
+    pub fn passes(&self, found: PropertyValue<'_>) -> bool {
+        match (self, found) {
+            (Self::Anything, _) => true,
+            (Self::Text(wanted), PropertyValue::Text(found)) => found == wanted,
+            (Self::Part(part), PropertyValue::Text(found)) => found.contains(part.as_str()),
+            (Self::OneOf(choices), PropertyValue::Text(found)) => choices.iter().any(|choice| choice == found),
+            (Self::Number { comparison, value, whole }, found) => found.number().is_some_and(|number| {
+                let number = if *whole { number.trunc() } else { number };
+                comparison.holds(number, *value)
+            }),
+            _ => false,
+        }
+    }
+}
+
+impl<P> Condition<P> {
+    /// The same with other names of the properties.
+    pub fn rename<Q>(self, name: &mut impl FnMut(P) -> Q) -> Condition<Q> {
+        match self {
+            Self::All(parts) => Condition::All(parts.into_iter().map(|part| part.rename(name)).collect()),
+            Self::Any(parts) => Condition::Any(parts.into_iter().map(|part| part.rename(name)).collect()),
+            Self::Property(property, test) => Condition::Property(name(property), test),
+            Self::Item(tests) => Condition::Item(tests.into_iter().map(|(property, test)| (name(property), test)).collect()),
+        }
+    }
+}
+
+/// A training job as `Search` gives it: what Describe says, and its tags.
+pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDescription, tags: &[Tag]) -> Value {
+    let mut record = training_job::describe(request, description);
+    record["Tags"] = tags::to_json(tags);
+    record
+}
+
+/// The body of `Search`'s reply.
+pub(crate) fn results(records: &[Value], next_token: Option<&str>, total: u64) -> Value {
+    let results: Value = records.iter().map(|record| json!({"TrainingJob": record})).collect();
+    let mut body = json!({"Results": results, "TotalHits": {"Value": total, "Relation": "EqualTo"}});
+    if let Some(token) = next_token {
+        body["NextToken"] = json!(token);
+    }
+    body
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct SearchRequest {
+    resource: String,
+    search_expression: Option<SearchExpression>,
+    sort_by: Option<String>,
+    sort_order: Option<SortOrder>,
+    next_token: Option<String>,
+    max_results: Option<u32>,
+    cross_account_filter_option: Option<String>,
+    #[serde(default)]
+    visibility_conditions: Vec<VisibilityCondition>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SearchExpression {
+    #[serde(default)]
+    filters: Vec<Filter>,
+    #[serde(default)]
+    nested_filters: Vec<NestedFilters>,
+    #[serde(default)]
+    sub_expressions: Vec<SearchExpression>,
+    operator: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Filter {
+    name: String,
+    operator: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NestedFilters {
+    nested_property_name: String,
+    filters: Vec<Filter>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct VisibilityCondition {
+    key: Option<String>,
+    value: Option<String>,
+}
+
+impl SearchRequest {
+    /// The typed search. Only a search for training jobs is looked at closely: of other resources there is nothing to find.
+    pub(crate) fn check(self) -> Result<Search, Error> {
+        let mut search = Search {
+            resource: self.resource,
+            condition: Condition::All(Vec::new()),
+            sort_by: self.sort_by.unwrap_or_else(|| "LastModifiedTime".to_owned()),
+            sort_order: self.sort_order.unwrap_or(SortOrder::Descending),
+            next_token: self.next_token,
+            max_results: self.max_results.unwrap_or(DEFAULT_RESULTS),
+        };
+        if search.resource != "TrainingJob" {
+            return Ok(search);
+        }
+        let mut conditions = Vec::new();
+        if self.cross_account_filter_option.as_deref() == Some("CrossAccount") {
+            // There is one account, so nothing is shared by others.
+            conditions.push(Condition::Any(Vec::new()));
+        }
+        if let Some(expression) = self.search_expression {
+            let mut count = Count::default();
+            conditions.push(expression.check("searchExpression", &mut count)?);
+        }
+        for (at, visible) in self.visibility_conditions.into_iter().enumerate() {
+            conditions.push(visible.check(&format!("visibilityConditions.{}.member", at + 1))?);
+        }
+        if matches!(properties::kind(&search.sort_by), None | Some(Kind::Container)) {
+            return refuse("sortBy", &format!("training jobs have no property '{}' to sort by", search.sort_by));
+        }
+        search.condition = Condition::All(conditions);
+        Ok(search)
+    }
+}
+
+/// What a request has used of its limits.
+#[derive(Default)]
+struct Count {
+    parts: usize,
+    contains: usize,
+}
+
+impl Count {
+    fn part(&mut self) -> Result<(), Error> {
+        self.parts += 1;
+        if self.parts > MOST_PARTS {
+            return refuse("searchExpression", &format!("it has more than {MOST_PARTS} filters, nested filters and subexpressions"));
+        }
+        Ok(())
+    }
+}
+
+impl SearchExpression {
+    fn check(self, path: &str, count: &mut Count) -> Result<Condition<String>, Error> {
+        let mut parts = Vec::new();
+        for (at, filter) in self.filters.into_iter().enumerate() {
+            let (property, test) = filter.check(&format!("{path}.filters.{}.member", at + 1), count)?;
+            parts.push(Condition::Property(property, test));
+        }
+        for (at, nested) in self.nested_filters.into_iter().enumerate() {
+            parts.push(nested.check(&format!("{path}.nestedFilters.{}.member", at + 1), count)?);
+        }
+        for (at, expression) in self.sub_expressions.into_iter().enumerate() {
+            count.part()?;
+            parts.push(expression.check(&format!("{path}.subExpressions.{}.member", at + 1), count)?);
+        }
+        if parts.is_empty() {
+            return refuse(path, "give at least one of Filters, NestedFilters and SubExpressions");
+        }
+        Ok(if self.operator.as_deref() == Some("Or") { Condition::Any(parts) } else { Condition::All(parts) })
+    }
+}
+
+impl NestedFilters {
+    fn check(self, path: &str, count: &mut Count) -> Result<Condition<String>, Error> {
+        count.part()?;
+        let list = self.nested_property_name;
+        let mut tests = Vec::new();
+        for (at, filter) in self.filters.into_iter().enumerate() {
+            let path = format!("{path}.filters.{}.member", at + 1);
+            if properties::list_of(&filter.name).as_deref() != Some(list.as_str()) {
+                return refuse(&format!("{path}.name"), &format!("'{}' is not a property of the items of the list '{list}'", filter.name));
+            }
+            tests.push(filter.check(&path, count)?);
+        }
+        Ok(Condition::Item(tests))
+    }
+}
+
+impl VisibilityCondition {
+    /// A resource without the tag is visible, too.
+    fn check(self, path: &str) -> Result<Condition<String>, Error> {
+        let key = self.key.unwrap_or_default();
+        if key.strip_prefix("Tags.").is_none_or(str::is_empty) {
+            return refuse(&format!("{path}.key"), &format!("'{key}' is not of the form Tags.<key>"));
+        }
+        let absent = Test { negated: true, wanted: Wanted::Anything };
+        let equal = Test { negated: false, wanted: Wanted::Text(self.value.unwrap_or_default()) };
+        Ok(Condition::Any(vec![Condition::Property(key.clone(), absent), Condition::Property(key, equal)]))
+    }
+}
+
+impl Filter {
+    fn check(self, path: &str, count: &mut Count) -> Result<(String, Test), Error> {
+        count.part()?;
+        let name = self.name;
+        let Some(kind) = properties::kind(&name) else {
+            return refuse(&format!("{path}.name"), &format!("training jobs have no property '{name}'"));
+        };
+        let operator = match (self.operator.as_deref(), &self.value) {
+            (Some(operator), _) => operator,
+            (None, Some(_)) => "Equals",
+            (None, None) => return refuse(path, "a filter needs an Operator or a Value"),
+        };
+        let negated = matches!(operator, "NotEquals" | "NotExists");
+        let wanted = match (operator, self.value) {
+            ("Exists" | "NotExists", _) => Wanted::Anything,
+            (operator, Some(value)) => {
+                if operator == "Contains" {
+                    count.contains += 1;
+                    if count.contains > 1 {
+                        return Err(Error::validation("'CONTAINS' operator usage limit of 1 exceeded."));
+                    }
+                }
+                wanted(operator, &name, kind, value).or_else(|what| refuse(path, &what))?
+            }
+            (operator, None) => return refuse(&format!("{path}.value"), &format!("the operator {operator} needs a value")),
+        };
+        Ok((name, Test { negated, wanted }))
+    }
+}
+
+/// What an operator with its value asks of a property; in the error, why it cannot.
+fn wanted(operator: &str, name: &str, kind: Kind, value: String) -> Result<Wanted, String> {
+    let comparison = match operator {
+        "Equals" | "NotEquals" => Comparison::Equal,
+        "GreaterThan" => Comparison::Greater,
+        "GreaterThanOrEqualTo" => Comparison::GreaterOrEqual,
+        "LessThan" => Comparison::Less,
+        "LessThanOrEqualTo" => Comparison::LessOrEqual,
+        other => {
+            let is_text = matches!(kind, Kind::Text | Kind::TextOrNumber);
+            return match other {
+                _ if !is_text => Err(format!("the operator {other} is for text properties only, and '{name}' is none")),
+                "Contains" => Ok(Wanted::Part(value)),
+                _ => Ok(Wanted::OneOf(value.split(',').map(|choice| choice.trim().to_owned()).collect())),
+            };
+        }
+    };
+    let number = value.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let equality = comparison == Comparison::Equal;
+    let ordered = |what: &str| format!("the operator {operator} is not supported for the {what} property '{name}'");
+    match kind {
+        Kind::Container => Err(format!("'{name}' has properties of its own; only Exists and NotExists are for it")),
+        Kind::Text if equality => Ok(Wanted::Text(value)),
+        Kind::Text => Err(ordered("text")),
+        Kind::Boolean if !equality => Err(ordered("Boolean")),
+        Kind::Boolean => match value.to_lowercase() {
+            value if value == "true" || value == "false" => Ok(Wanted::Text(value)),
+            _ => Err(format!("'{value}' is not true or false, which is what the property '{name}' is")),
+        },
+        Kind::Number => match number {
+            Some(value) => Ok(Wanted::Number { comparison, value, whole: false }),
+            None => Err(format!("'{value}' is not a number, which is what the property '{name}' is")),
+        },
+        Kind::TextOrNumber => match number {
+            Some(number) => Ok(Wanted::Number { comparison, value: number, whole: value.trim().parse::<i64>().is_ok() }),
+            None if equality => Ok(Wanted::Text(value)),
+            None => Err(format!("'{value}' is not a number, and the operator {operator} compares numbers")),
+        },
+        Kind::Time => {
+            // Without an offset a time is UTC.
+            let ms = timestamp::parse(&value).or_else(|| timestamp::parse(&format!("{value}Z")));
+            let ms = ms.ok_or_else(|| format!("'{value}' is not an ISO 8601 time such as 2026-11-21T07:24:28, and '{name}' is a time"))?;
+            Ok(Wanted::Number { comparison, value: ms as f64 / 1000.0, whole: equality && ms % 1000 == 0 })
+        }
+    }
+}
+
+fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
+    Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The properties of a training job: their paths, kinds and values.
+
+use serde_json::Value;
+
+use crate::constraints::{self, Shape};
+
+/// What a property's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Number,
+    Time,
+    Boolean,
+    /// Hyperparameters: texts, compared as numbers where they are some.
+    TextOrNumber,
+    /// It has properties of its own.
+    Container,
+}
+
+/// A value of a property.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PropertyValue<'a> {
+    /// Texts, and `true` and `false`.
+    Text(&'a str),
+    /// Numbers; seconds since the epoch for times.
+    Number(f64),
+    /// It is there and has properties of its own.
+    Container,
+}
+
+impl PropertyValue<'_> {
+    /// The number that it is or spells.
+    pub fn number(self) -> Option<f64> {
+        match self {
+            Self::Text(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
+            Self::Number(number) => Some(number),
+            Self::Container => None,
+        }
+    }
+}
+
+/// The kind of the property at a path; `None` if training jobs have none there.
+pub(super) fn kind(path: &str) -> Option<Kind> {
+    match path.split_once('.') {
+        Some(("Tags", key)) => return (!key.is_empty()).then_some(Kind::Text),
+        Some(("Metrics", name)) => return (!name.is_empty()).then_some(Kind::Number),
+        Some(("HyperParameters", name)) => return (!name.is_empty()).then_some(Kind::TextOrNumber),
+        _ => {}
+    }
+    Some(match walk(path)?.0 {
+        Shape::Structure(_) | Shape::Map { .. } => Kind::Container,
+        Shape::List { member: Shape::String { .. } | Shape::Enum(_), .. } | Shape::String { .. } | Shape::Enum(_) => Kind::Text,
+        Shape::List { .. } => Kind::Container,
+        Shape::Number { .. } => Kind::Number,
+        Shape::Boolean => Kind::Boolean,
+        Shape::Timestamp => Kind::Time,
+    })
+}
+
+/// The list whose items have this property: the outermost one on its path.
+pub(super) fn list_of(path: &str) -> Option<String> {
+    walk(path)?.1
+}
+
+/// The shape at a path, and the outermost list above it.
+fn walk(path: &str) -> Option<(&'static Shape, Option<String>)> {
+    let mut shape = constraints::training_job();
+    let mut list = None;
+    let mut rest = path;
+    loop {
+        if let Shape::List { member, .. } = shape {
+            list = list.or_else(|| Some(path[..path.len() - rest.len() - 1].to_owned()));
+            shape = member;
+        }
+        let (name, below) = rest.split_once('.').map_or((rest, None), |(name, below)| (name, Some(below)));
+        shape = match shape {
+            Shape::Structure(members) => members.iter().find(|member| member.name == name)?.shape,
+            // A key may have dots.
+            Shape::Map { value, .. } => return Some((value, list)),
+            _ => return None,
+        };
+        match below {
+            Some(below) => rest = below,
+            None => return Some((shape, list)),
+        }
+    }
+}
+
+/// Every property of a record ([`crate::search_record`]): its path, the number from 1 of its item if it is below a list (else 0), its value.
+pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
+    let Value::Object(members) = record else { return };
+    for (name, value) in members {
+        match name.as_str() {
+            "Tags" => pairs(value, "Tags", "Key", "Value", each),
+            "FinalMetricDataList" => {
+                pairs(value, "Metrics", "MetricName", "Value", each);
+                descend(value, &mut name.clone(), 0, each);
+            }
+            _ => descend(value, &mut name.clone(), 0, each),
+        }
+    }
+}
+
+/// A list of names with values as properties of those names.
+fn pairs(list: &Value, path: &str, name: &str, value: &str, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
+    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    if !items.is_empty() {
+        each(path, 0, PropertyValue::Container);
+    }
+    for item in items {
+        if let Some(name) = item[name].as_str() {
+            descend(&item[value], &mut format!("{path}.{name}"), 0, each);
+        }
+    }
+}
+
+fn descend(value: &Value, path: &mut String, item: usize, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => each(path, item, PropertyValue::Text(if *value { "true" } else { "false" })),
+        Value::Number(number) => each(path, item, PropertyValue::Number(number.as_f64().unwrap_or_default())),
+        Value::String(text) => each(path, item, PropertyValue::Text(text)),
+        Value::Array(items) => {
+            for (at, inner) in items.iter().enumerate() {
+                descend(inner, path, if item == 0 { at + 1 } else { item }, each);
+            }
+        }
+        Value::Object(members) if members.is_empty() => {}
+        Value::Object(members) => {
+            each(path, item, PropertyValue::Container);
+            let length = path.len();
+            for (name, inner) in members {
+                path.push('.');
+                path.push_str(name);
+                descend(inner, path, item, each);
+                path.truncate(length);
+            }
+        }
+    }
+}

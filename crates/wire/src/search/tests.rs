@@ -1,0 +1,177 @@
+//! What searches may ask and what they mean, as data.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn search(request: Value) -> Result<Search, Error> {
+    serde_json::from_value::<SearchRequest>(request).expect("the table's shape").check()
+}
+
+fn record() -> Value {
+    json!({
+        "TrainingJobName": "titanic-1",
+        "TrainingJobStatus": "Completed",
+        "CreationTime": 1_795_245_868.25,
+        "HyperParameters": {"eta": "0.5", "depth": "6", "booster": "dart", "a.b": "c"},
+        "EnableManagedSpotTraining": false,
+        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 2},
+        "InputDataConfig": [
+            {"ChannelName": "train", "DataSource": {"S3DataSource": {"S3Uri": "s3://b/one", "AttributeNames": ["x", "y"]}}},
+            {"ChannelName": "validation", "DataSource": {"S3DataSource": {"S3Uri": "s3://b/two"}}}
+        ],
+        "Environment": {},
+        "FinalMetricDataList": [{"MetricName": "validation:auc", "Value": 0.875, "Timestamp": 1_795_245_900.0}],
+        "Tags": [{"Key": "team", "Value": "trees"}]
+    })
+}
+
+/// Evaluation as simple as can be, over the record's properties.
+fn holds(condition: &Condition<String>, record: &[(String, usize, Value)]) -> bool {
+    let passes = |path: &str, item: Option<usize>, test: &Test| {
+        let values = record.iter().filter(|(of, at, _)| of == path && item.is_none_or(|item| *at == item));
+        let value = |value: &Value| match value {
+            Value::String(text) => test.wanted.passes(PropertyValue::Text(text)),
+            Value::Number(number) => test.wanted.passes(PropertyValue::Number(number.as_f64().expect("finite"))),
+            _ => test.wanted.passes(PropertyValue::Container),
+        };
+        test.negated != values.into_iter().any(|(_, _, it)| value(it))
+    };
+    match condition {
+        Condition::All(parts) => parts.iter().all(|part| holds(part, record)),
+        Condition::Any(parts) => parts.iter().any(|part| holds(part, record)),
+        Condition::Property(path, test) => passes(path, None, test),
+        Condition::Item(tests) => (1..9).any(|item| tests.iter().all(|(path, test)| passes(path, Some(item), test))),
+    }
+}
+
+fn finds(expression: &Value) -> bool {
+    let search = search(json!({"Resource": "TrainingJob", "SearchExpression": expression})).expect("a sound search");
+    let mut found = Vec::new();
+    properties(&record(), &mut |path, item, value| {
+        let value = match value {
+            PropertyValue::Text(text) => json!(text),
+            PropertyValue::Number(number) => json!(number),
+            PropertyValue::Container => Value::Null,
+        };
+        found.push((path.to_owned(), item, value));
+    });
+    holds(&search.condition, &found)
+}
+
+#[test]
+fn operators_mean_what_aws_says() {
+    let check = |name: &str, operator: &str, value: &str, expected: bool| {
+        let filter = json!({"Filters": [{"Name": name, "Operator": operator, "Value": value}]});
+        assert_eq!(finds(&filter), expected, "{name} {operator} {value}");
+    };
+    check("TrainingJobName", "Equals", "titanic-1", true);
+    check("TrainingJobName", "Equals", "titanic", false);
+    check("TrainingJobName", "NotEquals", "titanic", true);
+    check("TrainingJobName", "Contains", "tan", true);
+    check("TrainingJobName", "Contains", "TAN", false);
+    check("TrainingJobStatus", "In", "Failed, Completed", true);
+    check("TrainingJobStatus", "In", "Failed,Stopped", false);
+    check("FailureReason", "Equals", "x", false);
+    check("FailureReason", "NotEquals", "x", true);
+    check("FailureReason", "NotExists", "-", true);
+    check("HyperParameters.booster", "Exists", "-", true);
+    check("HyperParameters.booster", "Equals", "dart", true);
+    check("HyperParameters.a.b", "Equals", "c", true);
+    check("HyperParameters.depth", "Equals", "6.0", true);
+    check("HyperParameters.depth", "GreaterThan", "5", true);
+    check("HyperParameters.depth", "LessThanOrEqualTo", "5.5", false);
+    check("HyperParameters.eta", "LessThan", "0.6", true);
+    check("HyperParameters.eta", "GreaterThan", "0", false);
+    check("HyperParameters.eta", "Equals", "0", true);
+    check("HyperParameters.booster", "GreaterThan", "1", false);
+    check("Metrics.validation:auc", "GreaterThanOrEqualTo", "0.875", true);
+    check("Metrics.validation:auc", "LessThan", "0.875", false);
+    check("Metrics.none", "LessThan", "1", false);
+    check("Tags.team", "Equals", "trees", true);
+    check("Tags.none", "Exists", "-", false);
+    check("Tags", "Exists", "-", true);
+    check("Environment", "Exists", "-", false);
+    check("CheckpointConfig", "NotExists", "-", true);
+    check("ResourceConfig.InstanceType", "Equals", "ml.m5.xlarge", true);
+    check("ResourceConfig.InstanceCount", "Equals", "2", true);
+    check("ResourceConfig.InstanceCount", "NotEquals", "2", false);
+    check("EnableManagedSpotTraining", "Equals", "False", true);
+    check("CreationTime", "Equals", "2026-11-21T07:24:28", true);
+    check("CreationTime", "GreaterThan", "2026-11-21T07:24:28", true);
+    check("CreationTime", "LessThan", "2026-11-21T08:24:28+01:00", false);
+    check("InputDataConfig.ChannelName", "Equals", "validation", true);
+    check("InputDataConfig.ChannelName", "NotEquals", "validation", false);
+    check("InputDataConfig.DataSource.S3DataSource.AttributeNames", "Equals", "y", true);
+    check("FinalMetricDataList.Value", "GreaterThan", "0.5", true);
+}
+
+#[test]
+fn expressions_nest() {
+    let filter = |name: &str, value: &str| json!({"Name": name, "Value": value});
+    let (yes, no) = (filter("TrainingJobStatus", "Completed"), filter("TrainingJobStatus", "Failed"));
+    let check = |expression: Value, expected: bool| assert_eq!(finds(&expression), expected, "{expression}");
+    check(json!({"Filters": [yes, no]}), false);
+    check(json!({"Filters": [yes, no], "Operator": "Or"}), true);
+    check(json!({"Filters": [yes], "SubExpressions": [{"Filters": [no, yes], "Operator": "Or"}]}), true);
+    check(json!({"Filters": [no], "SubExpressions": [{"Filters": [yes]}], "Operator": "Or"}), true);
+    let nested = |channel: &str, uri: &str| {
+        json!({"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": [filter("InputDataConfig.ChannelName", channel),
+            filter("InputDataConfig.DataSource.S3DataSource.S3Uri", uri)]}]})
+    };
+    check(nested("train", "s3://b/one"), true);
+    check(nested("train", "s3://b/two"), false);
+    check(nested("validation", "s3://b/two"), true);
+}
+
+#[test]
+fn what_cannot_be_asked_is_named() {
+    let check = |expression: Value, path: &str, hint: &str| {
+        let error = search(json!({"Resource": "TrainingJob", "SearchExpression": expression})).expect_err(hint);
+        assert!(error.message.contains(path) && error.message.contains(hint), "{expression}: {error}");
+    };
+    let filter = |name: &str, operator: &str, value: &str| json!({"Filters": [{"Name": name, "Operator": operator, "Value": value}]});
+    let first = "searchExpression.filters.1.member";
+    check(json!({}), "'searchExpression'", "at least one");
+    check(json!({"SubExpressions": [{}]}), "'searchExpression.subExpressions.1.member'", "at least one");
+    check(filter("Colour", "Equals", "red"), &format!("{first}.name"), "'Colour'");
+    for name in ["Metrics.", "Tags.", "ResourceConfig.Colour", "TrainingJobName.x", "InputDataConfig..ChannelName", "."] {
+        check(filter(name, "Exists", "-"), &format!("{first}.name"), name);
+    }
+    check(filter("TrainingJobName", "GreaterThan", "a"), first, "text property");
+    check(filter("ResourceConfig.InstanceCount", "Contains", "2"), first, "text properties only");
+    check(filter("ResourceConfig.InstanceCount", "Equals", "two"), first, "not a number");
+    check(filter("Metrics.loss", "LessThan", "NaN"), first, "not a number");
+    check(filter("HyperParameters.eta", "LessThan", "x"), first, "not a number");
+    check(filter("CreationTime", "LessThan", "yesterday"), first, "ISO 8601");
+    check(filter("EnableNetworkIsolation", "Equals", "1"), first, "true or false");
+    check(filter("EnableNetworkIsolation", "LessThan", "true"), first, "Boolean");
+    check(filter("ResourceConfig", "Equals", "x"), first, "Exists");
+    check(json!({"Filters": [{"Name": "TrainingJobName", "Operator": "Equals"}]}), &format!("{first}.value"), "needs a value");
+    check(json!({"Filters": [{"Name": "TrainingJobName"}]}), first, "needs an Operator");
+    let contains = json!({"Name": "TrainingJobName", "Operator": "Contains", "Value": "a"});
+    check(json!({"Filters": [contains, contains]}), "'CONTAINS' operator usage limit of 1 exceeded.", "");
+    let nested =
+        |list: &str, name: &str| json!({"NestedFilters": [{"NestedPropertyName": list, "Filters": [{"Name": name, "Value": "x"}]}]});
+    check(nested("InputDataConfig", "TrainingJobName"), "searchExpression.nestedFilters.1.member.filters.1.member.name", "InputDataConfig");
+    check(nested("ResourceConfig", "ResourceConfig.InstanceType"), "filters.1.member.name", "ResourceConfig");
+    let exists = json!({"Name": "TrainingJobName", "Operator": "Exists"});
+    let sub = json!({"Filters": vec![exists; 20]});
+    check(json!({"SubExpressions": [sub, sub, sub]}), "searchExpression", "more than 50");
+    for sort_by in ["Colour", "ResourceConfig"] {
+        let error = search(json!({"Resource": "TrainingJob", "SortBy": sort_by})).expect_err(sort_by);
+        assert!(error.message.contains("'sortBy'") && error.message.contains(sort_by), "{error}");
+    }
+    let visible = json!({"Resource": "TrainingJob", "VisibilityConditions": [{"Key": "team", "Value": "x"}]});
+    assert!(search(visible).expect_err("no tag").message.contains("visibilityConditions.1.member.key"));
+}
+
+#[test]
+fn absent_members_have_defaults() {
+    let plain = search(json!({"Resource": "TrainingJob"})).expect("a sound search");
+    assert_eq!((plain.sort_by.as_str(), plain.sort_order, plain.max_results), ("LastModifiedTime", SortOrder::Descending, 10));
+    assert_eq!(plain.condition, Condition::All(Vec::new()));
+    let other =
+        search(json!({"Resource": "ExperimentTrial", "SearchExpression": {"Filters": [{"Name": "Any"}]}})).expect("nothing to find");
+    assert_eq!(other.resource, "ExperimentTrial");
+}

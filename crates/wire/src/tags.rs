@@ -1,0 +1,140 @@
+//! Tags: `AddTags`, `ListTags` and `DeleteTags`, and the rules that creation shares with them.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// Most tags of a resource.
+pub const MOST_TAGS: usize = 50;
+
+/// A label of the user's.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Tag {
+    /// Unique among a resource's tags.
+    pub key: String,
+    /// May be empty.
+    pub value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct AddTagsRequest {
+    pub(crate) resource_arn: String,
+    pub(crate) tags: Vec<Tag>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ListTagsRequest {
+    pub(crate) resource_arn: String,
+    pub(crate) next_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct DeleteTagsRequest {
+    pub(crate) resource_arn: String,
+    pub(crate) tag_keys: Vec<String>,
+}
+
+/// Refuses keys that are there twice, and AWS's own.
+///
+/// # Errors
+/// The first tag that breaks a rule.
+pub(crate) fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
+    let mut keys = BTreeSet::new();
+    for (at, Tag { key, .. }) in tags.iter().enumerate() {
+        reserved(&format!("tags.{}.member.key", at + 1), key)?;
+        if !keys.insert(key.as_str()) {
+            return Err(Error::validation(format!("Invalid value at 'tags': the tag key '{key}' is there twice; keys are unique.")));
+        }
+    }
+    Ok(tags)
+}
+
+/// Refuses AWS's own among keys to delete.
+///
+/// # Errors
+/// The first such key.
+pub(crate) fn check_keys(keys: Vec<String>) -> Result<Vec<String>, Error> {
+    keys.iter().enumerate().try_for_each(|(at, key)| reserved(&format!("tagKeys.{}.member", at + 1), key))?;
+    Ok(keys)
+}
+
+fn reserved(path: &str, key: &str) -> Result<(), Error> {
+    if key.to_lowercase().starts_with("aws:") {
+        return Err(Error::validation(format!(
+            "Invalid value at '{path}': the tag key '{key}' begins with 'aws:', which is reserved; choose another key."
+        )));
+    }
+    Ok(())
+}
+
+/// Adds tags to those that a resource has; one of the same key is overwritten.
+///
+/// # Errors
+/// The resource would have too many.
+pub fn add(present: &mut Vec<Tag>, tags: Vec<Tag>) -> Result<(), Error> {
+    for tag in tags {
+        match present.iter_mut().find(|it| it.key == tag.key) {
+            Some(it) => it.value = tag.value,
+            None => present.push(tag),
+        }
+    }
+    if present.len() > MOST_TAGS {
+        return Err(Error::validation(format!(
+            "Invalid value at 'tags': the resource would have {} tags, and {MOST_TAGS} are allowed; delete some first (DeleteTags).",
+            present.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The tags as AWS writes them.
+pub fn to_json(tags: &[Tag]) -> Value {
+    tags.iter().map(|tag| json!({"Key": tag.key, "Value": tag.value})).collect()
+}
+
+/// Tags that [`to_json`] wrote; none if there are none.
+///
+/// # Errors
+/// The bytes are something else.
+pub fn from_json(bytes: &[u8]) -> Result<Vec<Tag>, serde_json::Error> {
+    serde_json::from_slice::<Option<Vec<Tag>>>(bytes).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(text: &str) -> Vec<Tag> {
+        let pair = |pair: &str| pair.split_once('=').map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
+        text.split_whitespace().filter_map(pair).collect()
+    }
+
+    #[test]
+    fn the_same_key_is_overwritten_and_there_is_a_limit() {
+        let check = |present: &str, added: &str, expected: Option<&str>| {
+            let mut all = tags(present);
+            let outcome = add(&mut all, tags(added));
+            assert_eq!(outcome.is_ok().then_some(all), expected.map(tags), "{present} and {added}");
+        };
+        let many = |count: usize| (0..count).map(|at| format!("k{at}=v ")).collect::<String>();
+        check("", "a=1", Some("a=1"));
+        check("a=1 b=2", "b=3 c=", Some("a=1 b=3 c="));
+        check("a=1", "A=2", Some("a=1 A=2"));
+        check(&many(50), "k7=other", Some(&many(50).replace("k7=v", "k7=other")));
+        check(&many(50), "more=v", None);
+    }
+
+    #[test]
+    fn rows_hold_tags_or_nothing() {
+        assert_eq!(from_json(b"null").expect("none"), []);
+        assert_eq!(from_json(to_json(&tags("a=1 b=")).to_string().as_bytes()).expect("two"), tags("a=1 b="));
+        assert!(from_json(b"{}").is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! `UpdateTrainingJob`: what of a request may change while its job runs.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Error, semantics};
+
+/// Most profiler rules of a training job.
+const MOST_RULES: usize = 20;
+
+/// An `UpdateTrainingJob` that passed every check which needs no state. At least one change is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateTrainingJob {
+    /// Training job's name.
+    pub name: String,
+    /// Members of `ProfilerConfig` that change.
+    pub profiler: Option<Map<String, Value>>,
+    /// Rules to add; one of the same name is replaced.
+    pub profiler_rules: Option<Vec<Value>>,
+    /// `ResourceConfig.KeepAlivePeriodInSeconds`.
+    pub keep_alive_s: Option<u32>,
+    /// `RemoteDebugConfig`.
+    pub remote_debug: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct UpdateTrainingJobRequest {
+    training_job_name: String,
+    profiler_config: Option<Map<String, Value>>,
+    profiler_rule_configurations: Option<Vec<Value>>,
+    resource_config: Option<ResourceConfigForUpdate>,
+    remote_debug_config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ResourceConfigForUpdate {
+    keep_alive_period_in_seconds: u32,
+}
+
+impl UpdateTrainingJobRequest {
+    pub(crate) fn check(self) -> Result<UpdateTrainingJob, Error> {
+        let update = UpdateTrainingJob {
+            name: self.training_job_name,
+            profiler: self.profiler_config,
+            profiler_rules: self.profiler_rule_configurations,
+            keep_alive_s: self.resource_config.map(|config| config.keep_alive_period_in_seconds),
+            remote_debug: self.remote_debug_config,
+        };
+        let nothing =
+            update.profiler.is_none() && update.profiler_rules.is_none() && update.keep_alive_s.is_none() && update.remote_debug.is_none();
+        if nothing {
+            return Err(Error::validation(
+                "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig and RemoteDebugConfig.",
+            ));
+        }
+        Ok(update)
+    }
+}
+
+impl UpdateTrainingJob {
+    /// Makes the changes in a kept request ([`crate::CreateTrainingJob::raw`]).
+    ///
+    /// # Errors
+    /// The request as it would be breaks a rule of creation.
+    pub fn apply(&self, request: &mut Map<String, Value>) -> Result<(), Error> {
+        if let Some(changes) = &self.profiler {
+            let profiler = request.entry("ProfilerConfig").or_insert_with(|| json!({}));
+            profiler.as_object_mut().into_iter().for_each(|profiler| profiler.extend(changes.clone()));
+        }
+        if let Some(changes) = &self.profiler_rules {
+            let rules = request.entry("ProfilerRuleConfigurations").or_insert_with(|| json!([]));
+            for rule in changes {
+                let same = |it: &&mut Value| it["RuleConfigurationName"] == rule["RuleConfigurationName"];
+                let Value::Array(rules) = &mut *rules else { continue };
+                match rules.iter_mut().find(same) {
+                    Some(it) => *it = rule.clone(),
+                    None => rules.push(rule.clone()),
+                }
+            }
+            if rules.as_array().is_some_and(|rules| rules.len() > MOST_RULES) {
+                return Err(Error::validation(format!(
+                    "Invalid value at 'profilerRuleConfigurations': the training job would have more than {MOST_RULES} rules."
+                )));
+            }
+        }
+        if let (Some(seconds), Some(Value::Object(resources))) = (self.keep_alive_s, request.get_mut("ResourceConfig")) {
+            resources.insert("KeepAlivePeriodInSeconds".to_owned(), json!(seconds));
+        }
+        if let Some(remote_debug) = &self.remote_debug {
+            request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
+        }
+        semantics::create_training_job(Value::Object(request.clone())).map(drop)
+    }
+}
