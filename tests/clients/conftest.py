@@ -45,6 +45,20 @@ new_house = pytest.fixture(_houses)
 make_house = pytest.fixture(_houses, scope="module")
 
 
+_figures = []
+
+
+@pytest.fixture(scope="session")
+def figures():
+    """Takes lines about what was measured, for the end of the output; no test depends on them."""
+    return _figures.append
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in _figures:
+        terminalreporter.write_line(line)
+
+
 _report = []
 
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,14 +23,15 @@ BUCKET = "tests"
 class House:
     """A server, its data directory, and clients of it."""
 
-    def __init__(self, *flags, user=None, variables=None):
+    def __init__(self, *flags, user=None, variables=None, data=None, port=0):
         # Short times, so that jobs of a test that failed do not stay for long.
         defaults = {"--grace-s": "5", "--lease-s": "30"}
         self.flags = [*flags, *(word for name, value in defaults.items() if name not in flags for word in (name, value))]
         self.user = user
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
-        self.data = self.root / "data"
-        self.data.mkdir()
+        self.data = data or self.root / "data"
+        self.data.mkdir(exist_ok=True)
+        self.port = port
         (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
         self.binary = SHOAL
         self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
@@ -54,7 +56,7 @@ class House:
 
     def start(self):
         (self.data / "address").unlink(missing_ok=True)
-        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", "127.0.0.1:0", *self.flags]
+        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", f"127.0.0.1:{self.port}", *self.flags]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
         self.pid = self.process.pid
@@ -80,9 +82,16 @@ class House:
 
     def shoal(self, *arguments, check=True, **options):
         """Runs a command of ours against this server."""
-        environment = {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
-        options = {"text": True, "capture_output": True, "env": environment, "cwd": self.root, **options}
-        return subprocess.run([*self.prefix, str(self.binary), *arguments], check=check, **options)
+        options = {"text": True, "capture_output": True, "env": self.environment, "cwd": self.root, **options}
+        return subprocess.run(self.command(*arguments), check=check, **options)
+
+    def command(self, *arguments):
+        """A command line of ours; in `environment` it is about this server."""
+        return [*self.prefix, str(self.binary), *arguments]
+
+    @property
+    def environment(self):
+        return {**self.variables, "SHOAL_DATA_DIR": str(self.data)}
 
     def variables_for_clients(self):
         return json.loads(self.shoal("env", "--json").stdout)
@@ -102,6 +111,12 @@ class House:
     def id(self):
         """Names everything of this server on the machine."""
         return (self.data / "id").read_text().strip()
+
+
+def free_port():
+    """For a server whose clients are to find it again after its restart."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 def eventually(condition, seconds=30):

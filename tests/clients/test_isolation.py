@@ -4,37 +4,7 @@ import pathlib
 
 import boto3
 import pytest
-
-# SigV4 in few lines: instances see the machine's own Python, which has no boto3.
-S3 = '''
-import datetime, hashlib, hmac, os, urllib.error, urllib.parse, urllib.request
-
-def s3(method, path, body=b"", key=None):
-    """Status and body of a signed request."""
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    key_id, secret = key or (os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
-    now = datetime.datetime.utcnow().strftime("%Y%m%dT%H%M%SZ")
-    path, _, query = path.partition("?")
-    query = "&".join(sorted(part if "=" in part else part + "=" for part in query.split("&"))) if query else ""
-    headers = {"host": urllib.parse.urlsplit(endpoint).netloc, "x-amz-date": now, "x-amz-content-sha256": hashlib.sha256(body).hexdigest()}
-    headers["x-amz-security-token"] = os.environ["AWS_SESSION_TOKEN"]
-    names = ";".join(sorted(headers))
-    canonical = "\\n".join([method, path, query, *(f"{n}:{headers[n]}" for n in sorted(headers)), "", names, headers["x-amz-content-sha256"]])
-    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
-    text = "\\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    signing = b"AWS4" + secret.encode()
-    for part in scope.split("/"):
-        signing = hmac.new(signing, part.encode(), "sha256").digest()
-    signature = hmac.new(signing, text.encode(), "sha256").hexdigest()
-    headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={key_id}/{scope}, SignedHeaders={names}, Signature={signature}"
-    url = endpoint + path + ("?" + query if query else "")
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, body or None, headers, method=method), timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-'''
-
+from programs import S3
 
 def test_the_programs_own_keys_open_its_channels_and_outputs_only(jobs):
     jobs.put("scope/mine/a.txt", "mine")

@@ -22,20 +22,6 @@ def jobs(request, make_house):
     return Jobs(make_house(*flags, variables={"SHOAL_ISOLATION": "processes"}))
 
 
-def nothing_left(house, namespaces=frozenset()):
-    last = {}
-
-    def looked():
-        last.clear()
-        last.update(traces.of_jobs(house, namespaces))
-        return not last
-
-    try:
-        eventually(looked)
-    except AssertionError:
-        assert last == {}
-
-
 def running(jobs, line=WAITS, instances=1):
     """A job that runs on all its instances, and the namespaces that it lives in."""
     jobs.put("left/in/a.txt", "a channel")
@@ -56,28 +42,28 @@ def test_looking_finds_a_running_job(jobs):
         assert jobs.house.user or os.getuid() != 0 or "control groups" in left
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     jobs.wait(name)
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 @pytest.mark.parametrize("end", ["true", "exit 1", "kill -9 $$", "setsid sleep 1000 & exit 0", "sleep 1000 & sleep 1000 & exit 0"])
 def test_after_its_own_end(jobs, end):
     name, namespaces = running(jobs, f"echo ready; sleep 0.5; {end}", instances=2)
     jobs.wait(name)
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 def test_after_a_stop(jobs):
     name, namespaces = running(jobs)
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 def test_after_a_stop_that_is_not_listened_to(jobs):
     name, namespaces = running(jobs, "trap '' TERM; echo ready; while true; do sleep 0.1; done")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 @pytest.mark.parametrize("host", [1, 2])
@@ -86,7 +72,7 @@ def test_after_the_death_of_an_agent(jobs, host):
     name, namespaces = running(jobs, instances=2)
     os.kill(traces.agents(jobs.house)[host], signal.SIGKILL)
     assert f"algo-{host}" in jobs.failed(name)
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 def test_after_the_death_of_a_rank(jobs):
@@ -94,7 +80,7 @@ def test_after_the_death_of_a_rank(jobs):
     (rank,) = traces.ranks(jobs.house)
     os.kill(rank, signal.SIGKILL)
     assert "SIGKILL" in jobs.failed(name)
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 def test_after_the_death_of_all_that_belongs_to_it(jobs):
@@ -105,7 +91,7 @@ def test_after_the_death_of_all_that_belongs_to_it(jobs):
         except ProcessLookupError:
             continue
     jobs.failed(name)
-    nothing_left(jobs.house, namespaces)
+    traces.nothing_left(jobs.house, namespaces)
 
 
 def test_after_the_end_of_a_lease(jobs):
@@ -118,7 +104,7 @@ def test_after_the_end_of_a_lease(jobs):
     house.start()
     jobs.connect()
     assert "algo-" in jobs.failed(name)
-    nothing_left(house)
+    traces.nothing_left(house)
 
 
 def test_after_the_death_of_the_server_and_all_agents(jobs):
@@ -132,7 +118,7 @@ def test_after_the_death_of_the_server_and_all_agents(jobs):
     house.start()
     jobs.connect()
     jobs.failed(name)
-    nothing_left(house, namespaces)
+    traces.nothing_left(house, namespaces)
 
 
 def test_the_server_takes_its_sockets_with_it(jobs):

@@ -3,6 +3,8 @@
 import os
 import pathlib
 
+from house import eventually
+
 PROC = pathlib.Path("/proc")
 
 
@@ -41,6 +43,26 @@ def agents(house):
 def ranks(house):
     """Ids of the processes that are training programs made by `Jobs.command`."""
     return [pid for pid, words in processes(house).items() if words[:2] == ["/bin/sh", "-c"]]
+
+
+def identities(pids):
+    """`{(pid, start time)}`: a process for all times."""
+    return {(pid, (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[19]) for pid in pids}
+
+
+def parent(pid):
+    return int((PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def programs(house, word):
+    """Ids of the processes that are training programs with this word in their command."""
+    return [pid for pid, words in processes(house).items() if word in words]
+
+
+def inits(house):
+    """`{host: pid}` of the first processes of instances."""
+    found = {pid: words[0] for pid, words in processes(house).items() if words and words[0].startswith("shoal-init")}
+    return {int(name.rsplit("-", 1)[1]): pid for pid, name in found.items()}
 
 
 def _namespaces(pid):
@@ -105,3 +127,18 @@ def of_jobs(house, namespaces=frozenset()):
         "files": files(house),
     }
     return {what: items for what, items in left.items() if items}
+
+
+def nothing_left(house, namespaces=frozenset()):
+    """Waits until nothing is left of training jobs, and says what is."""
+    last = {}
+
+    def looked():
+        last.clear()
+        last.update(of_jobs(house, namespaces))
+        return not last
+
+    try:
+        eventually(looked)
+    except AssertionError:
+        assert last == {}

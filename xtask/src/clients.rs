@@ -1,13 +1,8 @@
-//! `tests/clients`: the real AWS clients against the real binary, in a Python environment of their own.
+//! `tests/clients`: the real AWS clients against the real binary, in Python environments of their own.
 
-use std::{
-    env, fs,
-    hash::{DefaultHasher, Hash, Hasher},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::{
@@ -15,16 +10,34 @@ use crate::{
     workspace::{Workspace, succeeds},
 };
 
-/// Runs pytest with the interpreter of [`environment`].
-pub(crate) fn run(workspace: &Workspace, python: &Path, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
-    let tests = workspace.root.join("tests/clients");
+/// The folder of `tests/clients` that SDK v3's interpreter runs.
+const SDK_V3: &str = "sdk_v3";
+
+/// Runs pytest with the clients' interpreter, and then SDK v3's tests with theirs.
+pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
+    let mut clients = Command::new(python);
+    clients.args(["-m", "pytest", "--ignore", SDK_V3]);
+    if let Some(sdk_v3) = sdk_v3 {
+        clients.env("SHOAL_SDK_V3", sdk_v3);
+    }
+    pytest(workspace, clients, shoal, outcome)?;
+    if let Some(sdk_v3) = sdk_v3 {
+        let mut tests = Command::new(sdk_v3);
+        tests.args(["-m", "pytest", SDK_V3]);
+        pytest(workspace, tests, shoal, outcome)?;
+    }
+    Ok(())
+}
+
+fn pytest(workspace: &Workspace, mut pytest: Command, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
     let report = workspace.target.join("clients-report.json");
     if report.exists() {
         fs::remove_file(&report)?;
     }
-    let mut pytest = Command::new(python);
-    pytest.current_dir(&tests).args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    pytest.env("SHOAL_BIN", shoal).env("SHOAL_TEST_REPORT", &report).env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest.current_dir(workspace.root.join("tests/clients")).args(["-q", "-p", "no:cacheprovider"]);
+    pytest.env("SHOAL_BIN", shoal).env("SHOAL_TEST_REPORT", &report);
+    // What is imported is compiled once, and not into the checkout.
+    pytest.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache"));
     let before = outcome.failed.len();
     let success = succeeds(&mut pytest)?;
     if let Ok(bytes) = fs::read(&report) {
@@ -49,41 +62,6 @@ fn count(report: &Value, outcome: &mut Outcome) {
             _ => outcome.fail(name),
         }
     }
-}
-
-/// The interpreter of an environment with what tests/clients/requirements.txt lists; kept under the user's cache for the next run.
-///
-/// # Errors
-/// There is no Python 3.10 or newer, or the requirements cannot be installed.
-pub(crate) fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let requirements = &workspace.root.join("tests/clients/requirements.txt");
-    let python = env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-    let version = Command::new(&python).args(["-c", "import sys; print(sys.version); sys.exit(sys.version_info < (3, 10))"]).output();
-    let version = version.with_context(|| format!("could not run {python}; install Python 3.10 or newer, or name it in $PYTHON"))?;
-    ensure!(version.status.success(), "{python} is older than 3.10; name a newer one in $PYTHON");
-
-    let mut hasher = DefaultHasher::new();
-    fs::read(requirements).with_context(|| format!("could not read {}", requirements.display()))?.hash(&mut hasher);
-    version.stdout.hash(&mut hasher);
-    let home = env::var_os("HOME").context("HOME is not set")?;
-    let dir = Path::new(&home).join(format!(".cache/shoal/clients-{:016x}", hasher.finish()));
-    let interpreter = dir.join("bin/python");
-    let complete = dir.join("complete");
-    if complete.exists() {
-        return Ok(interpreter);
-    }
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
-    ensure!(
-        succeeds(Command::new(&python).args(["-m", "venv"]).arg(&dir))?,
-        "{python} could not make a virtual environment (Debian: apt-get install python3-venv)"
-    );
-    let mut pip = Command::new(&interpreter);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(requirements);
-    ensure!(succeeds(&mut pip)?, "pip could not install {}", requirements.display());
-    fs::write(complete, "")?;
-    Ok(interpreter)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
-//! machine and writes docs/benchmarks.md.
+//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters.
 
 mod clients;
 mod codegen;
+mod environment;
 mod outcome;
 mod rust_tests;
 mod skips;
@@ -21,7 +22,8 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use outcome::Outcome;
+use environment::Environments;
+use outcome::{Outcome, Skip};
 use workspace::{Workspace, cargo, succeeds};
 
 fn main() -> ExitCode {
@@ -50,6 +52,12 @@ fn run(task: &str) -> Result<bool> {
             Ok(outcome.report())
         }
         "bench" => bench(&workspace),
+        "clients" => {
+            let environments = Environments::find(&workspace)?;
+            println!("{}", environments.clients()?.display());
+            environments.sdk_v3()?.iter().for_each(|python| println!("{}", python.display()));
+            Ok(true)
+        }
         "tidy" => {
             let problems = tidy::problems(&workspace)?;
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -57,17 +65,28 @@ fn run(task: &str) -> Result<bool> {
             Ok(problems.is_empty())
         }
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients"),
     }
 }
 
 /// Rust tests, then the real clients against the binary that they built.
 fn test(workspace: &Workspace) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let python = clients::environment(workspace).inspect_err(|error| eprintln!("{error:#}")).ok();
+    let environments = Environments::find(workspace).inspect_err(|error| eprintln!("{error:#}")).ok();
+    let python = environments.as_ref().and_then(|it| it.clients().inspect_err(|error| eprintln!("{error:#}")).ok());
     if python.is_none() {
         outcome.fail("the clients' Python environment");
     }
+    let sdk_v3 = environments.map(|it| it.sdk_v3().inspect_err(|error| eprintln!("{error:#}")));
+    match &sdk_v3 {
+        Some(Ok(None)) => outcome.skipped.push(Skip {
+            name: "SDK v3".to_owned(),
+            reason: "needs a package registry: SDK v3 is fetched once and then kept in ~/.cache/shoal".to_owned(),
+        }),
+        Some(Err(_)) => outcome.fail("SDK v3's Python environment"),
+        Some(Ok(Some(_))) | None => {}
+    }
+    let sdk_v3 = sdk_v3.and_then(Result::ok).flatten();
     if !succeeds(cargo(workspace).args(["test", "--workspace", "--no-run"]))? {
         outcome.fail("the workspace does not build");
         return Ok(outcome);
@@ -78,7 +97,7 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
     }
     rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
     if let Some(python) = python {
-        clients::run(workspace, &python, &shoal, &mut outcome)?;
+        clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
     }
     if env::var_os("CI").is_some_and(|value| value == "true") {
         outcome.refuse_skips(|reason| skips::is_honest(&workspace.root, reason));
@@ -103,7 +122,8 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
 
 /// A clean release build, timed, and `shoal bench start` with it.
 fn bench(workspace: &Workspace) -> Result<bool> {
-    let python = clients::environment(workspace)?;
+    let environments = Environments::find(workspace)?;
+    let (python, sdk_v3) = (environments.clients()?, environments.sdk_v3()?);
     let target = workspace.target.join("bench");
     if target.exists() {
         fs::remove_dir_all(&target)?;
@@ -115,5 +135,8 @@ fn bench(workspace: &Workspace) -> Result<bool> {
     let build_s = started.elapsed().as_secs_f64().to_string();
     let mut shoal = Command::new(target.join("release/shoal"));
     shoal.current_dir(&workspace.root).args(["bench", "start", "--build-s", &build_s, "--sdk"]).arg(python);
+    if let Some(python) = sdk_v3 {
+        shoal.arg("--sdk-v3").arg(python);
+    }
     succeeds(shoal.args(["--write", "docs/benchmarks.md"]))
 }

@@ -80,8 +80,8 @@ impl Line<'_> {
         };
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello))).map_err(io::Error::other)?)?;
         let mut decoder = Decoder::default();
-        let (acked, assignment) = match receive(&mut stream, &mut decoder)? {
-            ToAgent::Welcome { acked, assignment } => (acked, assignment),
+        let (acked, assignment, alive_ms) = match receive(&mut stream, &mut decoder)? {
+            ToAgent::Welcome { acked, assignment, alive_ms } => (acked, assignment, alive_ms),
             ToAgent::Refused { reason } => return Ok(End::Refused(reason)),
             ToAgent::Ack { .. } | ToAgent::Order(_) => return Err(io::Error::other("the server does not begin with a welcome")),
         };
@@ -102,7 +102,7 @@ impl Line<'_> {
                 outbox.disconnect();
                 end
             });
-            send(&mut stream, position, outbox);
+            send(&mut stream, position, outbox, alive_ms.map(Duration::from_millis));
             // Wakes the listener if it was the sending that failed; otherwise it is done already.
             let _ = stream.shutdown(Shutdown::Both);
             listener.join().unwrap_or(End::Lost)
@@ -110,11 +110,23 @@ impl Line<'_> {
     }
 }
 
-/// Sends what there is from `position` on, until the connection breaks.
-fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox) {
+/// Sends what there is from `position` on, until the connection breaks; when there has been nothing for as long as the server wants to wait,
+/// and once at the beginning, a sign of life.
+fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox, alive: Option<Duration>) {
+    let sign = encode(&Frame::Message(ToServer::Alive)).expect("a word without members always serialises");
+    if alive.is_some() && stream.write_all(&sign).is_err() {
+        return;
+    }
     let mut buffer = vec![0; 64 << 10];
-    while let Some(count) = outbox.next(position, &mut buffer) {
-        if stream.write_all(&buffer[..count]).is_err() {
+    while let Some(count) = outbox.next(position, &mut buffer, alive.unwrap_or(PATIENCE)) {
+        let bytes = if count > 0 {
+            &buffer[..count]
+        } else if alive.is_some() {
+            &sign
+        } else {
+            &[][..]
+        };
+        if stream.write_all(bytes).is_err() {
             return;
         }
         position += count as u64;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shoal_link::{Artifact, Frame, FrameError, Report, ReportBody, ToServer, encode};
 
@@ -104,8 +104,10 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Bytes to send from `position` on; waits for some. `None` when the connection is lost or the outbox closed.
-    pub(crate) fn next(&self, position: u64, buffer: &mut [u8]) -> Option<usize> {
+    /// Bytes to send from `position` on; waits for some, at most for `patience`, and then gives 0 of them: `position` lies between two frames.
+    /// `None` when the connection is lost or the outbox closed.
+    pub(crate) fn next(&self, position: u64, buffer: &mut [u8], patience: Duration) -> Option<usize> {
+        let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             if !state.connected || state.closed {
@@ -124,7 +126,11 @@ impl Outbox {
                     }
                 };
             }
-            state = self.wait(state);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(0);
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -149,6 +155,8 @@ mod tests {
     use shoal_link::Decoder;
     use std::thread;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     fn note(text: &str) -> ReportBody {
         ReportBody::Note { text: text.into() }
     }
@@ -166,7 +174,7 @@ mod tests {
             let (mut position, mut decoder, mut seen) = (outbox.connect(0), Decoder::default(), 0);
             let mut buffer = [0; 64];
             while seen < 4 * EACH as u64 {
-                let count = outbox.next(position, &mut buffer).unwrap();
+                let count = outbox.next(position, &mut buffer, LONG).unwrap();
                 decoder.push(&buffer[..count]);
                 position += count as u64;
                 while let Some(frame) = decoder.next::<ToServer>().unwrap() {
@@ -188,12 +196,12 @@ mod tests {
             let full = scope.spawn(|| outbox.report(note("does not fit any more")));
             outbox.connect(0);
             let end = outbox.lock().spool.end();
-            let idle = scope.spawn(move || outbox.next(end, &mut [0; 8]));
+            let idle = scope.spawn(move || outbox.next(end, &mut [0; 8], LONG));
             outbox.close();
             full.join().unwrap().unwrap_err();
             assert_eq!(idle.join().unwrap(), None);
         });
-        assert_eq!(outbox.next(0, &mut [0; 8]), None);
+        assert_eq!(outbox.next(0, &mut [0; 8], LONG), None);
     }
 
     #[test]
@@ -204,7 +212,7 @@ mod tests {
         let all = outbox.lock().spool.end();
         assert_eq!(outbox.connect(0), 0);
         thread::scope(|scope| {
-            let sender = scope.spawn(|| outbox.next(all, &mut [0; 8]));
+            let sender = scope.spawn(|| outbox.next(all, &mut [0; 8], LONG));
             outbox.disconnect();
             assert_eq!(sender.join().unwrap(), None);
         });

@@ -74,6 +74,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         agent_env: vec![shoal_agent::support_variable(support)],
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
+        silence_s: settings.silence_s,
         images: Arc::new(OurImages),
         sweep: Arc::new(shoal_sandbox::sweep),
         remove_tree: shoal_sandbox::remove_tree,

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) grace_s: u32,
     /// An agent's life without a server in seconds; `None` is the job's remaining time and an hour.
     pub(crate) lease_s: Option<u64>,
+    /// An agent's silence after which its instance is given up, in seconds.
+    pub(crate) silence_s: u64,
     /// CPU cores for instances.
     pub(crate) cpus: u32,
     /// Memory for instances, bytes.
@@ -79,6 +81,7 @@ impl Settings {
             max_skew_s: parse(typed, "max_skew_s", "a number of seconds")?,
             grace_s: parse(typed, "grace_s", "a number of seconds")?,
             lease_s: if lease == "auto" { None } else { Some(parse(typed, "lease_s", "`auto` or a number of seconds")?) },
+            silence_s: parse(typed, "silence_s", "a number of seconds")?,
             cpus: parse(typed, "cpus", "a number of cores")?,
             memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
             gpus: parse(typed, "gpus", "a number of GPUs")?,

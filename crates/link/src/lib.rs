@@ -4,7 +4,8 @@
 //! One connection per agent, opened by the agent. The agent says [`ToServer::Hello`] and gets [`ToAgent::Welcome`] (or
 //! [`ToAgent::Refused`]); from then on it sends numbered reports and the server acknowledges each *after* its durable write.
 //! Reports carry (attempt, host, seq): a report that comes twice is acknowledged and dropped. Orders come down the same
-//! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent.
+//! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent. An agent that is asked for
+//! it says now and then that it lives; the first such word tells the server that it may take silence for death.
 
 mod assignment;
 mod frame;

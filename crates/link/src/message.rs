@@ -15,6 +15,9 @@ pub enum ToServer {
     Hello(Hello),
     /// A numbered fact, acknowledged when durable.
     Report(Report),
+    /// There is nothing to say, and the agent lives. Said only to a server that asked for it ([`ToAgent::Welcome`]), when nothing else was sent
+    /// for so long.
+    Alive,
 }
 
 /// Who calls.
@@ -169,6 +172,9 @@ pub enum ToAgent {
         acked: u64,
         /// What to do.
         assignment: Box<Assignment>,
+        /// After so many milliseconds without a word the agent is to say [`ToServer::Alive`]. Servers before this existed say nothing here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alive_ms: Option<u64>,
     },
     /// The agent is not wanted: it stops its program and cleans up.
     Refused {

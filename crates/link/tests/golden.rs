@@ -34,6 +34,7 @@ kinds!(order_kind, ORDERS, Order,
     Order::Release => "order_release",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
+    ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Builtin { .. }) => "welcome_builtin",
     ToAgent::Welcome { .. } => "welcome_host",
     ToAgent::Refused { .. } => "refused",
@@ -45,6 +46,7 @@ fn to_server_kind(message: &ToServer) -> &'static str {
     match message {
         ToServer::Hello(_) => "hello",
         ToServer::Report(report) => report_kind(&report.body),
+        ToServer::Alive => "alive",
     }
 }
 
@@ -62,7 +64,7 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> = ["hello"].into_iter().chain(REPORTS.iter().copied()).collect();
+    let to_server: Vec<&str> = ["hello", "alive"].into_iter().chain(REPORTS.iter().copied()).collect();
     // "order(..)" is reached through the orders' own names.
     let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
     for name in &to_server {

@@ -25,6 +25,7 @@ use crate::{
     effects::World,
     keys::sha256_hex,
     parts::{self, PartsWriter},
+    silence::{self, Ear},
 };
 
 /// Accepts agents until `stopping`, which [`wake`] makes it see.
@@ -74,7 +75,8 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
     assignment.endpoint = world.endpoint(&attempt);
-    down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment) })?;
+    let alive_ms = u64::try_from(silence::sign_every(world.silence).as_millis()).ok();
+    down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     attempt.connect(hello.host, number, &down)?;
     stream.set_read_timeout(None)?;
     Connection { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new(), no_space: false }.run()
@@ -114,10 +116,12 @@ impl Connection<'_> {
             if self.acked > before {
                 self.down.send(ToAgent::Ack { seq: self.acked })?;
             }
+            self.attempt.hear(self.host, self.number, Ear::listens);
             match read_some(&mut self.stream, &mut self.decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             }
+            self.attempt.hear(self.host, self.number, Ear::hears);
         }
     }
 
@@ -151,6 +155,7 @@ impl Connection<'_> {
                     }
                 }
                 Frame::Message(ToServer::Report(_)) => {}
+                Frame::Message(ToServer::Alive) => self.attempt.hear(self.host, self.number, Ear::hears_sign),
                 Frame::Message(ToServer::Hello(_)) => return Err(io::Error::other("hello came twice")),
             }
         }

@@ -9,13 +9,14 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Frame, Order, ToAgent, encode};
 
-use crate::keys::AccessKeys;
+use crate::{keys::AccessKeys, silence::Ear};
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,6 +99,7 @@ impl Down {
 struct Host {
     /// The connection's number and its way down.
     connection: Option<(u64, Down)>,
+    ear: Ear,
     /// Held by the connection that is served: one at a time.
     turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
@@ -122,7 +124,21 @@ impl Attempt {
             down.send(ToAgent::Order(order.clone()))?;
         }
         host.connection = Some((connection, down.clone()));
+        host.ear.connected();
         Ok(())
+    }
+
+    /// What the server hears of a host, on this connection; one that another has replaced says nothing.
+    pub(crate) fn hear(&self, host: u32, connection: u64, heard: fn(&mut Ear)) {
+        let host = &mut self.lock()[host as usize - 1];
+        if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
+            heard(&mut host.ear);
+        }
+    }
+
+    /// Time has passed in which the server listened: how long each host has been silent, by number.
+    pub(crate) fn listened(&self, time: Duration) -> Vec<(u32, Duration)> {
+        (1..).zip(self.lock().iter_mut().map(|host| host.ear.passes(time))).collect()
     }
 
     /// Ends the connection that a host has, if it has one: its reader sees the end after what has come already.
@@ -142,6 +158,7 @@ impl Attempt {
         let host = &mut hosts[host as usize - 1];
         if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
             host.connection = None;
+            host.ear.disconnected();
         }
     }
 

@@ -20,6 +20,7 @@ mod parts;
 mod recovery;
 mod search;
 mod serve;
+mod silence;
 
 pub use error::ServerError;
 pub use keys::AccessKeys;

@@ -33,6 +33,8 @@ pub struct Options {
     pub agent_env: Vec<(String, String)>,
     /// Grace of a stop in seconds: between SIGTERM and SIGKILL.
     pub grace_s: u32,
+    /// How long an agent may be silent, in seconds, before its instance is given up.
+    pub silence_s: u64,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.
     pub lease_s: Option<u64>,
     /// Resolves image names.

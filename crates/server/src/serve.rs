@@ -114,6 +114,7 @@ impl Server {
             server_address: reachable(address).to_string(),
             lease_s: options.lease_s,
             grace_s: options.grace_s,
+            silence: Duration::from_secs(options.silence_s),
         });
         recovery::restore(&world, &live);
 

@@ -193,13 +193,16 @@ impl Server {
             }
             let heard = state.hosts.entry(hello.host).or_default();
             heard.welcomes += 1;
-            let _ = stream.write_all(&frame(ToAgent::Welcome { acked: heard.acked, assignment: Box::new(assignment) }));
+            let _ = stream.write_all(&frame(ToAgent::Welcome { acked: heard.acked, assignment: Box::new(assignment), alive_ms: Some(20) }));
             for order in state.orders.get(&hello.host).into_iter().flatten() {
                 let _ = stream.write_all(&frame(ToAgent::Order(order.clone())));
             }
             state.streams.push((hello.host, stream.try_clone().unwrap()));
         }
         while let Some(message) = next(&mut stream, &mut decoder) {
+            if message == Frame::Message(ToServer::Alive) {
+                continue;
+            }
             let mut state = self.state();
             while state.is_deaf {
                 state = self.0.changed.wait(state).unwrap();
@@ -212,7 +215,7 @@ impl Server {
             let seq = match &message {
                 Frame::Message(ToServer::Report(report)) => report.seq,
                 Frame::Part { seq, .. } => *seq,
-                Frame::Message(ToServer::Hello(_)) => panic!("hello came twice"),
+                Frame::Message(ToServer::Hello(_) | ToServer::Alive) => panic!("hello came twice"),
             };
             if seq <= heard.acked {
                 heard.repeated += 1;
@@ -226,7 +229,7 @@ impl Server {
                     assert!(bytes.len() <= 1 << 20);
                     heard.parts.entry(artifact).or_default().extend(bytes);
                 }
-                Frame::Message(ToServer::Hello(_)) => {}
+                Frame::Message(ToServer::Hello(_) | ToServer::Alive) => {}
             }
             drop(state);
             self.0.changed.notify_all();

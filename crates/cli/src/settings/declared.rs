@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 13] = [
+pub(super) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -72,6 +72,13 @@ pub(super) const SETTINGS: [Setting; 13] = [
         help: "How long instances live on without a server; `auto` is the job's remaining time and an hour",
         client: false,
         default: |_| "auto".to_owned(),
+    },
+    Setting {
+        name: "silence_s",
+        value: "SECONDS",
+        help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up",
+        client: false,
+        default: |_| "60".to_owned(),
     },
     Setting { name: "cpus", value: "N", help: "CPU cores for instances", client: false, default: |_| machine::cpus().to_string() },
     Setting {

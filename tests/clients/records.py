@@ -1,0 +1,41 @@
+"""What stands in a data directory, read beside the server and after its death, without changing what the next one finds."""
+
+import shutil
+import sqlite3
+import tempfile
+
+
+def _copy(house, name):
+    """A database as it lies there, its log included, in a directory of its own: opening the files themselves would tidy them up."""
+    place = tempfile.TemporaryDirectory()
+    for suffix in ("", "-wal"):
+        path = house.data / f"{name}.db{suffix}"
+        if path.exists():
+            shutil.copy(path, place.name)
+    return place, sqlite3.connect(f"{place.name}/{name}.db")
+
+
+def state(house, job):
+    """The secondary status of a job as the journal's rows have it."""
+    place, database = _copy(house, "shoal")
+    with place:
+        return database.execute("SELECT secondary FROM job WHERE name = ?", [job]).fetchone()[0]
+
+
+def live_state(house):
+    """A quick look for the same while the server runs: a function of the job."""
+    database = sqlite3.connect(f"file:{house.data}/shoal.db?mode=ro", uri=True)
+
+    def look(job):
+        found = database.execute("SELECT secondary FROM job WHERE name = ?", [job]).fetchone()
+        return found and found[0]
+
+    return look
+
+
+def points(house, job, metric):
+    """All values of a metric of a job, in order of time."""
+    place, database = _copy(house, "telemetry")
+    select = "SELECT value FROM point JOIN series ON series.id = point.series WHERE job = ? AND metric = ? ORDER BY at_ms, position"
+    with place:
+        return [value for (value,) in database.execute(select, [job, metric])]

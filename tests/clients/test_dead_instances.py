@@ -1,0 +1,74 @@
+"""One of three hosts dies in each phase: the training job fails and names it, the others are stopped, and nothing is left."""
+
+import os
+import random
+import signal
+
+import pytest
+import records
+import traces
+from jobs import Jobs
+
+# Long enough to be killed while it is uploaded.
+PROGRAM = """
+if [ "$UPLOAD" = yes ]; then head -c 60000000 /dev/urandom > $SM_MODEL_DIR/$SM_CURRENT_HOST; exit 0; fi
+trap 'echo told to stop; exit 0' TERM; echo ready; while true; do sleep 0.1; done
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs(make_house):
+    return Jobs(make_house("--grace-s", "1"))
+
+
+def victims(house, kind):
+    if kind == "agent":
+        return traces.agents(house)
+    if kind == "init":
+        return traces.inits(house)
+    # A program's parent is the init of its instance.
+    of = {pid: host for host, pid in traces.inits(house).items()}
+    parents = {pid: traces.parent(pid) for pid in traces.programs(house, "/opt/ml/input/data/code/run.sh")}
+    return {of[parent]: pid for pid, parent in parents.items() if parent in of}
+
+
+# Who is killed, and when; and what the reason says besides the host.
+DEATHS = [
+    ("agent", "Downloading", "InternalServerError"),
+    ("init", "Downloading", ""),
+    ("agent", "Training", "InternalServerError"),
+    ("init", "Training", "SIGKILL"),
+    ("program", "Training", "SIGKILL"),
+    ("agent", "Uploading", "InternalServerError"),
+]
+
+
+@pytest.mark.parametrize("kind, phase, said", DEATHS, ids=[f"{kind}-{phase}" for kind, phase, _ in DEATHS])
+def test_one_host_dies(jobs, kind, phase, said):
+    house, look = jobs.house, records.live_state(jobs.house)
+    host = random.randint(1, 3)
+    for _ in range(20):
+        name = jobs.script(PROGRAM, instances=3, instance_type="ml.t3.medium", Environment={"UPLOAD": "yes" if phase == "Uploading" else "no"})
+        if phase == "Training":
+            for other in (1, 2, 3):
+                jobs.saying(name, "ready", f"algo-{other}")
+        found = {}
+        while look(name) in ("Starting", "Downloading", "Training", "Uploading"):
+            if look(name) == phase and host in (found := victims(house, kind)):
+                break
+        state = look(name)
+        if state == phase:
+            os.kill(found[host], signal.SIGKILL)
+            break
+        # The phase was over before it could be met: another job, another chance.
+        if state not in ("Completed", "Failed"):
+            jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        jobs.wait(name)
+        traces.nothing_left(house)
+    assert state == phase, f"{phase} was not met in 20 jobs"
+    reason = jobs.failed(name)
+    assert f"algo-{host}" in reason and said in reason, (host, reason)
+    if phase == "Training":
+        for other in {1, 2, 3} - {host}:
+            jobs.saying(name, "told to stop", f"algo-{other}")
+    traces.nothing_left(house)
