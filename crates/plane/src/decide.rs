@@ -4,9 +4,9 @@ use crate::{
     Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, State, StopCause, Time, TrainingSpec,
     capacity::cut,
     failure::{self, first_characters, internal_error, last_characters},
-    lifecycle::{completed, consequence, failed, stop, stopped, stopped_as},
+    lifecycle::{attempt_failed, completed, consequence, failed, is_retried, stop, stopped, stopped_as},
     queue::{Change, schedule},
-    training_job::{Instance, Stage, TrainingJob},
+    training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
 /// Most characters of texts that come from an instance.
@@ -25,8 +25,10 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {
-            decision
-                .of_attempt(attempt, Stage::Running, |job| (job.status == JobStatus::InProgress).then(|| failed(internal_error(reason))));
+            decision.of_attempt(attempt, Stage::Running, |job, attempt| {
+                let matters = job.status == JobStatus::InProgress && attempt.failed.is_none();
+                matters.then(|| attempt_failed(job, attempt, internal_error(reason), now))
+            });
         }
         // At any stage: the last files of a failed job are saved while it is being released.
         Command::InstanceReported { attempt, host, report: InstanceReport::CheckpointSaved { path, bytes, sha256 } } => {
@@ -36,15 +38,15 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             }
         }
         Command::InstanceReported { attempt, host, report } => {
-            decision.of_attempt(attempt, Stage::Running, |job| reported(job, attempt, *host, report));
+            decision.of_attempt(attempt, Stage::Running, |job, _| reported(job, attempt, *host, report));
         }
         Command::ArtifactsStored { attempt } => decision
-            .of_attempt(attempt, Stage::Storing, |job| Some(if job.stop.is_some() { stopped(stopped_as(job)) } else { completed() })),
+            .of_attempt(attempt, Stage::Storing, |job, _| Some(if job.stop.is_some() { stopped(stopped_as(job)) } else { completed() })),
         Command::ArtifactsFailed { attempt, reason } => {
-            decision.of_attempt(attempt, Stage::Storing, |_| Some(failed(internal_error(reason))));
+            decision.of_attempt(attempt, Stage::Storing, |job, attempt| Some(attempt_failed(job, attempt, internal_error(reason), now)));
         }
         Command::Released { attempt } => {
-            decision.of_attempt(attempt, Stage::Releasing, |_| Some(Fact::Released { attempt: Some(attempt.clone()) }));
+            decision.of_attempt(attempt, Stage::Releasing, |_, _| Some(Fact::Released { attempt: Some(attempt.clone()) }));
         }
     }
     Ok(decision.finish())
@@ -68,7 +70,7 @@ impl Decision<'_> {
         let message = "Starting the training job";
         let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message: message.to_owned() };
         self.events.push(Event { at: self.now, job: name.to_owned(), fact });
-        self.change.newcomer = Some(TrainingJob::new(name, uid, spec.clone(), self.state.created, self.now, message));
+        self.change.joined = Some(TrainingJob::new(name, uid, spec.clone(), self.state.created, self.now, message));
         self.schedule = true;
         Ok(())
     }
@@ -78,7 +80,7 @@ impl Decision<'_> {
             return Err(ended.map_or(Rejection::NotFound, |status| Rejection::AlreadyEnded(status.name())));
         };
         match job.status {
-            JobStatus::InProgress => self.happens(job, stop_of(job)),
+            JobStatus::InProgress => self.happens(job, stop_of(job, self.now)),
             JobStatus::Stopping => {}
             JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped => return Err(Rejection::AlreadyEnded(job.status.name())),
         }
@@ -94,10 +96,10 @@ impl Decision<'_> {
         self.schedule = true;
     }
 
-    fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob) -> Option<Fact>) {
+    fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob, &Attempt) -> Option<Fact>) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
-        if job.attempt.as_ref().is_some_and(|attempt| attempt.stage == stage)
-            && let Some(fact) = fact(job)
+        if let Some(attempt) = job.attempt.as_ref().filter(|attempt| attempt.stage == stage)
+            && let Some(fact) = fact(job, attempt)
         {
             self.happens(job, fact);
         }
@@ -121,6 +123,7 @@ impl Decision<'_> {
         job.apply(self.now, &fact);
         if matches!(fact, Fact::Released { .. }) {
             self.change.gone.insert(job.name.clone());
+            self.change.joined = job.waits().then(|| job.clone());
             self.schedule = true;
         }
         self.events.push(Event { at: self.now, job: job.name.clone(), fact });
@@ -135,13 +138,16 @@ impl Decision<'_> {
 }
 
 /// How a job in progress begins to stop.
-fn stop_of(job: &TrainingJob) -> Fact {
-    let Some(attempt) = job.running() else {
-        // Either it waits, or its artifacts are being stored.
-        return if job.waits() { stopped(stopped_as(job)) } else { stop(StopCause::User) };
-    };
+fn stop_of(job: &TrainingJob, now: Time) -> Fact {
+    let is_failed = job.attempt.as_ref().is_some_and(|attempt| attempt.failed.is_some());
+    if job.waits() || is_failed {
+        return stopped(stopped_as(job));
+    }
+    // Its artifacts are being stored.
+    let Some(attempt) = job.running() else { return stop(StopCause::User) };
     if failure::first_seen(attempt).is_some() {
-        return failed(failure::reason(attempt));
+        let reason = failure::reason(attempt);
+        return if is_retried(job, &reason, now) { stopped(stopped_as(job)) } else { failed(reason) };
     }
     if attempt.instances.iter().all(|instance| *instance == Instance::Starting) {
         return stopped(stopped_as(job));

@@ -125,14 +125,23 @@ pub enum Fact {
         /// For `Failed`.
         failure_reason: Option<String>,
     },
+    /// The attempt failed through our own side and another one follows when it is released.
+    AttemptFailed {
+        /// Which attempt.
+        attempt: String,
+        /// What the job's failure reason would be.
+        reason: String,
+        /// Status message.
+        message: String,
+    },
     /// Nothing is awaited from the attempt's instances any more.
     ReleaseOrdered {
         /// Which attempt.
         attempt: String,
     },
-    /// Its capacity is free; the job leaves the hot state.
+    /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed waits for the next.
     Released {
-        /// Which attempt; none for a job that never left the queue.
+        /// Which attempt; none for a job that was in the queue.
         attempt: Option<String>,
     },
 }

@@ -119,6 +119,11 @@ pub(crate) fn internal_error(reason: &str) -> String {
     first_characters(&format!("InternalServerError: {reason}"), MOST_CHARACTERS)
 }
 
+/// Whether the reason says that our own side failed.
+pub(crate) fn is_internal(reason: &str) -> bool {
+    reason.starts_with("InternalServerError: ")
+}
+
 /// At most `most` characters, the first ones.
 pub(crate) fn first_characters(text: &str, most: usize) -> String {
     text.chars().take(most).collect()

@@ -17,6 +17,13 @@ pub struct TrainingSpec {
     pub max_pending_s: Option<u64>,
     /// Seconds between SIGTERM and SIGKILL of a stop.
     pub grace_s: u32,
+    /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// `TrainingJobStatus`.

@@ -6,10 +6,10 @@
 //! |---|---|---|
 //! | Starting | created; again when it leaves the queue | Pending, Downloading, Failed, Stopped |
 //! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
-//! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Stopping, Failed |
-//! | Training | the first instance trains | Uploading, Stopping, Failed |
+//! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Stopping, Failed, Stopped; Starting in a retry |
+//! | Training | the first instance trains | Uploading, Stopping, Failed, Stopped; Starting in a retry |
 //! | Stopping | StopTrainingJob or MaxRuntimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, Failed |
-//! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, Failed |
+//! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, Failed; Starting in a retry |
 //! | Completed, Failed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded | once | - |
 //!
 //! - Success is exit code 0 everywhere, all artifacts uploaded and stored.
@@ -19,6 +19,10 @@
 //! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts then upload is stored and the job is Stopped. Hosts that
 //!   do not answer within the grace and [`UNANSWERED_S`] end it without artifacts; artifacts are awaited for [`UPLOAD_LIMIT_S`].
 //! - Nothing waits forever for a launcher that is silent: see [`LAUNCH_LIMIT_S`].
+//! - An attempt that failed through our own side (an instance lost, a launch that failed, artifacts that could not be stored: what would fail the
+//!   job with an `InternalServerError`) is followed by another while `RetryStrategy` allows: the job goes back to Starting, its instances end as a
+//!   failed job's do, and only when the attempt is released does the job stand in the queue again, at the place that its creation gave it.
+//!   MaxRuntimeInSeconds is for all attempts together. A stop ends the retries.
 //!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents say what they have to say
 //! before its first Tick.
@@ -52,10 +56,10 @@ pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
     let next: &[S] = match from {
         S::Starting => &[S::Pending, S::Downloading, S::Failed, S::Stopped],
         S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
-        S::Downloading => &[S::Training, S::Stopping, S::Failed],
-        S::Training => &[S::Uploading, S::Stopping, S::Failed],
+        S::Downloading => &[S::Training, S::Stopping, S::Failed, S::Stopped, S::Starting],
+        S::Training => &[S::Uploading, S::Stopping, S::Failed, S::Stopped, S::Starting],
         S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::Failed],
-        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::Failed],
+        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::Failed, S::Starting],
         S::Completed | S::Failed | S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded => &[],
     };
     next.contains(&to)
@@ -82,16 +86,16 @@ pub(crate) fn deadline(job: &TrainingJob) -> Option<Time> {
 fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
     let Some(attempt) = &job.attempt else {
         let limit = job.spec.max_pending_s.filter(|_| job.waits())?;
-        return Some((job.created.plus_s(limit), Timer::MaxPending));
+        return Some((job.waits_since().plus_s(limit), Timer::MaxPending));
     };
     if attempt.stage != Stage::Running {
         return None;
     }
     let any_active = attempt.instances.iter().any(Instance::active);
+    let peers_end = |failed: Time| any_active.then(|| (failed.plus_s(u64::from(PEER_GRACE_S) + UNANSWERED_S), Timer::PeersUnanswered));
     match (job.status, &job.stop, job.ended) {
-        (JobStatus::Failed, _, Some(ended)) if any_active => {
-            Some((ended.plus_s(u64::from(PEER_GRACE_S) + UNANSWERED_S), Timer::PeersUnanswered))
-        }
+        (JobStatus::Failed, _, Some(ended)) => peers_end(ended),
+        (JobStatus::InProgress, ..) if let Some(failed) = attempt.failed => peers_end(failed),
         (JobStatus::Stopping, Some(stop), _) if !all_over(attempt) => {
             Some((stop.at.plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S), Timer::StopUnanswered))
         }
@@ -103,9 +107,9 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
             if all_over(attempt) {
                 return None;
             }
-            match job.training_start {
+            match job.attempt_start() {
                 None => Some((attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch)),
-                Some(start) => Some((start.plus_s(job.spec.max_runtime_s), Timer::MaxRuntime)),
+                Some(start) => Some((Time(start.0.saturating_add(job.runtime_left_ms())), Timer::MaxRuntime)),
             }
         }
         _ => None,
@@ -135,29 +139,30 @@ pub(crate) fn consequence(job: &TrainingJob, now: Time) -> Option<Fact> {
         };
     };
     if attempt.stage != Stage::Running {
-        return match job.ended {
-            Some(_) if attempt.stage == Stage::Storing => Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() }),
-            _ => None,
-        };
+        let is_over = job.ended.is_some() || attempt.failed.is_some();
+        return (is_over && attempt.stage == Stage::Storing).then(|| Fact::ReleaseOrdered { attempt: attempt.id.clone() });
     }
     match job.status {
-        JobStatus::InProgress => in_progress(job, attempt, due),
+        JobStatus::InProgress if attempt.failed.is_none() => in_progress(job, attempt, due, now),
         JobStatus::Stopping => stopping(job, attempt, due),
-        JobStatus::Failed if due.is_none() && attempt.instances.iter().any(Instance::active) => None,
-        JobStatus::Failed | JobStatus::Stopped | JobStatus::Completed => Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() }),
+        JobStatus::InProgress | JobStatus::Failed if due.is_none() && attempt.instances.iter().any(Instance::active) => None,
+        JobStatus::InProgress | JobStatus::Failed | JobStatus::Stopped | JobStatus::Completed => {
+            Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() })
+        }
     }
 }
 
-fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
+fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>, now: Time) -> Option<Fact> {
     if let Some(step) = step(job, attempt) {
         return Some(step);
     }
     if failure::first_seen(attempt).is_some() {
-        return (all_over(attempt) || due == Some(Timer::Settle)).then(|| failed(failure::reason(attempt)));
+        return (all_over(attempt) || due == Some(Timer::Settle)).then(|| attempt_failed(job, attempt, failure::reason(attempt), now));
     }
     match due {
         Some(Timer::Launch) => {
-            return Some(failed(internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch"))));
+            let reason = internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch"));
+            return Some(attempt_failed(job, attempt, reason, now));
         }
         Some(Timer::MaxRuntime) => return Some(stop(StopCause::MaxRuntime)),
         _ => {}
@@ -238,6 +243,22 @@ pub(crate) fn completed() -> Fact {
         message: "Training job completed".to_owned(),
         failure_reason: None,
     }
+}
+
+/// What a failed attempt means for its job: another one, or the end.
+pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: String, now: Time) -> Fact {
+    if !is_retried(job, &reason, now) {
+        return failed(reason);
+    }
+    let message = format!("Starting the training job again, retry {} of {}: {reason}", job.failed_attempts() + 1, job.spec.retries);
+    Fact::AttemptFailed { attempt: attempt.id.clone(), reason, message }
+}
+
+/// Whether an attempt that fails for this reason would be followed by another.
+pub(crate) fn is_retried(job: &TrainingJob, reason: &str, now: Time) -> bool {
+    let ran_ms = job.attempt_start().map_or(0, |start| now.0.saturating_sub(start.0));
+    let may_run = job.failed_attempts() < job.spec.retries && ran_ms < job.runtime_left_ms();
+    may_run && job.stop.is_none() && failure::is_internal(reason)
 }
 
 pub(crate) fn failed(reason: String) -> Fact {

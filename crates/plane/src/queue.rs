@@ -1,6 +1,6 @@
 //! Who gets capacity when.
 //!
-//! Training jobs wait in order of creation. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
+//! Training jobs wait in order of creation; one that comes back for a retry has its old place. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
 //! starved: from the latest ends of the running jobs follows the time at which it will fit at the latest, and a later job may start before
 //! it only if it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D. Lifka, "The ANL/IBM SP
 //! scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the user's estimate, which is enforced here.)
@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time, TrainingSpec,
+    Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut},
     lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
     training_job::{Attempt, Stage, TrainingJob},
@@ -28,7 +28,8 @@ const LEASE_MARGIN_S: u64 = 3600;
 pub(crate) struct Change {
     /// Jobs that left the queue or gave back what they held.
     pub(crate) gone: BTreeSet<String>,
-    pub(crate) newcomer: Option<TrainingJob>,
+    /// The job that came into the queue: new, or for another attempt.
+    pub(crate) joined: Option<TrainingJob>,
 }
 
 /// Until when a job may hold its capacity; in the past if it should be over already.
@@ -37,16 +38,18 @@ fn latest_end(job: &TrainingJob, attempt: &Attempt) -> Time {
     if let Some(stop) = &job.stop {
         return stop.at.plus_s(stop_s);
     }
-    if job.ended.is_some() || attempt.stage != Stage::Running || job.secondary() == SecondaryStatus::Uploading {
+    let is_ending = job.ended.is_some() || attempt.failed.is_some() || attempt.stage != Stage::Running;
+    if is_ending || job.secondary() == SecondaryStatus::Uploading {
         return Time::default();
     }
-    let start = job.training_start.unwrap_or_else(|| attempt.launched.plus_s(LAUNCH_LIMIT_S));
-    start.plus_s(job.spec.max_runtime_s).plus_s(stop_s)
+    let start = job.attempt_start().unwrap_or_else(|| attempt.launched.plus_s(LAUNCH_LIMIT_S));
+    Time(start.0.saturating_add(job.runtime_left_ms())).plus_s(stop_s)
 }
 
 /// The latest end of a job that would start now.
-fn latest_end_if_started(spec: &TrainingSpec, now: Time) -> Time {
-    now.plus_s(LAUNCH_LIMIT_S).plus_s(spec.max_runtime_s).plus_s(u64::from(spec.grace_s) + UNANSWERED_S)
+fn latest_end_if_started(job: &TrainingJob, now: Time) -> Time {
+    let latest_start = now.plus_s(LAUNCH_LIMIT_S);
+    Time(latest_start.0.saturating_add(job.runtime_left_ms())).plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S)
 }
 
 /// The machine during one round of scheduling.
@@ -67,8 +70,8 @@ struct Reservation {
 
 impl Round {
     /// Whether the job may start; if so, what it needs is taken.
-    fn admit(&mut self, spec: &TrainingSpec, demand: &Resources) -> bool {
-        let end = latest_end_if_started(spec, self.now);
+    fn admit(&mut self, job: &TrainingJob, demand: &Resources) -> bool {
+        let end = latest_end_if_started(job, self.now);
         if !self.free.covers(demand) {
             if self.head.is_none() {
                 self.head = Some(self.reserve(demand));
@@ -103,7 +106,7 @@ impl Round {
     }
 }
 
-/// Starts what may start. The newcomer that may not gets its reason.
+/// Starts what may start. The job that came into the queue and may not gets its reason.
 pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> {
     let holders: Vec<_> = state.holders().filter(|(job, _)| !change.gone.contains(&job.name)).collect();
     let free = holders.iter().fold(state.capacity.resources(), |free, (_, attempt)| free.minus(&attempt.placement.holds()));
@@ -112,9 +115,12 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
     let ends = holders.iter().map(|(job, attempt)| (latest_end(job, attempt), attempt.placement.holds())).collect();
     let mut round = Round { now, free, ends, head: None };
 
-    let queued = waiting(state).filter(|job| !change.gone.contains(&job.name));
+    let mut queued: Vec<_> = waiting(state).filter(|job| !change.gone.contains(&job.name)).take(LOOK_AHEAD).collect();
+    if let Some(joined) = &change.joined {
+        queued.insert(queued.partition_point(|job| job.order < joined.order), joined);
+    }
     let mut events = Vec::new();
-    for job in queued.take(LOOK_AHEAD).chain(&change.newcomer) {
+    for job in queued {
         if round.free.instances == 0 {
             break;
         }
@@ -125,20 +131,20 @@ pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> 
                 happens(Fact::Released { attempt: None });
             }
             Ok(cut) => {
-                if round.admit(&job.spec, &cut.demand()) {
+                if round.admit(job, &cut.demand()) {
                     happens(launch(job, cut, &mut free_gpus));
                 }
             }
         }
     }
-    // The newcomer is tried last.
-    if let Some(job) = &change.newcomer
-        && events.last().is_none_or(|event| event.job != job.name)
+    if let Some(job) = &change.joined
+        && !events.iter().any(|event| event.job == job.name)
         && let Ok(cut) = cut(&job.spec, &state.capacity, &state.catalog)
     {
-        let left = events.iter().filter(|event| matches!(event.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. })).count();
-        let gone = change.gone.iter().filter(|name| state.jobs.get(*name).is_some_and(TrainingJob::waits)).count();
-        let message = why(&round.free, &cut.demand(), place(state.index.queue.len() - gone - left)).to_string();
+        let is_before = |name: &str| state.jobs.get(name).is_some_and(|other| other.waits() && other.order < job.order);
+        let gone: BTreeSet<&str> = change.gone.iter().chain(events.iter().map(|event| &event.job)).map(String::as_str).collect();
+        let before = state.index.before(job.order) - gone.into_iter().filter(|name| is_before(name)).count();
+        let message = why(&round.free, &cut.demand(), place(before)).to_string();
         let fact = Fact::JobMoved { secondary: SecondaryStatus::Pending, message };
         events.push(Event { at: now, job: job.name.clone(), fact });
     }
@@ -155,12 +161,16 @@ fn no_longer_fits(rejection: &Rejection) -> String {
 
 fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
     let placement = cut.place(free_gpus);
-    let message = match &placement.capped {
-        Some(capped) => format!("Preparing the instances for training ({capped})"),
-        None => "Preparing the instances for training".to_owned(),
-    };
-    let lease_s = job.spec.max_runtime_s.saturating_add(LEASE_MARGIN_S);
-    Fact::AttemptLaunched { attempt: format!("{}-1", job.uid), placement, lease_s, message }
+    let mut message = "Preparing the instances for training".to_owned();
+    if let Some(retry) = &job.retry {
+        message = format!("{message}, retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
+    }
+    if let Some(capped) = &placement.capped {
+        message = format!("{message} ({capped})");
+    }
+    let lease_s = job.runtime_left_ms().div_ceil(1000).saturating_add(LEASE_MARGIN_S);
+    let attempt = format!("{}-{}", job.uid, job.failed_attempts() + 1);
+    Fact::AttemptLaunched { attempt, placement, lease_s, message }
 }
 
 fn place(before: usize) -> u32 {

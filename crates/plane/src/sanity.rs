@@ -69,6 +69,7 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
     ensure(over == job.ended.is_some(), "it has an end if it is over")?;
     ensure((job.status == JobStatus::Failed) == job.failure_reason.is_some(), "it has a failure reason if it failed")?;
     ensure(job.failure_reason.iter().all(|reason| reason.chars().count() <= 1024), "its failure reason is at most 1024 characters")?;
+    ensure(job.failed_attempts() <= job.spec.retries, "it is not retried more often than it may be")?;
     ensure(job.status != JobStatus::Stopping || job.stop.is_some(), "it stops for a cause")?;
     ensure(job.final_metrics.len() <= 40, "it has at most 40 final metrics")?;
     let trained = job.transitions.iter().find(|transition| transition.status == S::Downloading).map(|transition| transition.start);
@@ -84,6 +85,7 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     match attempt.stage {
         Stage::Running => Ok(()),
         Stage::Storing => ensure(all_over, "artifacts are stored when all programs are over"),
-        Stage::Releasing => ensure(job.ended.is_some(), "it is released when it is over"),
-    }
+        Stage::Releasing => ensure(job.ended.is_some() || attempt.failed.is_some(), "it is released when it is over"),
+    }?;
+    ensure(attempt.failed.is_none() || job.ended.is_some() || job.secondary() == SecondaryStatus::Starting, "a retry begins with Starting")
 }

@@ -32,6 +32,24 @@ pub(crate) struct TrainingJob {
     pub(crate) stop: Option<Stop>,
     /// None while it waits.
     pub(crate) attempt: Option<Attempt>,
+    /// What earlier attempts leave behind; none in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retry: Option<Box<Retry>>,
+}
+
+/// A job after a failed attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Retry {
+    /// Attempts that failed and were or are followed by another.
+    pub(crate) failed: u32,
+    /// Why the last of them did.
+    pub(crate) reason: String,
+    /// What they count of MaxRuntimeInSeconds, in milliseconds.
+    pub(crate) spent_ms: u64,
+    /// When the job came back to the queue; meaningful while it waits.
+    pub(crate) waits_since: Time,
+    /// When the first host of the present attempt entered Downloading.
+    pub(crate) started: Option<Time>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +68,9 @@ pub(crate) struct Attempt {
     pub(crate) stage: Stage,
     /// By host number - 1.
     pub(crate) instances: Vec<Instance>,
+    /// When it failed, if another follows: its instances are only waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<Time>,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -121,7 +142,33 @@ impl TrainingJob {
             final_metrics: BTreeMap::new(),
             stop: None,
             attempt: None,
+            retry: None,
         }
+    }
+
+    /// Attempts that have failed and are followed by another.
+    pub(crate) fn failed_attempts(&self) -> u32 {
+        self.retry.as_ref().map_or(0, |retry| retry.failed)
+    }
+
+    /// Since when the present attempt counts towards MaxRuntimeInSeconds.
+    pub(crate) fn attempt_start(&self) -> Option<Time> {
+        match &self.retry {
+            None => self.training_start,
+            Some(retry) => retry.started,
+        }
+    }
+
+    /// What is left of MaxRuntimeInSeconds at the present attempt's start, in milliseconds. AWS counts all attempts together; time in the queue
+    /// between them is no run time, as it is none before the first.
+    pub(crate) fn runtime_left_ms(&self) -> u64 {
+        let spent = self.retry.as_ref().map_or(0, |retry| retry.spent_ms);
+        self.spec.max_runtime_s.saturating_mul(1000).saturating_sub(spent)
+    }
+
+    /// Since when it waits, if it does.
+    pub(crate) fn waits_since(&self) -> Time {
+        self.retry.as_ref().map_or(self.created, |retry| retry.waits_since)
     }
 
     pub(crate) fn secondary(&self) -> SecondaryStatus {
@@ -151,7 +198,18 @@ impl TrainingJob {
     /// Whether the fact made sense.
     fn absorb(&mut self, at: Time, fact: &Fact) -> bool {
         match fact {
-            Fact::JobCreated { .. } | Fact::Released { .. } | Fact::CheckpointSaved { .. } => false,
+            Fact::JobCreated { .. } | Fact::CheckpointSaved { .. } => false,
+            Fact::Released { attempt } => {
+                let is_back = self.ended.is_none()
+                    && self.attempt.as_ref().is_some_and(|current| Some(&current.id) == attempt.as_ref() && current.failed.is_some());
+                if is_back {
+                    self.attempt = None;
+                    if let Some(retry) = &mut self.retry {
+                        retry.waits_since = at;
+                    }
+                }
+                is_back
+            }
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
                     self.attempt = Some(Attempt {
@@ -161,6 +219,7 @@ impl TrainingJob {
                         launched: at,
                         stage: Stage::Running,
                         instances: vec![Instance::Starting; placement.gpus.len()],
+                        failed: None,
                     });
                     self.enter(SecondaryStatus::Starting, at, message)
                 }
@@ -204,13 +263,33 @@ impl TrainingJob {
                     true
                 }
             }
+            Fact::AttemptFailed { attempt, reason, message } => self.fail_attempt(at, attempt, reason, message),
             Fact::ReleaseOrdered { attempt } => self.set_stage(attempt, Stage::Releasing),
         }
+    }
+
+    fn fail_attempt(&mut self, at: Time, attempt: &str, reason: &str, message: &str) -> bool {
+        let spent_ms = self.attempt_start().map_or(0, |start| at.0.saturating_sub(start.0));
+        let current = self.attempt.as_mut().filter(|current| current.id == attempt && current.failed.is_none());
+        let Some(current) = current.filter(|_| self.status == JobStatus::InProgress) else { return false };
+        current.failed = Some(at);
+        let before = self.retry.take().map_or((0, 0), |retry| (retry.failed, retry.spent_ms));
+        self.retry = Some(Box::new(Retry {
+            failed: before.0 + 1,
+            reason: reason.to_owned(),
+            spent_ms: before.1.saturating_add(spent_ms),
+            waits_since: at,
+            started: None,
+        }));
+        self.enter(SecondaryStatus::Starting, at, message)
     }
 
     fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {
         if matches!(status, SecondaryStatus::Downloading | SecondaryStatus::Training) {
             self.training_start.get_or_insert(at);
+            if let Some(retry) = &mut self.retry {
+                retry.started.get_or_insert(at);
+            }
         }
         match self.transitions.last_mut() {
             Some(last) if last.status == status => message.clone_into(&mut last.message),
@@ -269,6 +348,10 @@ impl TrainingJob {
             if matches!(&action, Action::StopInstances { hosts, .. } if hosts.is_empty()) { vec![] } else { vec![action] }
         };
         match (attempt.stage, self.status) {
+            (Stage::Running, JobStatus::InProgress) if attempt.failed.is_some() => {
+                let reason = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
+                stop(hosts(Instance::active), PEER_GRACE_S, reason)
+            }
             (Stage::Running, JobStatus::InProgress) if attempt.instances.contains(&Instance::Starting) => vec![Action::Launch {
                 job,
                 attempt: id,
@@ -302,7 +385,12 @@ impl TrainingJob {
             last.message = reason.to_string();
         }
         let training_end = self.ended.filter(|_| self.training_start.is_some());
-        let training_s = self.training_start.zip(training_end).map(|(start, end)| end.0.saturating_sub(start.0).div_ceil(1000).max(1));
+        let seconds = |ms: u64| ms.div_ceil(1000).max(1);
+        let training_s = self.training_start.zip(training_end).map(|(start, end)| seconds(end.0.saturating_sub(start.0)));
+        let billable_s = training_s.zip(training_end).map(|(whole, end)| match &self.retry {
+            None => whole,
+            Some(retry) => seconds(retry.spent_ms + retry.started.map_or(0, |start| end.0.saturating_sub(start.0))),
+        });
         JobView {
             status: self.status,
             secondary: self.secondary(),
@@ -313,7 +401,7 @@ impl TrainingJob {
             training_start: self.training_start,
             training_end,
             training_s,
-            billable_s: training_s,
+            billable_s,
             final_metrics: self.final_metrics.values().cloned().collect(),
             pending: waits_for,
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),

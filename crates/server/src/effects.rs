@@ -287,7 +287,9 @@ impl World {
                 grace_s: self.grace_s,
             })
             .collect();
-        let epoch = now_ms() / 1000;
+        // Each attempt has streams of its own, though a retry may follow within the second: attempts are named `<uid>-<number>`.
+        let number: u64 = attempt.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1);
+        let epoch = now_ms() / 1000 + number - 1;
         Ok(Plan {
             version: Plan::VERSION,
             job: request.name.clone(),

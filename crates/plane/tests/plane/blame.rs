@@ -222,7 +222,14 @@ fn how_a_program_failed_says_more_than_that_its_agent_is_gone() {
 /// The reason of a job of one instance that ended so.
 fn reason(end: RankEnd) -> String {
     let mut state = State::new(laptop(), Catalog::default());
-    let spec = TrainingSpec { instance_type: "ml.m5.large".into(), instances: 1, max_runtime_s: 60, max_pending_s: None, grace_s: 120 };
+    let spec = TrainingSpec {
+        instance_type: "ml.m5.large".into(),
+        instances: 1,
+        max_runtime_s: 60,
+        max_pending_s: None,
+        grace_s: 120,
+        retries: 0,
+    };
     let create = Command::CreateTrainingJob { name: "a".into(), uid: "u".into(), spec, name_taken: false };
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };
     let ended = Command::InstanceReported { attempt: "u-1".into(), host: 1, report };

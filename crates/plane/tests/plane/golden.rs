@@ -37,6 +37,7 @@ fn samples() -> Vec<Event> {
                 max_runtime_s: 3600,
                 max_pending_s: Some(1800),
                 grace_s: 120,
+                retries: 0,
             },
             message: text("Starting the training job"),
         },
@@ -93,14 +94,49 @@ fn samples() -> Vec<Event> {
             sha256: "ab".repeat(32),
         },
     ];
+    at_a_time(facts)
+}
+
+fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
     let at = |index: u64| Time(1_700_000_000_000 + index);
-    (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: text("titanic"), fact }).collect()
+    (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: "titanic".to_owned(), fact }).collect()
+}
+
+/// A job in its second attempt, which is failing too.
+fn retried() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let spec =
+        TrainingSpec { instance_type: text("ml.m5.large"), instances: 1, max_runtime_s: 60, max_pending_s: None, grace_s: 9, retries: 3 };
+    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None };
+    let launched = |attempt: &str| Fact::AttemptLaunched {
+        attempt: text(attempt),
+        placement: placement.clone(),
+        lease_s: 3660,
+        message: text("Preparing the instances for training"),
+    };
+    let failed = |attempt: &str| Fact::AttemptFailed {
+        attempt: text(attempt),
+        reason: text("InternalServerError: algo-1: no space left on device"),
+        message: text("Starting the training job again"),
+    };
+    at_a_time(vec![
+        failed("5f1c-1"),
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job") },
+        launched("5f1c-1"),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        failed("5f1c-1"),
+        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
+        Fact::Released { attempt: Some(text("5f1c-1")) },
+        launched("5f1c-2"),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        failed("5f1c-2"),
+    ])
 }
 
 #[test]
 fn every_sample_is_read_and_written_as_it_once_was() {
     let mut seen = Vec::new();
-    for event in samples() {
+    for event in samples().into_iter().chain(retried()) {
         let kind = kind(&event);
         if seen.contains(&kind) {
             continue;

@@ -7,5 +7,6 @@ mod lifecycle;
 mod queueing;
 mod random;
 mod reservation;
+mod retries;
 mod script;
 mod stops;

@@ -148,6 +148,7 @@ impl World {
             max_runtime_s: 1 + self.random.below(600),
             max_pending_s: self.random.one_in(3).then_some(self.random.below(300)),
             grace_s: 20,
+            retries: [0, 0, 1, 3][self.random.below(4) as usize],
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
         let create = Command::CreateTrainingJob { name, uid: format!("u{}", self.created), spec, name_taken: self.random.one_in(20) };
@@ -287,7 +288,7 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
             }
         }
     });
-    assert_eq!(kinds.len(), 13, "the histories show only {kinds:?}");
+    assert_eq!(kinds.len(), 14, "the histories show only {kinds:?}");
 }
 
 #[test]

@@ -104,6 +104,7 @@ impl Simulation {
             max_runtime_s: 1 + self.random.below(5000),
             max_pending_s: None,
             grace_s: GRACE_S,
+            retries: 0,
         };
         let name = format!("job-{number}");
         self.specs.insert(name.clone(), spec.clone());

@@ -82,7 +82,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [taken]`, `stop NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [retries=N] [taken]`, `stop NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
@@ -98,6 +98,7 @@ fn command(words: &[&str]) -> Command {
                     max_runtime_s: option("max_runtime=").unwrap_or(86_400),
                     max_pending_s: option("max_pending="),
                     grace_s: 120,
+                    retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
                 },
                 name_taken: options.contains(&"taken"),
             }
@@ -176,6 +177,7 @@ fn show_event(event: &Event) -> String {
         Fact::StopRequested { cause, message } => format!("stop by {cause:?}: {message}"),
         Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
         Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
+        Fact::AttemptFailed { message, .. } => format!("attempt failed: {message}"),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),

@@ -45,6 +45,7 @@ impl Api {
             max_runtime_s: request.stopping.max_runtime_s,
             max_pending_s: request.stopping.max_pending_s,
             grace_s: self.world.grace_s,
+            retries: request.retries,
         };
         let opaque = Opaque {
             uid: uid.clone(),

@@ -60,8 +60,14 @@ fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
 }
 
 async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
-    let spec =
-        TrainingSpec { instance_type: "ml.m5.large".to_owned(), instances: 1, max_runtime_s: 3600, max_pending_s: None, grace_s: 120 };
+    let spec = TrainingSpec {
+        instance_type: "ml.m5.large".to_owned(),
+        instances: 1,
+        max_runtime_s: 3600,
+        max_pending_s: None,
+        grace_s: 120,
+        retries: 0,
+    };
     let uid = format!("uid-{name}");
     let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
     let opaque = Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), tags: b"[]".to_vec() };
