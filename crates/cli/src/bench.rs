@@ -1,25 +1,45 @@
 //! `shoal bench`: measurements of this machine, through the public API, with what came out checked.
 
+mod beside;
+mod fake;
+mod http;
+mod jobs;
 mod machine;
 mod report;
+mod s3;
 mod server;
+mod spread;
 mod start;
+mod telemetry;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::exit::Exit;
+use crate::{exit::Exit, settings::ServerFlags};
 
 /// Subcommands of `shoal bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// How fast a training job starts and ends, and what an idle server costs.
     Start(start::StartArgs),
+    /// S3: one large object and many small ones, against s3s-fs and against the disk.
+    S3(s3::S3Args),
+    /// How fast jobs are admitted, and what a server with 100,000 of them answers, weighs and takes to start.
+    Jobs(jobs::JobsArgs),
+    /// Log lines and metric points per second, durable.
+    Telemetry(telemetry::TelemetryArgs),
+    /// A server whose launcher starts nothing; the other benches run it.
+    #[command(hide = true)]
+    FakeServer(ServerFlags),
 }
 
 /// Runs a subcommand.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
     match command {
         BenchCommand::Start(args) => start::run(args),
+        BenchCommand::S3(args) => s3::run(args),
+        BenchCommand::Jobs(args) => jobs::run(args),
+        BenchCommand::Telemetry(args) => telemetry::run(args),
+        BenchCommand::FakeServer(flags) => fake::run(flags),
     }
 }

@@ -121,6 +121,11 @@ impl Client {
         format!("http://{}", self.endpoint.authority)
     }
 
+    /// Where and as whom it speaks.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// An operation of the SageMaker API.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
+use shoal_launch::Local;
 use shoal_plane::{Capacity, Catalog};
 use shoal_sandbox::Support;
 use shoal_server::{Options, Server};
@@ -35,13 +36,23 @@ pub(crate) struct ServeArgs {
 
 /// Serves. Running training jobs outlive the server: the next one takes them up.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    let settings = args.settings.settings()?;
+    with(&args.settings, |_| {})
+}
+
+/// The same with options changed.
+///
+/// # Errors
+/// The server cannot be started.
+pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
+    let settings = flags.settings()?;
     log::install(settings.log);
     let support = Support::probe();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
-        let server = Server::start(options(&settings, &support)?).await?;
+        let mut options = options(&settings, &support)?;
+        change(&mut options);
+        let server = Server::start(options).await?;
         announce(&settings, &server);
         show(&greeting(&settings, &support))?;
         server
@@ -70,6 +81,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         max_skew_s: settings.max_skew_s,
         capacity: Capacity { cpus: settings.cpus, memory_bytes: settings.memory, gpus: settings.gpus, instances: settings.instances },
         catalog: catalog(&settings.data_dir.join(CATALOG))?,
+        launcher: Arc::new(Local::default()),
         program: std::env::current_exe().context("could not find this executable")?,
         agent_env: vec![shoal_agent::support_variable(support)],
         grace_s: settings.grace_s,

@@ -40,7 +40,7 @@ pub(crate) struct World {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
-    pub(crate) launcher: Box<dyn Launcher>,
+    pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,
     pub(crate) sweep: Sweep,

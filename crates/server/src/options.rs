@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use shoal_launch::Launcher;
 use shoal_plane::{Capacity, Catalog};
 
 /// Settings of one server, all decided.
@@ -27,6 +28,8 @@ pub struct Options {
     pub capacity: Capacity,
     /// Instance types.
     pub catalog: Catalog,
+    /// Starts the agents.
+    pub launcher: Arc<dyn Launcher>,
     /// The `shoal` executable that agents are started from.
     pub program: PathBuf,
     /// Variables that agents get: what was found out once at the start, for instance what this machine allows.

@@ -16,7 +16,6 @@ use std::{
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_launch::Local;
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, SqliteJournal, Telemetry};
 use tokio::{
@@ -98,7 +97,7 @@ impl Server {
             telemetry,
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
-            launcher: Box::new(Local::default()),
+            launcher: options.launcher,
             images: options.images,
             keys: keys.clone(),
             sweep: options.sweep,

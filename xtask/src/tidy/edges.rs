@@ -16,8 +16,8 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("agent", &["contract", "link", "sandbox"]),
     ("algos", &["contract"]),
     // The client half of the binary signs requests (wire); doctor asks the
-    // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane.
-    ("cli", &["server", "agent", "algos", "launch", "wire", "sandbox", "contract", "store", "plane"]),
+    // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane; `bench` speaks as agents do.
+    ("cli", &["server", "agent", "algos", "launch", "link", "wire", "sandbox", "contract", "store", "plane"]),
     ("xtask", &[]),
 ];
 

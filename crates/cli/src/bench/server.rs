@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -9,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
@@ -18,42 +20,54 @@ use crate::{
 };
 
 /// How long a server may take to come up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// As users start it.
+    Real,
+    /// Its launcher starts nothing ([`super::fake`]).
+    Fake,
+}
 
 /// A child process in a temporary directory; ended and removed when this goes.
 #[derive(Debug)]
 pub(super) struct Server {
+    kind: Kind,
     child: Child,
     client: Client,
     dir: TempDir,
 }
 
 impl Server {
-    /// Starts one and waits until it listens.
+    /// Starts one as users do and waits until it listens.
     ///
     /// # Errors
     /// It does not come up.
     pub(super) fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("shoal-bench-").tempdir().context("could not make a temporary directory")?;
-        let program = std::env::current_exe().context("could not find this executable")?;
-        let mut command = Command::new(program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--lease-s", "5", "--grace-s", "2", "--data-dir"]).arg(dir.path());
-        let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;
-        let flags = [("data_dir", dir.path().to_str().context("the temporary directory's name is not UTF-8")?)];
-        let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
+        Self::start_in(Kind::Real, None)
+    }
+
+    /// Starts one below `dir`, or in the system's temporary directory.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub(super) fn start_in(kind: Kind, dir: Option<&Path>) -> Result<Self> {
+        let dir = temporary_dir(dir)?;
+        let (child, client) = come_up(kind, dir.path())?;
+        Ok(Self { kind, child, client, dir })
+    }
+
+    /// Ends it as SIGTERM does and starts it anew on the same data; says how long the second start took, in seconds, until it answers.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub(super) fn restart(&mut self) -> Result<f64> {
+        self.terminate();
         let started = Instant::now();
-        while !settings.address_file().exists() {
-            if let Some(status) = child.try_wait()? {
-                bail!("the server ended: {status}");
-            }
-            if started.elapsed() > PATIENCE {
-                let _ = child.kill();
-                bail!("the server did not come up within {PATIENCE:?}");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(Self { client: Client::local(&settings)?, child, dir })
+        (self.child, self.client) = come_up(self.kind, self.dir.path())?;
+        Ok(started.elapsed().as_secs_f64())
     }
 
     /// Speaks with it.
@@ -67,16 +81,71 @@ impl Server {
     }
 
     /// Its data directory.
-    pub(super) fn data_dir(&self) -> &std::path::Path {
+    pub(super) fn data_dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Kills it, as a crash does.
+    pub(super) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn terminate(&mut self) {
+        // It is our child and not yet waited for, so the id is its own.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            let _ = self.child.wait();
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        serve::wait_for_release(self.dir.path());
-        // It is our child and not yet waited for, so the id is its own.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let _ = self.child.wait();
+        if self.kind == Kind::Real {
+            serve::wait_for_release(self.dir.path());
+        }
+        self.terminate();
     }
+}
+
+/// A directory that goes when this does.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) fn temporary_dir(below: Option<&Path>) -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("shoal-bench-");
+    let dir = below.map_or_else(|| builder.tempdir(), |below| builder.tempdir_in(below));
+    dir.context("could not make a temporary directory")
+}
+
+/// Until it listens, and the listener has answered.
+fn come_up(kind: Kind, dir: &Path) -> Result<(Child, Client)> {
+    let program = std::env::current_exe().context("could not find this executable")?;
+    let mut command = Command::new(program);
+    match kind {
+        Kind::Real => command.arg("serve"),
+        Kind::Fake => command.args(["bench", "fake-server"]),
+    };
+    command.args(["--listen", "127.0.0.1:0", "--lease-s", "5", "--grace-s", "2", "--data-dir"]).arg(dir);
+    let flags = [("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)];
+    let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
+    let started = Instant::now();
+    let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;
+    while !settings.address_file().exists() {
+        if let Some(status) = child.try_wait()? {
+            bail!("the server ended: {status}");
+        }
+        if started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("the server did not come up within {PATIENCE:?}");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let client = Client::local(&settings)?;
+    client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1}))?;
+    Ok((child, client))
 }

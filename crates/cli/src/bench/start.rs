@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     machine,
-    report::{self, Line},
+    report::{self, Goal},
     server::Server,
 };
 use crate::{
@@ -71,21 +71,23 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
             progress.draw(&format!("{what}: run {run} of {runs}"));
             values.push(measure()?);
         }
-        lines.push(Line { what: what.to_owned(), values, unit, goal });
+        lines.push(report::line(what, values, unit, goal));
         Ok(())
     };
-    repeat("submit to Completed, Titanic XGBoost, cold", "s", Some(0.5), args.runs, &|| cold(&dataset))?;
+    repeat("submit to Completed, Titanic XGBoost, cold", "s", Some(Goal::AtMost(0.5)), args.runs, &|| cold(&dataset))?;
     repeat("submit to the first line of a `shoal/host` program, cold", "s", None, args.runs, &first_line)?;
     if let Some(python) = &args.sdk {
-        repeat("SDK v2 `fit(logs=\"All\")`, Titanic XGBoost, cold", "s", Some(3.0), args.runs.min(3), &|| fit(python, &dataset))?;
+        repeat("SDK v2 `fit(logs=\"All\")`, Titanic XGBoost, cold", "s", Some(Goal::AtMost(3.0)), args.runs.min(3), &|| {
+            fit(python, &dataset)
+        })?;
     }
     let what = format!("memory of the idle server after {} ended jobs", args.jobs);
-    repeat(&what, "MB", Some(50.0), 1, &|| memory(args.jobs))?;
+    repeat(&what, "MB", Some(Goal::AtMost(50.0)), 1, &|| memory(args.jobs))?;
     if let Some(seconds) = args.build_s {
         repeat("clean release build", "s", None, 1, &|| Ok(seconds))?;
     }
     drop(progress);
-    let section = report::markdown(&machine, &lines);
+    let section = report::markdown("start", &machine, &lines);
     show(&section)?;
     if let Some(path) = &args.write {
         report::put(path, &section).with_context(|| format!("could not write {}", path.display()))?;
