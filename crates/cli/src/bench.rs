@@ -11,6 +11,7 @@ mod server;
 mod spread;
 mod start;
 mod telemetry;
+mod xgboost;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -28,6 +29,8 @@ pub(crate) enum BenchCommand {
     Jobs(jobs::JobsArgs),
     /// Log lines and metric points per second, durable.
     Telemetry(telemetry::TelemetryArgs),
+    /// Distributed XGBoost against xgboost.dask with the same library.
+    Xgboost(xgboost::XgboostArgs),
     /// A server whose launcher starts nothing; the other benches run it.
     #[command(hide = true)]
     FakeServer(ServerFlags),
@@ -40,6 +43,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::S3(args) => s3::run(args),
         BenchCommand::Jobs(args) => jobs::run(args),
         BenchCommand::Telemetry(args) => telemetry::run(args),
+        BenchCommand::Xgboost(args) => xgboost::run(args),
         BenchCommand::FakeServer(flags) => fake::run(flags),
     }
 }

@@ -31,6 +31,16 @@ pub(super) fn resident_bytes(pid: u32) -> Option<u64> {
     field(&status, "VmRSS")?.strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
+/// Processor time of a process and of all its descendants that were waited for, in seconds.
+pub(super) fn cpu_s(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything; after it, state is the first field and utime, stime, cutime and cstime are the 12th to 15th.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
+    // Linux tells them in hundredths on every architecture.
+    (ticks.len() == 4).then(|| ticks.iter().sum::<u64>() as f64 / 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +49,7 @@ mod tests {
     fn fields_of_proc_files() {
         assert_eq!(field("a: 1\nmodel name\t: Fast 3000\n", "model name").as_deref(), Some("Fast 3000"));
         assert_eq!(field("MemTotal:       24 kB\n", "MemTotal").as_deref(), Some("24 kB"));
+        assert!(cpu_s(std::process::id()).is_some());
         assert!(resident_bytes(std::process::id()).is_some_and(|bytes| bytes > 100 << 10));
     }
 }

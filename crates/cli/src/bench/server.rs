@@ -54,8 +54,16 @@ impl Server {
     /// # Errors
     /// It does not come up.
     pub(super) fn start_in(kind: Kind, dir: Option<&Path>) -> Result<Self> {
+        Self::start_with(kind, dir, &[])
+    }
+
+    /// The same with variables set in its environment.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub(super) fn start_with(kind: Kind, dir: Option<&Path>, variables: &[(&str, &str)]) -> Result<Self> {
         let dir = temporary_dir(dir)?;
-        let (child, client) = come_up(kind, dir.path())?;
+        let (child, client) = come_up(kind, dir.path(), variables)?;
         Ok(Self { kind, child, client, dir })
     }
 
@@ -66,7 +74,7 @@ impl Server {
     pub(super) fn restart(&mut self) -> Result<f64> {
         self.terminate();
         let started = Instant::now();
-        (self.child, self.client) = come_up(self.kind, self.dir.path())?;
+        (self.child, self.client) = come_up(self.kind, self.dir.path(), &[])?;
         Ok(started.elapsed().as_secs_f64())
     }
 
@@ -121,7 +129,7 @@ pub(super) fn temporary_dir(below: Option<&Path>) -> Result<TempDir> {
 }
 
 /// Until it listens, and the listener has answered.
-fn come_up(kind: Kind, dir: &Path) -> Result<(Child, Client)> {
+fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child, Client)> {
     let program = std::env::current_exe().context("could not find this executable")?;
     let mut command = Command::new(program);
     match kind {
@@ -132,6 +140,7 @@ fn come_up(kind: Kind, dir: &Path) -> Result<(Child, Client)> {
     let flags = [("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)];
     let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
+    command.envs(variables.iter().copied());
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;
     while !settings.address_file().exists() {
