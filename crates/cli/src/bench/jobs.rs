@@ -78,7 +78,7 @@ pub(crate) fn run(args: &JobsArgs) -> Result<Exit> {
     drop(progress);
     let intro = format!(
         "{machine}.\n\nSigned requests on {} connections that stay open, to a server in a process of its own whose launcher starts nothing: the jobs fill \
-         the queue, {} of them. Every job is found again in the list, before and after a start. Reads go over one connection.",
+         the queue, {} of them. Every job is found again in the list, before and after a start. Reads go over one connection",
         args.connections, args.jobs
     );
     let section = report::markdown("jobs", &intro, &lines);

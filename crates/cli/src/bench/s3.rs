@@ -125,7 +125,7 @@ fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: 
     let intro = format!(
         "{machine}.\n\nOne client in Rust, {} connections, bodies signed (SHA-256) and with a CRC32 as boto3 sends them; what is read is \
          compared with what was written. Shoal answers when content and name are durable. {peer} The disk: the same bytes by \
-         `write` and `fsync`, the same number of threads; reads come from the page cache everywhere. Medians of {} runs in turns, least and most \
+         `write` and `fsync`, the same number of threads; reads come from the page cache everywhere. Medians of {} run(s) in turns, least and most \
          in brackets.",
         args.connections, args.runs
     );

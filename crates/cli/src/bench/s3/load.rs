@@ -73,7 +73,7 @@ impl Load {
         let rate = |seconds: f64| self.small as f64 / seconds;
         let put = speed(self.all(to, &[sign(to, Method::PUT, "/bench/one", &self.large)])?);
         let parts = speed(self.put_parts(to, "/bench/parts")?);
-        let get = speed(self.get(to, "/bench/one", &[0..self.large.len()])?);
+        let get = speed(self.get(to, "/bench/one", std::slice::from_ref(&(0..self.large.len())))?);
         let starts = (0..self.large.len()).step_by(PART);
         let ranges: Vec<_> = starts.map(|start| start..self.large.len().min(start + PART)).collect();
         let get_ranges = speed(self.get(to, "/bench/parts", &ranges)?);
