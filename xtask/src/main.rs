@@ -1,13 +1,15 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | fuzz`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
-//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters.
+//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `fuzz` looks
+//! for inputs that break a reader.
 
 mod clients;
 mod codegen;
 mod environment;
+mod fuzz;
 mod outcome;
 mod rust_tests;
 mod skips;
@@ -64,8 +66,9 @@ fn run(task: &str) -> Result<bool> {
             eprintln!("tidy: {} problems", problems.len());
             Ok(problems.is_empty())
         }
+        "fuzz" => fuzz::run(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, fuzz"),
     }
 }
 

@@ -6,6 +6,8 @@ pub mod images;
 pub mod xgboost;
 
 pub use xgboost::library;
+#[cfg(feature = "fuzzing")]
+pub use xgboost::read_rows;
 
 /// Runs the built-in algorithm `name` on this instance, as the process's only job, and returns the process's exit code: 0 for success, 1
 /// for a failure (told on standard error and in the instance's failure file), 2 for an unknown `name`.

@@ -44,6 +44,22 @@ use hyperparameters::Hyperparameters;
 use instance::Instance;
 use train::Channels;
 
+/// Reads the files of a directory as a channel of this content type, and counts the rows.
+///
+/// # Errors
+/// What is wrong with them, and where.
+#[cfg(feature = "fuzzing")]
+pub fn read_rows(directory: &Path, content_type: &str, weights: bool) -> Result<usize, String> {
+    let read = || {
+        let format = match data::ContentType::parse(Some(content_type))? {
+            data::ContentType::Csv => Format::Csv(data::CsvOptions { weights }),
+            data::ContentType::Libsvm => Format::Libsvm,
+        };
+        Source::scan(data::Files::list(directory)?, format)
+    };
+    read().map(|source| source.map_or(0, |source| source.labels().len())).map_err(|error: data::DataError| error.to_string())
+}
+
 /// Runs the training of this process; see [`crate::run`].
 pub(crate) fn run() -> i32 {
     ffi::api::let_threads_sleep();
