@@ -67,11 +67,15 @@ impl Scope {
             return true;
         }
         match (operation, path) {
-            ("GetObject" | "HeadObject" | "GetObjectTagging", S3Path::Object { bucket, key }) => self.may_read(bucket, key),
+            ("GetObject" | "HeadObject" | "GetObjectAttributes" | "GetObjectTagging", S3Path::Object { bucket, key }) => {
+                self.may_read(bucket, key)
+            }
             (
                 "PutObject"
                 | "CopyObject"
                 | "DeleteObject"
+                | "PutObjectTagging"
+                | "DeleteObjectTagging"
                 | "CreateMultipartUpload"
                 | "UploadPart"
                 | "UploadPartCopy"

@@ -8,13 +8,13 @@ use s3s::dto::{Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, Serv
 use s3s::{S3Result, s3_error};
 use shoal_store::{Attributes, ObjectMeta};
 
-use crate::checksums;
+use crate::{checksums, tags};
 
 /// Headers that come back as they were given.
 const KEPT: [&str; 5] = ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
 
 /// What a request to write an object says about it.
-pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>) -> Attributes {
+pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>, tagging: Option<&str>) -> S3Result<Attributes> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let mut kept: BTreeMap<String, String> = KEPT.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
     // `aws-chunked` is how the request travelled, not what the object is.
@@ -24,18 +24,19 @@ pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>) -> A
             kept.insert("content-encoding".to_owned(), own.join(","));
         }
     }
-    Attributes {
+    Ok(Attributes {
         content_type: text("content-type").filter(|value| !value.is_empty()),
         headers: kept,
         user: metadata.unwrap_or_default().into_iter().collect(),
-        checksums: BTreeMap::new(),
-    }
+        tags: tags::of_header(tagging)?,
+        ..Attributes::default()
+    })
 }
 
 /// What HEAD and GET say about an object.
 pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOutput {
     let kept = |name: &str| meta.attributes.headers.get(name).cloned();
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
         if with_checksums { checksums::to_dto(&meta.attributes.checksums) } else { Checksum::default() };
     HeadObjectOutput {
         accept_ranges: Some("bytes".to_owned()),
@@ -45,6 +46,7 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
         checksum_crc64nvme,
         checksum_sha1,
         checksum_sha256,
+        checksum_type,
         content_disposition: kept("content-disposition"),
         content_encoding: kept("content-encoding"),
         content_language: kept("content-language"),
@@ -59,7 +61,7 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
 }
 
 /// GET says what HEAD says.
-pub(crate) fn for_download(head: HeadObjectOutput) -> GetObjectOutput {
+pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObjectOutput {
     GetObjectOutput {
         accept_ranges: head.accept_ranges,
         cache_control: head.cache_control,
@@ -68,6 +70,7 @@ pub(crate) fn for_download(head: HeadObjectOutput) -> GetObjectOutput {
         checksum_crc64nvme: head.checksum_crc64nvme,
         checksum_sha1: head.checksum_sha1,
         checksum_sha256: head.checksum_sha256,
+        checksum_type: head.checksum_type,
         content_disposition: head.content_disposition,
         content_encoding: head.content_encoding,
         content_language: head.content_language,
@@ -78,8 +81,15 @@ pub(crate) fn for_download(head: HeadObjectOutput) -> GetObjectOutput {
         expires: head.expires,
         last_modified: head.last_modified,
         metadata: head.metadata,
+        parts_count: head.parts_count,
+        tag_count: tag_count(meta),
         ..GetObjectOutput::default()
     }
+}
+
+/// How many tags the object has, if any.
+pub(crate) fn tag_count(meta: &ObjectMeta) -> Option<i32> {
+    i32::try_from(meta.attributes.tags.len()).ok().filter(|count| *count > 0)
 }
 
 pub(crate) fn etag(meta: &ObjectMeta) -> ETag {

@@ -1,11 +1,13 @@
-//! Checksums that clients send with a body, by header or in its trailer.
+//! Checksums: those that clients send with a body, by header or in its trailer, and those of objects made of parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crc_fast::CrcAlgorithm;
 use http::HeaderMap;
 use s3s::checksum::ChecksumHasher;
-use s3s::dto::Checksum;
+use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
 use s3s::{S3Result, TrailingHeaders, s3_error};
+use shoal_store::{PartMeta, UploadChecksum};
 
 const ALGORITHMS: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
 const PREFIX: &str = "x-amz-checksum-";
@@ -41,17 +43,15 @@ impl Promise {
         promise
     }
 
+    /// Also computes the checksum that the upload's object will need.
+    pub(crate) fn and(mut self, upload: Option<&UploadChecksum>) -> Self {
+        self.algorithms.extend(upload.and_then(|checksum| known(&checksum.algorithm)));
+        self
+    }
+
     /// Computes what the promise is about.
     pub(crate) fn hasher(&self) -> ChecksumHasher {
-        use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
-        let wants = |algorithm| self.algorithms.contains(algorithm);
-        ChecksumHasher {
-            crc32: wants("crc32").then(Crc32::new),
-            crc32c: wants("crc32c").then(Crc32c::new),
-            crc64nvme: wants("crc64nvme").then(Crc64Nvme::new),
-            sha1: wants("sha1").then(Sha1::new),
-            sha256: wants("sha256").then(Sha256::new),
-        }
+        hasher(|algorithm| self.algorithms.contains(algorithm))
     }
 
     /// Compares what came with what was promised and returns it.
@@ -78,6 +78,9 @@ impl Promise {
         });
         let computed = from_dto(computed);
         for (algorithm, promised) in &self.promised {
+            if !base64_simd::STANDARD.decode_to_vec(promised).is_ok_and(|sum| sum.len() == length(algorithm)) {
+                return Err(s3_error!(InvalidRequest, "Value for {}{} header is invalid.", PREFIX, algorithm));
+            }
             // Only what a trailer brought unannounced is not computed.
             if computed.get(*algorithm).is_some_and(|computed| computed != promised) {
                 return Err(s3_error!(
@@ -91,6 +94,95 @@ impl Promise {
     }
 }
 
+/// The algorithm of this name in lower case, if it is one of ours.
+fn known(algorithm: &str) -> Option<&'static str> {
+    ALGORITHMS.into_iter().find(|known| known.eq_ignore_ascii_case(algorithm))
+}
+
+/// Bytes of a checksum.
+fn length(algorithm: &str) -> usize {
+    match algorithm {
+        "crc32" | "crc32c" => 4,
+        "crc64nvme" => 8,
+        "sha1" => 20,
+        _ => 32,
+    }
+}
+
+fn hasher(wants: impl Fn(&'static str) -> bool) -> ChecksumHasher {
+    use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
+    ChecksumHasher {
+        crc32: wants("crc32").then(Crc32::new),
+        crc32c: wants("crc32c").then(Crc32c::new),
+        crc64nvme: wants("crc64nvme").then(Crc64Nvme::new),
+        sha1: wants("sha1").then(Sha1::new),
+        sha256: wants("sha256").then(Sha256::new),
+    }
+}
+
+/// Computes the checksum of this name; nothing where there is none.
+pub(crate) fn hasher_of(algorithm: Option<&str>) -> ChecksumHasher {
+    hasher(|known| algorithm.is_some_and(|algorithm| algorithm.eq_ignore_ascii_case(known)))
+}
+
+/// What an upload's object will have, from what its beginning asks for.
+pub(crate) fn for_upload(algorithm: Option<&ChecksumAlgorithm>, kind: Option<&ChecksumType>) -> S3Result<Option<UploadChecksum>> {
+    let Some(asked) = algorithm else {
+        return match kind {
+            None => Ok(None),
+            Some(_) => {
+                Err(s3_error!(InvalidRequest, "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."))
+            }
+        };
+    };
+    let Some(algorithm) = known(asked.as_str()) else {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
+        ));
+    };
+    let composite = match kind.map(ChecksumType::as_str) {
+        None => algorithm != "crc64nvme",
+        Some(ChecksumType::COMPOSITE) => true,
+        Some(ChecksumType::FULL_OBJECT) => false,
+        Some(_) => return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
+    };
+    match (algorithm, composite) {
+        ("crc64nvme", true) => {
+            Err(s3_error!(InvalidRequest, "The COMPOSITE checksum type cannot be used with the crc64nvme checksum algorithm."))
+        }
+        ("sha1" | "sha256", false) => {
+            Err(s3_error!(InvalidRequest, "The FULL_OBJECT checksum type cannot be used with the {} checksum algorithm.", algorithm))
+        }
+        _ => Ok(Some(UploadChecksum { algorithm: algorithm.to_owned(), composite })),
+    }
+}
+
+/// The checksum of an object that is made of these parts: of their checksums, with a hyphen and their number, or of the whole content, which
+/// follows from theirs. `None` if a part lacks its own.
+pub(crate) fn of_parts(wanted: &UploadChecksum, parts: &[&PartMeta]) -> Option<String> {
+    let sums = parts.iter().map(|part| base64_simd::STANDARD.decode_to_vec(part.checksums.get(&wanted.algorithm)?).ok());
+    let sums: Vec<Vec<u8>> = sums.collect::<Option<_>>()?;
+    if wanted.composite {
+        let mut hasher = hasher_of(Some(&wanted.algorithm));
+        sums.iter().for_each(|sum| hasher.update(sum));
+        let whole = from_dto(hasher.finalize()).into_values().next()?;
+        return Some(format!("{whole}-{}", parts.len()));
+    }
+    let crc = match wanted.algorithm.as_str() {
+        "crc32" => CrcAlgorithm::Crc32IsoHdlc,
+        "crc32c" => CrcAlgorithm::Crc32Iscsi,
+        "crc64nvme" => CrcAlgorithm::Crc64Nvme,
+        _ => return None,
+    };
+    let number = |sum: &[u8]| sum.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    let mut both = sums.iter().map(|sum| number(sum)).zip(parts.iter().map(|part| part.size));
+    let (first, _) = both.next()?;
+    let whole = both.fold(first, |whole, (sum, size)| crc_fast::checksum_combine(crc, whole, sum, size));
+    let bytes = whole.to_be_bytes();
+    Some(base64_simd::STANDARD.encode_to_string(&bytes[bytes.len() - length(&wanted.algorithm)..]))
+}
+
 /// Base64 by algorithm, of those that are there.
 pub(crate) fn from_dto(checksum: Checksum) -> BTreeMap<String, String> {
     let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } = checksum;
@@ -100,13 +192,15 @@ pub(crate) fn from_dto(checksum: Checksum) -> BTreeMap<String, String> {
 
 pub(crate) fn to_dto(checksums: &BTreeMap<String, String>) -> Checksum {
     let value = |algorithm| checksums.get(algorithm).cloned();
+    // Base64 has no hyphen.
+    let kind = |sum: &String| if sum.contains('-') { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT };
     Checksum {
         checksum_crc32: value("crc32"),
         checksum_crc32c: value("crc32c"),
         checksum_crc64nvme: value("crc64nvme"),
         checksum_sha1: value("sha1"),
         checksum_sha256: value("sha256"),
-        checksum_type: None,
+        checksum_type: checksums.values().next().map(|sum| ChecksumType::from_static(kind(sum))),
     }
 }
 
@@ -128,6 +222,8 @@ mod tests {
             (vec![("content-md5", MD5)], Ok(vec![])),
             (vec![("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")], Err("BadDigest")),
             (vec![("content-md5", "?")], Err("InvalidDigest")),
+            (vec![("x-amz-checksum-crc32", "?")], Err("InvalidRequest")),
+            (vec![("x-amz-checksum-sha1", "AAAAAA==")], Err("InvalidRequest")),
         ] {
             let mut map = HeaderMap::new();
             for (name, value) in &headers {
@@ -140,6 +236,27 @@ mod tests {
             let kept = promise.check(hasher.finalize(), md5, None).map(|kept| kept.into_keys().collect::<Vec<_>>());
             let kept = kept.map_err(|error| error.code().as_str().to_owned());
             assert_eq!(kept, expected.map(|keys| keys.into_iter().map(str::to_owned).collect()).map_err(str::to_owned), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn an_upload_has_one_kind_of_checksum() {
+        for (algorithm, kind, expected) in [
+            (None, None, Ok(None)),
+            (Some("CRC32"), None, Ok(Some(("crc32", true)))),
+            (Some("CRC32C"), Some("FULL_OBJECT"), Ok(Some(("crc32c", false)))),
+            (Some("CRC64NVME"), None, Ok(Some(("crc64nvme", false)))),
+            (Some("SHA256"), Some("COMPOSITE"), Ok(Some(("sha256", true)))),
+            (Some("SHA1"), Some("FULL_OBJECT"), Err("InvalidRequest")),
+            (Some("CRC64NVME"), Some("COMPOSITE"), Err("InvalidRequest")),
+            (Some("MD4"), None, Err("InvalidRequest")),
+            (Some("CRC32"), Some("HALF"), Err("InvalidRequest")),
+            (None, Some("COMPOSITE"), Err("InvalidRequest")),
+        ] {
+            let (named, of_kind) = (algorithm.map(ChecksumAlgorithm::from_static), kind.map(ChecksumType::from_static));
+            let found = for_upload(named.as_ref(), of_kind.as_ref()).map_err(|error| error.code().as_str().to_owned());
+            let expected = expected.map(|wanted| wanted.map(|(name, composite)| UploadChecksum { algorithm: name.to_owned(), composite }));
+            assert_eq!(found, expected.map_err(str::to_owned), "{algorithm:?} {kind:?}");
         }
     }
 }

@@ -1,26 +1,33 @@
 //! Copies between objects, whole or of a range into a part.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName};
 use s3s::dto::{
-    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, MetadataDirective, Range, UploadPartCopyInput,
-    UploadPartCopyOutput,
+    Checksum, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition, MetadataDirective,
+    Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{Attributes, PutCondition, StoreError};
+use shoal_store::{Attributes, StoreError};
 
 use crate::attributes;
+use crate::checksums;
 use crate::download::{Conditions, find};
 use crate::errors::blocking;
 use crate::multipart;
 use crate::operations::Operations;
+use crate::upload::put_condition;
+
+/// Bytes read at a time.
+const PIECE: usize = 256 << 10;
 
 pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
     let S3Request { input, headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_owner(input.expected_source_bucket_owner.as_deref())?;
+    let condition = put_condition(condition(&headers, &IF_MATCH)?, condition(&headers, &IF_NONE_MATCH)?)?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let (source_bucket, source_key) = source_of(input.copy_source)?;
     let source = find(front, source_bucket.clone(), source_key.clone()).await?;
@@ -32,26 +39,55 @@ pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInp
     };
     conditions.check_copy(&source)?;
     let replace = input.metadata_directive.is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+    // Tags alone are no reason: they have an operation of their own.
     if !replace && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata."
         ));
     }
+    let named = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
+    let own = source.attributes.clone();
+    let retag = input.tagging_directive.is_some_and(|directive| directive.as_str() == TaggingDirective::REPLACE);
+    let tags = if retag { named.tags.clone() } else { own.tags.clone() };
     let attributes = if replace {
-        // The content's checksums stay true.
-        Attributes { checksums: source.attributes.checksums.clone(), ..attributes::from_request(&headers, input.metadata) }
+        // The content's checksums and parts stay true.
+        Attributes { checksums: own.checksums, parts: own.parts, tags, ..named }
     } else {
-        source.attributes.clone()
+        Attributes { tags, ..own }
     };
+    let asked = checksums::for_upload(input.checksum_algorithm.as_ref(), None)?.map(|checksum| checksum.algorithm);
+    // A checksum of the parts' checksums is none of the content.
+    let asked = asked.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
     let objects = Arc::clone(&front.objects);
     let (bucket, key) = (input.bucket, input.key);
-    let meta = blocking(move || objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &PutCondition::Always)).await?;
+    let meta = blocking(move || {
+        let mut attributes = attributes;
+        if let Some(algorithm) = asked {
+            let mut hasher = checksums::hasher_of(Some(&algorithm));
+            let mut file = objects.open_file(&source)?;
+            let read = each_piece(&mut file, |piece| {
+                hasher.update(piece);
+                Ok(())
+            });
+            read.map_err(|error| StoreError::Io { what: "read", path: objects.path(&source), source: error })?;
+            attributes.checksums = checksums::from_dto(hasher.finalize());
+        }
+        objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)
+    });
+    let meta = meta.await?;
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
+        checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(CopyObjectResult {
             e_tag: Some(attributes::etag(&meta)),
             last_modified: Some(attributes::timestamp(meta.modified_ms)),
-            ..CopyObjectResult::default()
+            checksum_crc32,
+            checksum_crc32c,
+            checksum_crc64nvme,
+            checksum_sha1,
+            checksum_sha256,
+            checksum_type,
         }),
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
@@ -63,7 +99,7 @@ pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyIn
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
-    multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
     let (bucket, key) = source_of(input.copy_source)?;
     let objects = Arc::clone(&front.objects);
     let (source, mut file) = blocking(move || objects.read(&bucket, &key)).await?;
@@ -86,20 +122,49 @@ pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyIn
     let objects = Arc::clone(&front.objects);
     let part = blocking(move || {
         let mut writer = objects.writer()?;
-        let copied = file.seek(SeekFrom::Start(chosen.start));
-        let copied = copied.and_then(|_| io::copy(&mut file.take(chosen.end - chosen.start), &mut writer));
+        let mut hasher = checksums::hasher_of(upload.checksum.as_ref().map(|checksum| checksum.algorithm.as_str()));
+        let copied = file.seek(SeekFrom::Start(chosen.start)).and_then(|_| {
+            let mut range = file.take(chosen.end - chosen.start);
+            each_piece(&mut range, |piece| {
+                hasher.update(piece);
+                writer.write_all(piece)
+            })
+        });
         copied.map_err(|error| StoreError::Io { what: "copy a part of", path: objects.path(&source), source: error })?;
-        objects.commit_part(writer, &input.upload_id, number, &BTreeMap::new())
+        objects.commit_part(writer, &input.upload_id, number, &checksums::from_dto(hasher.finalize()))
     });
     let part = part.await?;
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+        checksums::to_dto(&part.checksums);
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(CopyPartResult {
             e_tag: Some(ETag::Strong(part.etag)),
             last_modified: Some(attributes::timestamp(part.modified_ms)),
-            ..CopyPartResult::default()
+            checksum_crc32,
+            checksum_crc32c,
+            checksum_crc64nvme,
+            checksum_sha1,
+            checksum_sha256,
         }),
         ..UploadPartCopyOutput::default()
     }))
+}
+
+/// A condition on what the copy replaces, which the framework does not read.
+fn condition(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<ETagCondition>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let condition = ETagCondition::parse_http_header(value.as_bytes());
+    condition.map(Some).map_err(|_| s3_error!(InvalidArgument, "The value of {} is no entity tag.", name))
+}
+
+fn each_piece(from: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(()),
+            length => take(&piece[..length])?,
+        }
+    }
 }
 
 fn source_of(source: CopySource) -> S3Result<(String, String)> {

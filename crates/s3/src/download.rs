@@ -9,22 +9,26 @@ use bytes::Bytes;
 use futures::stream;
 use http::HeaderMap;
 use s3s::dto::{
-    ChecksumMode, ETagCondition, GetObjectInput, GetObjectOutput, GetObjectTaggingInput, GetObjectTaggingOutput, HeadObjectInput,
-    HeadObjectOutput, Range, StreamingBlob, Timestamp,
+    ChecksumMode, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range, StorageClass, StreamingBlob, Timestamp,
 };
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, StoreError};
 
 use crate::attributes;
-use crate::errors::blocking;
+use crate::checksums;
+use crate::errors::{self, blocking};
+use crate::multipart;
 use crate::operations::Operations;
 
 /// Bytes read from a file at a time.
 const PIECE: u64 = 256 * 1024;
 
+/// Parts of an object that are described at a time.
+const LARGEST_PAGE: i32 = 1000;
+
 pub(crate) async fn head_object(front: &Operations, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    check_part_number(input.part_number)?;
     let meta = find(front, input.bucket, input.key).await?;
     let conditions = Conditions {
         if_match: input.if_match,
@@ -33,14 +37,18 @@ pub(crate) async fn head_object(front: &Operations, input: HeadObjectInput) -> S
         if_unmodified_since: input.if_unmodified_since,
     };
     conditions.check(&meta)?;
-    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), input.range));
-    select(&mut head, &meta, input.range)?;
-    Ok(S3Response::new(head))
+    let wanted = Wanted::of(input.range, input.part_number)?;
+    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    select(&mut head, &meta, wanted)?;
+    let mut response = S3Response::new(head);
+    if let Some(count) = attributes::tag_count(&meta) {
+        response.headers.insert("x-amz-tagging-count", count.into());
+    }
+    Ok(response)
 }
 
 pub(crate) async fn get_object(front: &Operations, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    check_part_number(input.part_number)?;
     let objects = Arc::clone(&front.objects);
     let (meta, file) = blocking(move || objects.read(&input.bucket, &input.key)).await?;
     let conditions = Conditions {
@@ -50,17 +58,63 @@ pub(crate) async fn get_object(front: &Operations, input: GetObjectInput) -> S3R
         if_unmodified_since: input.if_unmodified_since,
     };
     conditions.check(&meta)?;
-    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), input.range));
-    let range = select(&mut head, &meta, input.range)?;
+    let wanted = Wanted::of(input.range, input.part_number)?;
+    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let range = select(&mut head, &meta, wanted)?;
     let body = pieces(file, range.start, range.end);
-    Ok(S3Response::new(GetObjectOutput { body: Some(body), ..attributes::for_download(head) }))
+    Ok(S3Response::new(GetObjectOutput { body: Some(body), ..attributes::for_download(head, &meta) }))
 }
 
-/// Tags are not kept: every object that exists has none. Clients ask before they copy in parts.
-pub(crate) async fn get_object_tagging(front: &Operations, input: GetObjectTaggingInput) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+pub(crate) async fn get_object_attributes(
+    front: &Operations,
+    input: GetObjectAttributesInput,
+) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    find(front, input.bucket, input.key).await?;
-    Ok(S3Response::new(GetObjectTaggingOutput { tag_set: Vec::new(), version_id: None }))
+    let meta = find(front, input.bucket, input.key).await?;
+    let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+    let checksum = Some(checksums::to_dto(&meta.attributes.checksums)).filter(|_| !meta.attributes.checksums.is_empty());
+    let parts = (asked(ObjectAttributes::OBJECT_PARTS) && !meta.attributes.parts.is_empty())
+        .then(|| parts_page(&meta, input.part_number_marker.unwrap_or(0), input.max_parts.unwrap_or(LARGEST_PAGE)));
+    Ok(S3Response::new(GetObjectAttributesOutput {
+        checksum: checksum.filter(|_| asked(ObjectAttributes::CHECKSUM)),
+        e_tag: asked(ObjectAttributes::ETAG).then(|| attributes::etag(&meta)),
+        last_modified: Some(attributes::timestamp(meta.modified_ms)),
+        object_parts: parts,
+        object_size: asked(ObjectAttributes::OBJECT_SIZE).then(|| attributes::signed(meta.size)),
+        storage_class: asked(ObjectAttributes::STORAGE_CLASS).then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        ..GetObjectAttributesOutput::default()
+    }))
+}
+
+/// Parts after `marker`, at most `most`.
+fn parts_page(meta: &ObjectMeta, marker: i32, most: i32) -> GetObjectAttributesParts {
+    let most = most.clamp(0, LARGEST_PAGE);
+    let mut number = 0;
+    let all: Vec<ObjectPart> = part_sizes(meta)
+        .map(|size| {
+            number += 1;
+            ObjectPart { part_number: Some(number), size: Some(attributes::signed(size)), ..ObjectPart::default() }
+        })
+        .collect();
+    let total = all.len();
+    let after = |part: &ObjectPart| part.part_number.is_some_and(|number| number > marker);
+    let page: Vec<ObjectPart> = all.into_iter().filter(after).take(usize::try_from(most).unwrap_or(0)).collect();
+    let last = page.last().and_then(|part| part.part_number);
+    let total = i32::try_from(total).unwrap_or(i32::MAX);
+    GetObjectAttributesParts {
+        is_truncated: Some(last.is_some_and(|last| last < total)),
+        max_parts: Some(most),
+        next_part_number_marker: last,
+        part_number_marker: Some(marker),
+        parts: Some(page),
+        total_parts_count: Some(total),
+    }
+}
+
+/// Bytes of each part that the object came in; of an object in one piece that is all of it.
+fn part_sizes(meta: &ObjectMeta) -> impl Iterator<Item = u64> {
+    let whole = meta.attributes.parts.is_empty().then_some((1, meta.size));
+    whole.into_iter().chain(meta.attributes.parts.iter().copied()).flat_map(|(count, size)| std::iter::repeat_n(size, count as usize))
 }
 
 pub(crate) async fn find(front: &Operations, bucket: String, key: String) -> S3Result<ObjectMeta> {
@@ -68,29 +122,51 @@ pub(crate) async fn find(front: &Operations, bucket: String, key: String) -> S3R
     blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await
 }
 
-/// A checksum is of the whole content; clients would hold a range to it.
-fn wants_checksums(mode: Option<&ChecksumMode>, range: Option<Range>) -> bool {
-    range.is_none() && mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+/// How much of an object a reader wants.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    All,
+    Range(Range),
+    /// From 1.
+    Part(usize),
 }
 
-/// Objects have no parts once they are complete, so that the first part is all of it.
-fn check_part_number(part: Option<i32>) -> S3Result<()> {
-    match part {
-        None | Some(1) => Ok(()),
-        Some(_) => Err(s3_error!(NotImplemented, "Only part number 1, the whole object, can be asked for.")),
+impl Wanted {
+    fn of(range: Option<Range>, part: Option<i32>) -> S3Result<Self> {
+        match (range, part) {
+            (None, None) => Ok(Self::All),
+            (Some(range), None) => Ok(Self::Range(range)),
+            (None, Some(number)) => multipart::part_number(number).map(|number| Self::Part(number as usize)),
+            (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter")),
+        }
     }
 }
 
-/// Narrows the description to the range and returns its bytes.
-fn select(head: &mut HeadObjectOutput, meta: &ObjectMeta, range: Option<Range>) -> S3Result<std::ops::Range<u64>> {
-    let Some(range) = range else { return Ok(0..meta.size) };
-    let chosen = range.check(meta.size).map_err(|_| {
-        let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
-        let mut headers = HeaderMap::new();
-        headers.insert(http::header::CONTENT_RANGE, format!("bytes */{}", meta.size).parse().expect("digits are a header value"));
-        error.set_headers(headers);
-        error
-    })?;
+/// A checksum is of the whole content; clients would hold a range to it.
+fn wants_checksums(mode: Option<&ChecksumMode>, wanted: Wanted) -> bool {
+    matches!(wanted, Wanted::All) && mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+}
+
+/// Narrows the description to what is wanted and returns its bytes.
+fn select(head: &mut HeadObjectOutput, meta: &ObjectMeta, wanted: Wanted) -> S3Result<std::ops::Range<u64>> {
+    let chosen = match wanted {
+        Wanted::All => return Ok(0..meta.size),
+        Wanted::Range(range) => range.check(meta.size).map_err(|_| {
+            let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::CONTENT_RANGE, format!("bytes */{}", meta.size).parse().expect("digits are a header value"));
+            error.set_headers(headers);
+            error
+        })?,
+        Wanted::Part(number) => {
+            let size = part_sizes(meta).nth(number - 1).ok_or_else(|| {
+                errors::custom("InvalidPartNumber", http::StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
+            })?;
+            let start = part_sizes(meta).take(number - 1).sum();
+            head.parts_count = i32::try_from(part_sizes(meta).count()).ok().filter(|_| !meta.attributes.parts.is_empty());
+            start..start + size
+        }
+    };
     head.content_length = Some(attributes::signed(chosen.end - chosen.start));
     // Nothing of an empty object is all of it.
     if meta.size > 0 {

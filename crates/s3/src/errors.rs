@@ -36,6 +36,13 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     translated
 }
 
+/// An error whose code the framework does not know.
+pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
+    error.set_status_code(status);
+    error
+}
+
 /// With a status that clients do not retry: the disk does not empty itself.
 fn insufficient_storage(error: StoreError) -> S3Error {
     let mut translated = S3Error::with_message(S3ErrorCode::Custom("InsufficientStorage".into()), error.to_string());
@@ -49,9 +56,7 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
     let text = error.to_string();
     if text.contains("Sha256Mismatch") {
         let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
-        let mut mismatch = S3Error::with_message(S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()), message);
-        mismatch.set_status_code(StatusCode::BAD_REQUEST);
-        mismatch
+        custom("XAmzContentSHA256Mismatch", StatusCode::BAD_REQUEST, message)
     } else if text.contains("SignatureMismatch") {
         S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "The signature of a chunk of the body does not match.")
     } else {

@@ -1,8 +1,8 @@
 //! The S3 front: the `s3s` framework over `store`'s objects. It verifies signatures (SigV4 by header, by URL and by chunk; SigV2 by
 //! URL), checks every operation against the key's scope, and streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, tags, policies or encryption: requests that ask for them by header are served without, operations on them
-//! answer `NotImplemented`.
+//! It keeps no versions, policies or encryption: requests that ask for them by header are served without; a bucket's CORS, policy and
+//! encryption can be put and are never there; operations on versions answer `NotImplemented`.
 
 mod access;
 mod attributes;
@@ -14,8 +14,11 @@ mod download;
 mod errors;
 mod front;
 mod list;
+mod list_uploads;
 mod multipart;
 mod operations;
+mod settings;
+mod tags;
 mod upload;
 
 pub use access::{Key, KeyStore, Scope};

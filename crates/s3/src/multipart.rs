@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
-    CompletedPart, CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, ListMultipartUploadsInput, ListMultipartUploadsOutput,
-    ListPartsInput, ListPartsOutput, MultipartUpload, Part,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType, CompleteMultipartUploadInput,
+    CompleteMultipartUploadOutput, CompletedPart, CreateMultipartUploadInput, CreateMultipartUploadOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{StoreError, UploadMeta};
+use shoal_store::{PartMeta, StoreError, UploadChecksum, UploadMeta};
 
 use crate::attributes;
 use crate::checksums;
 use crate::errors::{blocking, from_store};
-use crate::list::Encoding;
 use crate::operations::Operations;
 use crate::upload::put_condition;
 
 /// S3's limit.
-const LAST_PART: i32 = 10_000;
+pub(crate) const LAST_PART: i32 = 10_000;
+
+/// Bytes that all parts but the last have at least.
+const SMALLEST_PART: u64 = 5 << 20;
 
 pub(crate) fn part_number(number: i32) -> S3Result<u32> {
     match u32::try_from(number) {
@@ -45,19 +46,29 @@ pub(crate) async fn create_multipart_upload(
     let S3Request { input, headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
-    let attributes = attributes::from_request(&headers, input.metadata);
+    let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
+    let checksum = checksums::for_upload(input.checksum_algorithm.as_ref(), input.checksum_type.as_ref())?;
+    let (algorithm, kind) = named(checksum.as_ref());
     let objects = Arc::clone(&front.objects);
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
-    let upload = blocking(move || objects.create_upload(&bucket, &key, &attributes)).await?;
+    let upload = blocking(move || objects.create_upload(&bucket, &key, &attributes, checksum.as_ref())).await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(upload),
-        checksum_algorithm: input.checksum_algorithm,
+        checksum_algorithm: algorithm,
+        checksum_type: kind,
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
         ..CreateMultipartUploadOutput::default()
     }))
+}
+
+/// An upload's checksum as S3 names it.
+pub(crate) fn named(checksum: Option<&UploadChecksum>) -> (Option<ChecksumAlgorithm>, Option<ChecksumType>) {
+    let kind = |composite| if composite { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT };
+    let algorithm = checksum.map(|checksum| ChecksumAlgorithm::from(checksum.algorithm.to_ascii_uppercase()));
+    (algorithm, checksum.map(|checksum| ChecksumType::from_static(kind(checksum.composite))))
 }
 
 pub(crate) async fn complete_multipart_upload(
@@ -65,34 +76,80 @@ pub(crate) async fn complete_multipart_upload(
     input: CompleteMultipartUploadInput,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
-    let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-    if named.is_empty() {
+    let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+    if listed.is_empty() {
         return Err(s3_error!(MalformedXML, "You must specify at least one part"));
     }
-    let chosen = named.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
+    let chosen = listed.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
 
     let (objects, id) = (Arc::clone(&front.objects), input.upload_id.clone());
     let stored = blocking(move || objects.parts(&id)).await?;
-    let stored: BTreeMap<u32, _> = stored.into_iter().map(|part| (part.number, part.checksums)).collect();
-    for (part, (number, _)) in named.into_iter().zip(&chosen) {
-        let promised = checksums_of(part);
-        let agree = stored.get(number).is_none_or(|kept| promised.iter().all(|(name, sum)| kept.get(name).is_none_or(|kept| kept == sum)));
-        if !agree {
-            return Err(from_store(StoreError::InvalidPart(*number)));
-        }
+    let parts = parts_of(&stored, listed)?;
+    if let Some(asked) = input.mpu_object_size
+        && attributes::signed(parts.iter().map(|part| part.size).sum()) != asked
+    {
+        return Err(s3_error!(InvalidRequest, "The provided 'x-amz-mp-object-size' header does not match what was computed."));
+    }
+    let (_, kind) = named(upload.checksum.as_ref());
+    if input.checksum_type.is_some_and(|asked| Some(asked) != kind) {
+        return Err(s3_error!(InvalidRequest, "The upload was created using a different checksum type than the complete request names."));
+    }
+    let whole = upload.checksum.as_ref().and_then(|wanted| Some((wanted.algorithm.clone(), checksums::of_parts(wanted, &parts)?)));
+    let whole: BTreeMap<String, String> = whole.into_iter().collect();
+    let promised = checksums::from_dto(Checksum {
+        checksum_crc32: input.checksum_crc32,
+        checksum_crc32c: input.checksum_crc32c,
+        checksum_crc64nvme: input.checksum_crc64nvme,
+        checksum_sha1: input.checksum_sha1,
+        checksum_sha256: input.checksum_sha256,
+        checksum_type: None,
+    });
+    // A composite checksum may be promised without the number of its parts.
+    let alike = |promised: &str, whole: &str| whole == promised || whole.split('-').next() == Some(promised);
+    if promised.iter().any(|(name, promised)| whole.get(name).is_some_and(|whole| !alike(promised, whole))) {
+        return Err(s3_error!(BadDigest, "The checksum that you specified did not match the calculated checksum."));
     }
 
-    let (objects, upload) = (Arc::clone(&front.objects), input.upload_id);
-    let meta = blocking(move || objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &condition)).await?;
+    let (objects, upload, checksums) = (Arc::clone(&front.objects), input.upload_id, whole);
+    let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
+        checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", input.bucket, input.key)),
         bucket: Some(input.bucket),
         key: Some(input.key),
         e_tag: Some(attributes::etag(&meta)),
+        checksum_crc32,
+        checksum_crc32c,
+        checksum_crc64nvme,
+        checksum_sha1,
+        checksum_sha256,
+        checksum_type,
         ..CompleteMultipartUploadOutput::default()
     }))
+}
+
+/// The stored parts that completion lists; each has to be there, to have the checksums that are listed, and to be large enough. Their order
+/// and entity tags are the store's to check.
+fn parts_of(stored: &[PartMeta], listed: Vec<CompletedPart>) -> S3Result<Vec<&PartMeta>> {
+    let stored: BTreeMap<u32, &PartMeta> = stored.iter().map(|part| (part.number, part)).collect();
+    let last = listed.len() - 1;
+    let mut parts = Vec::with_capacity(listed.len());
+    for (at, part) in listed.into_iter().enumerate() {
+        let (number, etag) = chosen_part(&part)?;
+        let promised = checksums_of(part);
+        let found = stored.get(&number).copied().filter(|found| {
+            found.etag == etag && promised.iter().all(|(name, sum)| found.checksums.get(name).is_none_or(|kept| kept == sum))
+        });
+        let found = found.ok_or_else(|| from_store(StoreError::InvalidPart(number)))?;
+        if at < last && found.size < SMALLEST_PART {
+            return Err(s3_error!(EntityTooSmall, "Your proposed upload is smaller than the minimum allowed size"));
+        }
+        parts.push(found);
+    }
+    Ok(parts)
 }
 
 fn chosen_part(part: &CompletedPart) -> S3Result<(u32, String)> {
@@ -122,70 +179,4 @@ pub(crate) async fn abort_multipart_upload(
     let objects = Arc::clone(&front.objects);
     blocking(move || objects.abort_upload(&input.upload_id)).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
-}
-
-pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3Result<S3Response<ListPartsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
-    let (objects, id) = (Arc::clone(&front.objects), input.upload_id.clone());
-    let mut parts = blocking(move || objects.parts(&id)).await?;
-    let after = input.part_number_marker.and_then(|marker| u32::try_from(marker).ok()).unwrap_or(0);
-    parts.retain(|part| part.number > after);
-    let max_parts = input.max_parts.filter(|most| *most >= 0).unwrap_or(1000).min(1000);
-    let more = parts.len() > usize::try_from(max_parts).expect("a page size is not negative");
-    parts.truncate(usize::try_from(max_parts).expect("a page size is not negative"));
-    let number = |number: u32| i32::try_from(number).unwrap_or(LAST_PART);
-    let next_part_number_marker = if more { parts.last().map(|part| number(part.number)) } else { None };
-    let listed = parts.into_iter().map(|part| {
-        let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-            checksums::to_dto(&part.checksums);
-        Part {
-            part_number: Some(number(part.number)),
-            size: Some(attributes::signed(part.size)),
-            e_tag: Some(ETag::Strong(part.etag)),
-            last_modified: Some(attributes::timestamp(part.modified_ms)),
-            checksum_crc32,
-            checksum_crc32c,
-            checksum_crc64nvme,
-            checksum_sha1,
-            checksum_sha256,
-        }
-    });
-    Ok(S3Response::new(ListPartsOutput {
-        bucket: Some(input.bucket),
-        key: Some(input.key),
-        upload_id: Some(input.upload_id),
-        parts: Some(listed.collect()),
-        part_number_marker: input.part_number_marker,
-        next_part_number_marker,
-        max_parts: Some(max_parts),
-        is_truncated: Some(more),
-        ..ListPartsOutput::default()
-    }))
-}
-
-/// All of a bucket's unfinished uploads at once; there are never many.
-pub(crate) async fn list_multipart_uploads(
-    front: &Operations,
-    input: ListMultipartUploadsInput,
-) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let encoding = Encoding::of(input.encoding_type)?;
-    let (objects, bucket) = (Arc::clone(&front.objects), input.bucket.clone());
-    let prefix = input.prefix.clone().unwrap_or_default();
-    let uploads = blocking(move || objects.uploads(&bucket, &prefix)).await?;
-    let listed = uploads.into_iter().map(|upload| MultipartUpload {
-        key: Some(encoding.text(upload.key)),
-        upload_id: Some(upload.id),
-        initiated: Some(attributes::timestamp(upload.created_ms)),
-        ..MultipartUpload::default()
-    });
-    Ok(S3Response::new(ListMultipartUploadsOutput {
-        bucket: Some(input.bucket),
-        prefix: input.prefix.map(|prefix| encoding.text(prefix)),
-        uploads: Some(listed.collect()),
-        is_truncated: Some(false),
-        encoding_type: encoding.named(),
-        ..ListMultipartUploadsOutput::default()
-    }))
 }

@@ -7,7 +7,7 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::Objects;
 
 use crate::errors::{blocking, from_store};
-use crate::{Options, buckets, copy, delete, download, list, multipart, upload};
+use crate::{Options, buckets, copy, delete, download, list, list_uploads, multipart, settings, tags, upload};
 
 /// What the operations work on.
 pub(crate) struct Operations {
@@ -67,8 +67,20 @@ impl S3 for Operations {
         download::get_object(self, req.input).await
     }
 
+    async fn get_object_attributes(&self, req: S3Request<GetObjectAttributesInput>) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        download::get_object_attributes(self, req.input).await
+    }
+
     async fn get_object_tagging(&self, req: S3Request<GetObjectTaggingInput>) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-        download::get_object_tagging(self, req.input).await
+        tags::get_object_tagging(self, req.input).await
+    }
+
+    async fn put_object_tagging(&self, req: S3Request<PutObjectTaggingInput>) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+        tags::put_object_tagging(self, req.input).await
+    }
+
+    async fn delete_object_tagging(&self, req: S3Request<DeleteObjectTaggingInput>) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+        tags::delete_object_tagging(self, req.input).await
     }
 
     async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
@@ -118,10 +130,57 @@ impl S3 for Operations {
     }
 
     async fn list_parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
-        multipart::list_parts(self, req.input).await
+        list_uploads::list_parts(self, req.input).await
     }
 
     async fn list_multipart_uploads(&self, req: S3Request<ListMultipartUploadsInput>) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        multipart::list_multipart_uploads(self, req.input).await
+        list_uploads::list_multipart_uploads(self, req.input).await
+    }
+
+    async fn put_bucket_cors(&self, req: S3Request<PutBucketCorsInput>) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        settings::put_bucket_cors(self, req.input).await
+    }
+
+    async fn get_bucket_cors(&self, req: S3Request<GetBucketCorsInput>) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        settings::get_bucket_cors(self, req.input).await
+    }
+
+    async fn delete_bucket_cors(&self, req: S3Request<DeleteBucketCorsInput>) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+        settings::delete_bucket_cors(self, req.input).await
+    }
+
+    async fn put_bucket_policy(&self, req: S3Request<PutBucketPolicyInput>) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+        settings::put_bucket_policy(self, req.input).await
+    }
+
+    async fn get_bucket_policy(&self, req: S3Request<GetBucketPolicyInput>) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+        settings::get_bucket_policy(self, req.input).await
+    }
+
+    async fn delete_bucket_policy(&self, req: S3Request<DeleteBucketPolicyInput>) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
+        settings::delete_bucket_policy(self, req.input).await
+    }
+
+    async fn put_bucket_encryption(&self, req: S3Request<PutBucketEncryptionInput>) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
+        settings::put_bucket_encryption(self, req.input).await
+    }
+
+    async fn get_bucket_encryption(&self, req: S3Request<GetBucketEncryptionInput>) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+        settings::get_bucket_encryption(self, req.input).await
+    }
+
+    async fn delete_bucket_encryption(
+        &self,
+        req: S3Request<DeleteBucketEncryptionInput>,
+    ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
+        settings::delete_bucket_encryption(self, req.input).await
+    }
+
+    async fn get_bucket_versioning(&self, req: S3Request<GetBucketVersioningInput>) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        settings::get_bucket_versioning(self, req.input).await
+    }
+
+    async fn put_public_access_block(&self, req: S3Request<PutPublicAccessBlockInput>) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
+        settings::put_public_access_block(self, req.input).await
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::HeaderMap;
 use s3s::dto::{Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition};
@@ -25,16 +24,16 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
-    let attributes = attributes::from_request(&headers, input.metadata);
+    let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     front.check_bucket(&input.bucket).await?;
 
-    let (writer, checksums) = receive(&front.objects, input.body, &headers, trailing_headers).await?;
+    let (writer, checksums) = receive(&front.objects, input.body, Promise::of(&headers), trailing_headers).await?;
     let attributes = Attributes { checksums, ..attributes };
     let objects = Arc::clone(&front.objects);
     let (bucket, key) = (input.bucket, input.key);
     let meta = blocking(move || objects.commit(writer, &bucket, &key, &attributes, &condition)).await?;
 
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
         checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(PutObjectOutput {
         e_tag: Some(attributes::etag(&meta)),
@@ -43,6 +42,7 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
         checksum_crc64nvme,
         checksum_sha1,
         checksum_sha256,
+        checksum_type,
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
         ..PutObjectOutput::default()
@@ -53,9 +53,10 @@ pub(crate) async fn upload_part(front: &Operations, req: S3Request<UploadPartInp
     let S3Request { input, headers, trailing_headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
-    multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
 
-    let (writer, checksums) = receive(&front.objects, input.body, &headers, trailing_headers).await?;
+    let promise = Promise::of(&headers).and(upload.checksum.as_ref());
+    let (writer, checksums) = receive(&front.objects, input.body, promise, trailing_headers).await?;
     let objects = Arc::clone(&front.objects);
     let part = blocking(move || objects.commit_part(writer, &input.upload_id, number, &checksums)).await?;
 
@@ -87,10 +88,9 @@ pub(crate) fn put_condition(if_match: Option<ETagCondition>, if_none_match: Opti
 async fn receive(
     objects: &Arc<Objects>,
     body: Option<StreamingBlob>,
-    headers: &HeaderMap,
+    promise: Promise,
     trailers: Option<TrailingHeaders>,
 ) -> S3Result<(ObjectWriter, BTreeMap<String, String>)> {
-    let promise = Promise::of(headers);
     let mut hasher = promise.hasher();
     let (queue, mut pieces) = mpsc::channel::<Bytes>(QUEUE);
     let objects = Arc::clone(objects);

@@ -93,7 +93,7 @@ mod tests {
         objects.put("b", "k", b"", &Attributes::default()).unwrap();
         assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))));
         objects.delete("b", "k").unwrap();
-        let upload = objects.create_upload("b", "k", &Attributes::default()).unwrap();
+        let upload = objects.create_upload("b", "k", &Attributes::default(), None).unwrap();
         objects.commit_part(objects.writer().unwrap(), &upload, 1, &BTreeMap::new()).unwrap();
         objects.delete_bucket("b").unwrap();
         assert_eq!(objects.buckets().unwrap(), Vec::new());

@@ -36,7 +36,7 @@ pub use listing::Listing;
 pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;
-pub use multipart::{PartMeta, UploadMeta};
+pub use multipart::{PartMeta, UploadChecksum, UploadMeta};
 pub use object_writer::ObjectWriter;
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobRow, JobSort, Page, Rows, SortOrder};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use md5::{Digest, Md5};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
@@ -25,6 +26,26 @@ pub struct UploadMeta {
     pub created_ms: u64,
     /// What its object will have.
     pub attributes: Attributes,
+    /// The checksum that its parts have and its object will have.
+    pub checksum: Option<UploadChecksum>,
+}
+
+/// Which checksum an upload's object will have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadChecksum {
+    /// Lower-case algorithm (`crc32`).
+    pub algorithm: String,
+    /// Of the parts' checksums, and not of the whole content.
+    pub composite: bool,
+}
+
+/// How an upload's row keeps what is known of its object.
+#[derive(Serialize, Deserialize)]
+struct ToBe {
+    #[serde(flatten)]
+    attributes: Attributes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<UploadChecksum>,
 }
 
 /// A part of an upload.
@@ -49,12 +70,21 @@ impl Objects {
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
-    pub fn create_upload(&self, bucket: &str, key: &str, attributes: &Attributes) -> Result<String, StoreError> {
-        let upload = random_hex::<16>()?;
+    pub fn create_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        attributes: &Attributes,
+        checksum: Option<&UploadChecksum>,
+    ) -> Result<String, StoreError> {
+        let now = now_ms();
+        // Ids of one key come in the order of time, which is S3's order of listing.
+        let upload = format!("{now:012x}{}", random_hex::<10>()?);
+        let to_be = ToBe { attributes: attributes.clone(), checksum: checksum.cloned() };
         self.index.write(|tx| {
             let bucket = bucket_id(tx, bucket)?;
             let insert = "INSERT INTO upload (id, bucket, key, created_ms, attributes) VALUES (?, ?, ?, ?, ?)";
-            tx.execute(insert, params![upload, bucket, key, now_ms(), to_json(attributes)])?;
+            tx.execute(insert, params![upload, bucket, key, now, to_json(&to_be)])?;
             Ok(())
         })?;
         Ok(upload)
@@ -68,13 +98,13 @@ impl Objects {
         self.index.read(|connection| upload_row(connection, upload))
     }
 
-    /// Unfinished uploads of a bucket to keys with this prefix, by key and time.
+    /// Unfinished uploads of a bucket to keys with this prefix, by key and id.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
     pub fn uploads(&self, bucket: &str, prefix: &str) -> Result<Vec<UploadMeta>, StoreError> {
         self.index.read(|connection| {
-            let sql = "SELECT id FROM upload WHERE bucket = ? ORDER BY key, created_ms, id";
+            let sql = "SELECT id FROM upload WHERE bucket = ? ORDER BY key, id";
             let ids = file_column(connection, sql, [bucket_id(connection, bucket)?])?;
             let uploads = ids.iter().map(|id| upload_row(connection, id)).collect::<Result<Vec<_>, _>>()?;
             Ok(uploads.into_iter().filter(|upload| upload.key.starts_with(prefix)).collect())
@@ -147,6 +177,7 @@ impl Objects {
         let stored: BTreeMap<u32, PartMeta> = self.parts(upload)?.into_iter().map(|part| (part.number, part)).collect();
         let mut md5 = Md5::new();
         let mut writer = self.writer()?;
+        let mut parts: Vec<(u32, u64)> = Vec::new();
         let mut last = 0;
         for (number, etag) in chosen {
             if *number <= last {
@@ -157,6 +188,10 @@ impl Objects {
             let digest = u128::from_str_radix(&part.etag, 16).map_err(|_| StoreError::InvalidPart(*number))?;
             md5.update(digest.to_be_bytes());
             writer.append_file(&file_path(&self.files, &part.id))?;
+            match parts.last_mut() {
+                Some((count, size)) if *size == part.size => *count += 1,
+                _ => parts.push((1, part.size)),
+            }
         }
         let written = writer.finish()?;
         let object = ObjectMeta {
@@ -165,7 +200,7 @@ impl Objects {
             etag: format!("{}-{}", hex(&md5.finalize()), chosen.len()),
             modified_ms: now_ms(),
             id: written.id().to_owned(),
-            attributes: Attributes { checksums: checksums.clone(), ..meta.attributes },
+            attributes: Attributes { checksums: checksums.clone(), parts, ..meta.attributes },
         };
         let files = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
@@ -199,20 +234,12 @@ fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, Store
         "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
     let mut select = connection.prepare_cached(sql)?;
     let row = select.query_row([upload], |row| {
-        let attributes: String = row.get(4)?;
-        Ok((
-            UploadMeta {
-                id: row.get(0)?,
-                bucket: row.get(1)?,
-                key: row.get(2)?,
-                created_ms: row.get(3)?,
-                attributes: Attributes::default(),
-            },
-            attributes,
-        ))
+        let to_be: String = row.get(4)?;
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, to_be))
     });
-    let (meta, attributes) = row.optional()?.ok_or_else(|| StoreError::NoSuchUpload(upload.to_owned()))?;
-    Ok(UploadMeta { attributes: from_json(&attributes)?, ..meta })
+    let (id, bucket, key, created_ms, to_be) = row.optional()?.ok_or_else(|| StoreError::NoSuchUpload(upload.to_owned()))?;
+    let ToBe { attributes, checksum } = from_json(&to_be)?;
+    Ok(UploadMeta { id, bucket, key, created_ms, attributes, checksum })
 }
 
 fn part_of(row: &Row<'_>) -> Result<PartMeta, StoreError> {
@@ -247,7 +274,7 @@ mod tests {
         let objects = Objects::open(&dir).unwrap();
         objects.create_bucket("b").unwrap();
         let attributes = Attributes { content_type: Some("x/y".to_owned()), ..Attributes::default() };
-        let upload = objects.create_upload("b", "k", &attributes).unwrap();
+        let upload = objects.create_upload("b", "k", &attributes, None).unwrap();
         let put = |number: u32, bytes: &[u8]| {
             let mut writer = objects.writer().unwrap();
             writer.append(bytes).unwrap();
@@ -270,14 +297,14 @@ mod tests {
         let meta = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap();
         // md5(md5("one") + md5("three")), as S3 has it.
         assert_eq!(meta.etag, "d9dbeca7fdcc1b4d6b67737c6997fd3c-2");
-        assert_eq!((meta.size, &meta.attributes), (8, &attributes));
+        assert_eq!((meta.size, meta.attributes), (8, Attributes { parts: vec![(1, 3), (1, 5)], ..attributes.clone() }));
         let mut text = String::new();
         objects.read("b", "k").unwrap().1.read_to_string(&mut text).unwrap();
         assert_eq!(text, "onethree");
         let error = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap_err();
         assert!(matches!(error, StoreError::NoSuchUpload(_)), "{error}");
 
-        let upload = objects.create_upload("b", "k", &attributes).unwrap();
+        let upload = objects.create_upload("b", "k", &attributes, None).unwrap();
         objects.abort_upload(&upload).unwrap();
         assert!(matches!(objects.abort_upload(&upload), Err(StoreError::NoSuchUpload(_))));
         assert!(objects.uploads("b", "").unwrap().is_empty());

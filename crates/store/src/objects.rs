@@ -70,6 +70,12 @@ pub struct Attributes {
     /// Checksums of the whole content, base64 by lower-case algorithm (`crc32`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub checksums: BTreeMap<String, String>,
+    /// Tags, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The parts that it came in, runs of equal ones as (count, bytes each); empty for an object that came in one piece.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(u32, u64)>,
 }
 
 /// What must hold for an object to be written.
@@ -217,6 +223,23 @@ impl Objects {
         object_writer::file_path(&self.files, &meta.id)
     }
 
+    /// Replaces the object's tags. Nothing else of it changes, not even its time.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`].
+    pub fn set_tags(&self, bucket: &str, key: &str, tags: BTreeMap<String, String>) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            let select = "SELECT attributes FROM object WHERE bucket = ? AND key = ?";
+            let found: Option<String> = tx.prepare_cached(select)?.query_row(params![id, key], |row| row.get(0)).optional()?;
+            let found = found.ok_or_else(|| StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() })?;
+            let attributes = Attributes { tags, ..from_json(&found)? };
+            let update = "UPDATE object SET attributes = ? WHERE bucket = ? AND key = ?";
+            tx.prepare_cached(update)?.execute(params![to_json(&attributes), id, key])?;
+            Ok(())
+        })
+    }
+
     /// Removes the object of this key; says whether there was one.
     ///
     /// # Errors
@@ -291,7 +314,10 @@ pub(crate) fn put_row(
     let holds = match (condition, &present) {
         (PutCondition::Always, _) | (PutCondition::Absent, None) => true,
         (PutCondition::Matches(etag), Some((_, present))) => etag == present,
-        (PutCondition::Absent, Some(_)) | (PutCondition::Matches(_), None) => false,
+        (PutCondition::Absent, Some(_)) => false,
+        (PutCondition::Matches(_), None) => {
+            return Err(StoreError::NoSuchKey { bucket: bucket.to_owned(), key: meta.key.clone() });
+        }
     };
     if !holds {
         return Err(StoreError::PreconditionFailed { key: meta.key.clone() });
@@ -369,11 +395,24 @@ mod tests {
         assert!(matches!(commit("none", "k", PutCondition::Always), Err(StoreError::NoSuchBucket(_))));
         assert!(failed(commit("b", "k", PutCondition::Absent)));
         assert!(failed(commit("b", "k", PutCondition::Matches("other".to_owned()))));
-        assert!(failed(commit("b", "none", PutCondition::Matches(present.etag.clone()))));
+        assert!(matches!(commit("b", "none", PutCondition::Matches(present.etag.clone())), Err(StoreError::NoSuchKey { .. })));
         assert_eq!(files(&objects), 1);
         commit("b", "k", PutCondition::Matches(present.etag)).unwrap();
         commit("b", "k2", PutCondition::Absent).unwrap();
         assert_eq!(files(&objects), 2);
+    }
+
+    #[test]
+    fn tags_change_alone() {
+        let (_temp, _dir, objects) = open();
+        let tags = |value: &str| BTreeMap::from([("kind".to_owned(), value.to_owned())]);
+        let attributes = Attributes { content_type: Some("x/y".to_owned()), tags: tags("raw"), ..Attributes::default() };
+        let before = objects.put("b", "k", b"content", &attributes).unwrap();
+        objects.set_tags("b", "k", tags("clean")).unwrap();
+        let expected = ObjectMeta { attributes: Attributes { tags: tags("clean"), ..attributes }, ..before };
+        assert_eq!(objects.get("b", "k").unwrap(), Some(expected));
+        assert!(matches!(objects.set_tags("b", "none", tags("x")), Err(StoreError::NoSuchKey { .. })));
+        assert!(matches!(objects.set_tags("none", "k", tags("x")), Err(StoreError::NoSuchBucket(_))));
     }
 
     #[test]

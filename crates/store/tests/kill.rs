@@ -58,7 +58,7 @@ fn write_until_killed(path: &Path) {
         let replaced = objects.put("b", "replaced", &content(&key), &Attributes::default()).unwrap();
         said(format!("replaced {}", replaced.etag));
 
-        let upload = objects.create_upload("b", &format!("joined-{key}"), &Attributes::default()).unwrap();
+        let upload = objects.create_upload("b", &format!("joined-{key}"), &Attributes::default(), None).unwrap();
         let body = content(&format!("joined-{key}"));
         let parts = [(1, &body[..body.len() / 2]), (2, &body[body.len() / 2..])].map(|(number, half)| {
             let mut writer = objects.writer().unwrap();
