@@ -71,19 +71,12 @@ impl Line<'_> {
         let mut stream = connect(&self.options.socket)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let hello = Hello {
-            protocol: PROTOCOL,
-            attempt: self.options.attempt.clone(),
-            host: self.options.host,
-            token: self.options.token.clone(),
-            pid: std::process::id(),
-        };
-        stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello))).map_err(io::Error::other)?)?;
+        stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello(self.options)))).map_err(io::Error::other)?)?;
         let mut decoder = Decoder::default();
         let (acked, assignment, alive_ms) = match receive(&mut stream, &mut decoder)? {
             ToAgent::Welcome { acked, assignment, alive_ms } => (acked, assignment, alive_ms),
             ToAgent::Refused { reason } => return Ok(End::Refused(reason)),
-            ToAgent::Ack { .. } | ToAgent::Order(_) => return Err(io::Error::other("the server does not begin with a welcome")),
+            _ => return Err(io::Error::other("the server does not begin with a welcome")),
         };
         stream.set_read_timeout(None)?;
         self.lease = Duration::from_secs(assignment.lease_s);
@@ -144,17 +137,31 @@ fn listen(mut stream: UnixStream, mut decoder: Decoder, outbox: &Outbox, events:
                 }
             }
             Ok(ToAgent::Refused { reason }) => return End::Refused(reason),
-            Ok(ToAgent::Welcome { .. }) | Err(_) => return End::Lost,
+            Ok(ToAgent::Welcome { .. } | ToAgent::Ready | ToAgent::FileSaved { .. } | ToAgent::FileRefused { .. }) | Err(_) => {
+                return End::Lost;
+            }
         }
     }
 }
 
-fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<ToAgent> {
+/// What every connection begins with.
+pub(crate) fn hello(options: &Options) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        attempt: options.attempt.clone(),
+        host: options.host,
+        token: options.token.clone(),
+        pid: std::process::id(),
+    }
+}
+
+/// The server's next message.
+pub(crate) fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<ToAgent> {
     let mut buffer = [0; 4 << 10];
     loop {
         match decoder.next::<ToAgent>().map_err(io::Error::other)? {
             Some(Frame::Message(message)) => return Ok(message),
-            Some(Frame::Part { .. }) => return Err(io::Error::other("a server sends no artifacts")),
+            Some(Frame::Part { .. } | Frame::Chunk(_)) => return Err(io::Error::other("a server sends no artifacts")),
             None => match stream.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => decoder.push(&buffer[..count]),
@@ -166,7 +173,7 @@ fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<ToAgent
 }
 
 /// A socket address holds 107 bytes of path; a directory that is already open makes any path short.
-fn connect(socket: &Path) -> io::Result<UnixStream> {
+pub(crate) fn connect(socket: &Path) -> io::Result<UnixStream> {
     if socket.as_os_str().len() <= LONGEST_PATH {
         return UnixStream::connect(socket);
     }

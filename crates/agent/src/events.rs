@@ -33,6 +33,8 @@ pub(crate) enum Event {
     },
     /// The program has ended.
     Exited(Result<Exit, SandboxError>),
+    /// The checkpoints are saved, as far as they can be.
+    Mirrored,
     /// All that the program has said is on its way.
     Said(Said),
 }

@@ -5,11 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_contract::{ChannelFacts, EndpointFacts, Facts, Paths, config_files, environment};
+use shoal_contract::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, Paths, config_files, environment};
 use shoal_link::{Assignment, Program};
-use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, Sandbox, SandboxError, SandboxSpec, Support, remove_tree};
+use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
 
 use crate::Options;
+use crate::mirror::Place;
 
 /// Where this executable is inside, for built-in algorithms.
 const EXECUTABLE: &str = "/opt/shoal/bin/shoal";
@@ -64,6 +65,15 @@ impl Home {
         self.own.join("scratch").join(channel)
     }
 
+    /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is a directory beside it.
+    pub(crate) fn checkpoints(&self, local_path: &str) -> Place {
+        let marks = self.own.join("marks");
+        match Path::new(local_path).strip_prefix(shoal_contract::BASE) {
+            Ok(root) => Place { base: self.ml(), root: root.to_owned(), marks },
+            Err(_) => Place { base: self.own.join("checkpoints"), root: PathBuf::new(), marks },
+        }
+    }
+
     /// Removes everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
         remove_tree(&self.own)
@@ -93,19 +103,19 @@ pub(crate) fn network(
     }
 }
 
-/// Makes the tree and starts the program.
-pub(crate) fn start(
+/// Makes the tree of files that the program finds.
+pub(crate) fn prepare(
     options: &Options,
     assignment: &Assignment,
     home: &Home,
     network: &Network,
     support: &Support,
-) -> Result<Sandbox, InstanceError> {
+) -> Result<SandboxSpec, InstanceError> {
     let mounts = mounts(options, assignment, home);
-    let facts = facts(assignment, Paths::new(support.path_of(&mounts, Path::new(shoal_contract::BASE))), network, support);
+    let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(assignment);
-    let spec = SandboxSpec {
+    Ok(SandboxSpec {
         id: format!("{}-{}-{}", options.data_id, options.attempt, assignment.host),
         hostname: facts.current_host().to_owned(),
         host: assignment.host,
@@ -117,8 +127,7 @@ pub(crate) fn start(
         memory_bytes: assignment.limits.memory_bytes,
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
-    };
-    Ok(Sandbox::start(&spec, network, support)?)
+    })
 }
 
 fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount> {
@@ -132,6 +141,12 @@ fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount>
             Program::Host { .. } => Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target },
         }
     }));
+    if let Some(checkpoint) = &assignment.checkpoint {
+        let place = home.checkpoints(&checkpoint.local_path);
+        if place.root.as_os_str().is_empty() {
+            mounts.push(Mount::Bind { source: place.base, target: checkpoint.local_path.clone().into() });
+        }
+    }
     if let Program::Builtin { library_dir, .. } = &assignment.program {
         mounts.push(Mount::ReadOnly { source: options.program.clone(), target: EXECUTABLE.into() });
         mounts.extend(library_dir.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
@@ -155,7 +170,8 @@ fn command(assignment: &Assignment) -> (Vec<String>, PathBuf) {
     }
 }
 
-fn facts(assignment: &Assignment, paths: Paths, network: &Network, support: &Support) -> Facts {
+fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: &Support) -> Facts {
+    let paths = Paths::new(support.path_of(mounts, Path::new(shoal_contract::BASE)));
     let is_isolated = matches!(support.isolation, Isolation::Full { .. });
     let addresses = (1..).zip(&assignment.hosts).map(|(host, name)| (name.clone(), network.address(host).to_string()));
     Facts {
@@ -175,6 +191,10 @@ fn facts(assignment: &Assignment, paths: Paths, network: &Network, support: &Sup
             distribution: channel.distribution.clone(),
             record_wrapper: channel.record_wrapper.clone(),
         })),
+        checkpoint: assignment.checkpoint.as_ref().map(|checkpoint| CheckpointFacts {
+            uri: checkpoint.uri.clone(),
+            local_path: support.path_of(mounts, Path::new(&checkpoint.local_path)).to_string_lossy().into_owned(),
+        }),
         cpus: assignment.limits.cpus,
         gpus: u32::try_from(assignment.limits.gpus.len()).unwrap_or(u32::MAX),
         endpoint: assignment.endpoint.as_ref().map(|endpoint| EndpointFacts {
@@ -194,7 +214,8 @@ fn facts(assignment: &Assignment, paths: Paths, network: &Network, support: &Sup
 fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), InstanceError> {
     let tree = Paths::new(home.ml());
     let of_channels = assignment.channels.iter().flat_map(|channel| [tree.channel(&channel.name), home.scratch(&channel.name)]);
-    for directory in tree.directories().into_iter().chain(of_channels) {
+    let of_checkpoints = assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
+    for directory in tree.directories().into_iter().chain(of_channels).chain(of_checkpoints) {
         fs::create_dir_all(&directory).map_err(failed(|| format!("make {}", directory.display())))?;
     }
     for (path, bytes) in config_files(facts) {

@@ -17,6 +17,7 @@ mod forward;
 mod inside;
 mod instance;
 mod lines;
+mod mirror;
 mod outbox;
 mod output;
 mod own_log;

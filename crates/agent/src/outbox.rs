@@ -44,7 +44,11 @@ impl Outbox {
 
     /// Says something; waits while the spool is full.
     pub(crate) fn report(&self, body: ReportBody) -> Result<(), Closed> {
-        let at_ms = now_ms();
+        self.report_at(now_ms(), body)
+    }
+
+    /// Says something that was so at this time, in milliseconds since the epoch.
+    pub(crate) fn report_at(&self, at_ms: u64, body: ReportBody) -> Result<(), Closed> {
         self.append(|seq| encode(&Frame::Message(ToServer::Report(Report { seq, at_ms, body }))))
     }
 

@@ -7,13 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, MAX_CHARACTERS, SUCCESS, Scraper, escape_line, failure_text};
-use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Exit, Network, Sandbox, SandboxError, Support};
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;
 use crate::events::Event;
 use crate::instance::{self, Home, InstanceError};
+use crate::mirror::{self, Mirror};
 use crate::outbox::{Closed, Outbox};
 use crate::output::{self, Said};
 use crate::own_log::say;
@@ -26,6 +27,9 @@ const SPOOL_BYTES: u64 = 64 << 20;
 
 /// How often to look whether the first instance has made the network.
 const NETWORK_POLL: Duration = Duration::from_millis(3);
+
+/// How long the end of a failed program waits for its last checkpoints, so that whoever hears of it finds them.
+const LAST_CHECKPOINTS: Duration = Duration::from_secs(1);
 
 /// Exit codes of the agent's own process.
 const RELEASED: i32 = 0;
@@ -68,7 +72,8 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>) -> i32 {
         say(format_args!("no thread for the connection: {error}"));
         return ABANDONED;
     }
-    let mut agent = Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, has_uploaded: false, network: None };
+    let mut agent =
+        Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, has_uploaded: false, network: None, mirror: None };
     let (assignment, acked) = loop {
         match agent.arriving.recv() {
             Ok(Event::Assigned { assignment, acked }) => break (*assignment, acked),
@@ -89,6 +94,14 @@ enum Trouble {
     /// It could not be made.
     #[error(transparent)]
     Instance(#[from] InstanceError),
+    /// What was saved before cannot be put into its checkpoint directory, or what it saves cannot be mirrored.
+    #[error("could not {what}")]
+    Checkpoints {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// There are no threads to read its output or to wait for it.
     #[error("could not watch the program")]
     Watch(#[source] std::io::Error),
@@ -124,6 +137,8 @@ struct Wishes {
     released: bool,
     /// The server does not want this agent, or is gone for good.
     abandoned: bool,
+    /// No checkpoint is under way any more.
+    mirrored: bool,
 }
 
 impl Wishes {
@@ -149,6 +164,7 @@ impl Wishes {
                 self.abandoned = true;
                 self.stop_within(grace);
             }
+            Event::Mirrored => self.mirrored = true,
             Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
         }
     }
@@ -160,7 +176,7 @@ impl Wishes {
 }
 
 struct Agent<'a> {
-    options: &'a Options,
+    options: &'a Arc<Options>,
     home: &'a Home,
     outbox: &'a Arc<Outbox>,
     events: Sender<Event>,
@@ -170,6 +186,7 @@ struct Agent<'a> {
     has_uploaded: bool,
     /// Kept to the end: the first instance's agent holds the network for all.
     network: Option<Network>,
+    mirror: Option<Mirror>,
 }
 
 impl Agent<'_> {
@@ -190,11 +207,18 @@ impl Agent<'_> {
             }
         }
         let network = self.network.as_ref().expect("the loop ends with one");
-        let sandbox = instance::start(self.options, assignment, self.home, network, support);
-        if let Err(InstanceError::Sandbox(SandboxError::Program { message, code })) = &sandbox {
-            return self.not_startable(message, *code);
+        let spec = instance::prepare(self.options, assignment, self.home, network, support)?;
+        if let Some(checkpoint) = &assignment.checkpoint {
+            self.mirror(checkpoint)?;
+            if self.is_to_stop() {
+                return self.never_started();
+            }
         }
-        let mut sandbox = sandbox?;
+        let network = self.network.as_ref().expect("the loop ends with one");
+        let mut sandbox = match Sandbox::start(&spec, network, support) {
+            Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
+            started => started.map_err(InstanceError::from)?,
+        };
         // If nobody takes these reports any more, a wish to stop is on its way, and the program's end is waited for all the same.
         let told = self.tell(sandbox.notes()).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
         let control = sandbox.control();
@@ -203,6 +227,20 @@ impl Agent<'_> {
         let (exit, said) = self.supervise(&control)?;
         told?;
         self.ended(outcome(exit), exit.out_of_memory, said)
+    }
+
+    /// Restores what was saved before, and begins to mirror.
+    fn mirror(&mut self, checkpoint: &Checkpoint) -> Result<(), Trouble> {
+        let place = self.home.checkpoints(&checkpoint.local_path);
+        if let Some(tree) = &checkpoint.tree {
+            let failed = |source| Trouble::Checkpoints { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
+            let files = mirror::restore(tree.as_ref(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
+            self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?;
+        }
+        let mirror = Mirror::start(self.options, &checkpoint.uri, &place, self.outbox, &self.events);
+        let failed = |source| Trouble::Checkpoints { what: format!("mirror {}", checkpoint.local_path), source };
+        self.mirror = Some(mirror.map_err(failed)?);
+        Ok(())
     }
 
     fn tell(&self, notes: &[String]) -> Result<(), Closed> {
@@ -272,15 +310,37 @@ impl Agent<'_> {
         // A failure file that is not one is the program's own affair; its exit code says enough.
         let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
         let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
+        let at_ms = now_ms();
+        if let Some(mirror) = &self.mirror {
+            mirror.finish(matches!(outcome, RankOutcome::Signaled(_)));
+        }
         // Asked first: the server may answer this report with a release, which is no wish for artifacts.
         let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
-        self.outbox.report(ReportBody::RankEnded { end, final_metrics: said.final_metrics })?;
+        if !is_wanted {
+            self.await_mirror(Some(Instant::now() + LAST_CHECKPOINTS));
+        }
+        self.outbox.report_at(at_ms, ReportBody::RankEnded { end, final_metrics: said.final_metrics })?;
         if is_wanted { self.upload() } else { Ok(()) }
+    }
+
+    /// Until the checkpoints are saved, nobody wants them any more, or the time has come.
+    fn await_mirror(&mut self, until: Option<Instant>) {
+        while self.is_mirroring() && !self.wishes.released && !self.wishes.abandoned {
+            match next_event(&self.arriving, until) {
+                Some(event) => self.wishes.note(event),
+                None => return,
+            }
+        }
+    }
+
+    fn is_mirroring(&self) -> bool {
+        self.mirror.is_some() && !self.wishes.mirrored
     }
 
     fn upload(&mut self) -> Result<(), Trouble> {
         self.has_uploaded = true;
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
+        self.await_mirror(None);
         artifacts::send(&self.home.ml(), self.outbox)?;
         Ok(self.outbox.report(ReportBody::Uploaded)?)
     }
@@ -306,11 +366,19 @@ impl Agent<'_> {
                 // If nobody takes it, that is the next event.
                 let _ = self.outbox.report(ReportBody::InstanceFailed { reason });
             }
-            if self.wishes.released {
-                return RELEASED;
+            if let Some(mirror) = &self.mirror {
+                // If it has not been told, there is no program any more all the same.
+                mirror.finish(true);
+                if self.wishes.abandoned {
+                    mirror.give_up();
+                }
             }
             if self.wishes.abandoned {
                 return ABANDONED;
+            }
+            // The last checkpoints of a failed program are worth as much as any.
+            if self.wishes.released && !self.is_mirroring() {
+                return RELEASED;
             }
             let Ok(event) = self.arriving.recv() else { return ABANDONED };
             let is_stop = matches!(event, Event::Order(Order::Stop { .. }));

@@ -7,15 +7,18 @@ use crate::Facts;
 /// An instance group's name when the request has no groups; toolkits look it up.
 pub(crate) const GROUP: &str = "homogeneousCluster";
 
-/// The files that every program finds: path relative to `/opt/ml` and content.
+/// The files that a program finds: path relative to `/opt/ml` and content. That of checkpoints is there only where there are any.
 pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
-    [
+    let always = [
         ("input/config/hyperparameters.json", json!(facts.hyperparameters)),
         ("input/config/inputdataconfig.json", input_data_config(facts)),
         ("input/config/resourceconfig.json", resource_config(facts)),
-    ]
-    .map(|(path, value)| (path, value.to_string().into_bytes()))
-    .into()
+    ];
+    let checkpoint = facts.checkpoint.as_ref().map(|it| {
+        let config = json!({ "S3Uri": it.uri, "LocalPath": it.local_path });
+        ("input/config/checkpointconfig.json", config)
+    });
+    always.into_iter().chain(checkpoint).map(|(path, value)| (path, value.to_string().into_bytes())).collect()
 }
 
 pub(crate) fn input_data_config(facts: &Facts) -> Value {

@@ -29,6 +29,8 @@ pub struct Facts {
     pub environment: BTreeMap<String, String>,
     /// Inputs.
     pub channels: Vec<ChannelFacts>,
+    /// A directory that is mirrored to S3.
+    pub checkpoint: Option<CheckpointFacts>,
     /// Cores that the program may count on.
     pub cpus: u32,
     /// GPUs of this instance.
@@ -52,6 +54,15 @@ pub struct ChannelFacts {
     pub distribution: String,
     /// `None` or `RecordIO`.
     pub record_wrapper: String,
+}
+
+/// `CheckpointConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointFacts {
+    /// Where its files are kept.
+    pub uri: String,
+    /// The directory, as the program sees it.
+    pub local_path: String,
 }
 
 /// An AWS endpoint and temporary keys for it.

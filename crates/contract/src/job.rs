@@ -1,6 +1,7 @@
 //! The training program's side: what the files under `/opt/ml/input/config` say.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -101,6 +102,21 @@ impl Job {
     pub fn current_host(&self) -> &str {
         &self.hosts[self.rank]
     }
+}
+
+/// The directory that is mirrored to S3, from the content of `checkpointconfig.json`.
+///
+/// # Errors
+/// [`ConfigError::Malformed`].
+pub fn checkpoint_directory(checkpoint_config: &[u8]) -> Result<PathBuf, ConfigError> {
+    let CheckpointConfig { local_path } = parse("checkpointconfig.json", checkpoint_config)?;
+    Ok(local_path)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CheckpointConfig {
+    local_path: PathBuf,
 }
 
 fn parse<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T, ConfigError> {

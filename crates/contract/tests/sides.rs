@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use shoal_contract::{ChannelFacts, ConfigError, EndpointFacts, Facts, Job, Paths, config_files, environment};
+use shoal_contract::{
+    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, checkpoint_directory, config_files, environment,
+};
 
 fn facts(host: u32, hosts: u32) -> Facts {
     let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>();
@@ -43,6 +45,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
                 record_wrapper: "RecordIO".into(),
             },
         ],
+        checkpoint: None,
         cpus: 4,
         gpus: 0,
         endpoint: Some(EndpointFacts {
@@ -58,6 +61,16 @@ fn facts(host: u32, hosts: u32) -> Facts {
 
 fn files(facts: &Facts) -> BTreeMap<&'static str, String> {
     config_files(facts).into_iter().map(|(path, bytes)| (path, String::from_utf8(bytes).unwrap())).collect()
+}
+
+#[test]
+fn a_checkpoint_directory_is_named_where_there_is_one() {
+    assert!(!files(&facts(1, 1)).contains_key("input/config/checkpointconfig.json"));
+    let checkpoint = CheckpointFacts { uri: "s3://b/c".into(), local_path: "/opt/ml/checkpoints".into() };
+    let file = &files(&Facts { checkpoint: Some(checkpoint), ..facts(1, 1) })["input/config/checkpointconfig.json"];
+    assert_eq!(file, r#"{"S3Uri":"s3://b/c","LocalPath":"/opt/ml/checkpoints"}"#);
+    assert_eq!(checkpoint_directory(file.as_bytes()).unwrap(), std::path::Path::new("/opt/ml/checkpoints"));
+    assert_eq!(checkpoint_directory(b"{}").unwrap_err().to_string(), "checkpointconfig.json is malformed");
 }
 
 #[test]

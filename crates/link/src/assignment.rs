@@ -33,6 +33,9 @@ pub struct Assignment {
     pub limits: Limits,
     /// The server as the program sees it, with keys of the job's own scope.
     pub endpoint: Option<Endpoint>,
+    /// A directory that is mirrored to S3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
     /// How the artifacts are packed.
     pub output_compression: OutputCompression,
     /// Without a server for so long, the agent stops its program and cleans up.
@@ -54,6 +57,17 @@ pub struct Channel {
     pub distribution: String,
     /// `None` or `RecordIO`.
     pub record_wrapper: String,
+}
+
+/// `CheckpointConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The directory in the instance: absolute, without `..` and without a `/` at its end.
+    pub local_path: String,
+    /// Where the files are kept, for `checkpointconfig.json` and the log.
+    pub uri: String,
+    /// A tree of links on this machine to what was there before, to be copied into the directory.
+    pub tree: Option<String>,
 }
 
 /// A training program.

@@ -1,7 +1,7 @@
 //! Length-prefixed frames over any byte stream.
 //!
 //! `u32` little-endian length of what follows, one kind byte, payload. Kind 0: a JSON message. Kind 1: a part of an artifact:
-//! `u64` seq, `u8` artifact (0 model, 1 output), bytes.
+//! `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of the checkpoint file that has begun.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -24,6 +24,8 @@ pub enum Frame<M> {
         /// Appended to what came before.
         bytes: Vec<u8>,
     },
+    /// The next bytes of a checkpoint file, between [`crate::ToServer::FileBegins`] and its end.
+    Chunk(Vec<u8>),
 }
 
 /// The stream does not hold frames of this protocol.
@@ -61,6 +63,10 @@ pub fn encode<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, FrameError> {
                 Artifact::Model => 0,
                 Artifact::Output => 1,
             });
+            out.extend_from_slice(bytes);
+        }
+        Frame::Chunk(bytes) => {
+            out.push(2);
             out.extend_from_slice(bytes);
         }
     }
@@ -115,6 +121,7 @@ impl Decoder {
                 };
                 Frame::Part { seq: u64::from_le_bytes(*seq), artifact, bytes: bytes.to_vec() }
             }
+            2 => Frame::Chunk(body[1..].to_vec()),
             kind => return Err(FrameError::Kind(kind)),
         };
         self.start += 4 + length;

@@ -6,12 +6,15 @@
 //! Reports carry (attempt, host, seq): a report that comes twice is acknowledged and dropped. Orders come down the same
 //! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent. An agent that is asked for
 //! it says now and then that it lives; the first such word tells the server that it may take silence for death.
+//!
+//! Checkpoint files have a connection of their own, so that gigabytes stand in no log line's way, and no numbers: what was not answered
+//! with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again.
 
 mod assignment;
 mod frame;
 mod message;
 
-pub use assignment::{Assignment, Channel, Endpoint, Limits, MetricDefinition, OutputCompression, Program};
+pub use assignment::{Assignment, Channel, Checkpoint, Endpoint, Limits, MetricDefinition, OutputCompression, Program};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use message::{
     Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,

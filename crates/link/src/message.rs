@@ -18,6 +18,20 @@ pub enum ToServer {
     /// There is nothing to say, and the agent lives. Said only to a server that asked for it ([`ToAgent::Welcome`]), when nothing else was sent
     /// for so long.
     Alive,
+    /// Instead of `Hello`: this connection carries checkpoint files and nothing else.
+    Checkpoints(Hello),
+    /// A checkpoint file follows, as [`crate::Frame::Chunk`]s.
+    FileBegins {
+        /// Below the checkpoint directory, `/` between names.
+        path: String,
+    },
+    /// All of it was sent; answered by [`ToAgent::FileSaved`] or [`ToAgent::FileRefused`], in the order of the files.
+    FileEnds {
+        /// How much there was.
+        bytes: u64,
+    },
+    /// What was sent of it is to be forgotten: it changed while it was read. Not answered.
+    FileDropped,
 }
 
 /// Who calls.
@@ -188,6 +202,20 @@ pub enum ToAgent {
     },
     /// Do something; idempotent.
     Order(Order),
+    /// Answers [`ToServer::Checkpoints`]: files may come.
+    Ready,
+    /// The file is durable in the object store, and its receipt in the journal.
+    FileSaved {
+        /// As it was sent.
+        path: String,
+    },
+    /// The file could not be stored; what the object store had before is untouched.
+    FileRefused {
+        /// As it was sent.
+        path: String,
+        /// For the log.
+        reason: String,
+    },
 }
 
 /// What the server wants done.

@@ -10,6 +10,7 @@ fn frames() -> Vec<Frame<ToServer>> {
         report(1, ReportBody::Note { text: "a\tb \u{1f600}".into() }),
         Frame::Part { seq: 2, artifact: Artifact::Model, bytes: vec![0, 1, 2, 255] },
         Frame::Part { seq: 3, artifact: Artifact::Output, bytes: vec![] },
+        Frame::Chunk(vec![3, 0, 255]),
         report(4, ReportBody::Uploaded),
     ]
 }
@@ -68,7 +69,7 @@ fn hostile_bytes_are_refused_before_they_are_stored() {
         ("an empty frame", vec![0; 4], |e| matches!(e, FrameError::Length(0))),
         ("one byte too long", too_long, |e| matches!(e, FrameError::Length(n) if *n == MAX_FRAME_BYTES + 1)),
         ("the longest", vec![255; 4], |e| matches!(e, FrameError::Length(_))),
-        ("an unknown kind", framed(&[2]), |e| matches!(e, FrameError::Kind(2))),
+        ("an unknown kind", framed(&[3]), |e| matches!(e, FrameError::Kind(3))),
         ("a message that is not JSON", framed(b"\0{"), |e| matches!(e, FrameError::Message(_))),
         ("a message of no known type", framed(b"\0{\"type\":\"x\"}"), |e| matches!(e, FrameError::Message(_))),
         ("a part without its number", framed(&[1, 0, 0]), |e| matches!(e, FrameError::Part)),

@@ -35,11 +35,15 @@ kinds!(order_kind, ORDERS, Order,
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
+    ToAgent::Welcome { assignment, .. } if assignment.checkpoint.is_some() => "welcome_checkpoint",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Builtin { .. }) => "welcome_builtin",
     ToAgent::Welcome { .. } => "welcome_host",
     ToAgent::Refused { .. } => "refused",
     ToAgent::Ack { .. } => "ack",
     ToAgent::Order(_) => "order",
+    ToAgent::Ready => "ready",
+    ToAgent::FileSaved { .. } => "file_saved",
+    ToAgent::FileRefused { .. } => "file_refused",
 );
 
 fn to_server_kind(message: &ToServer) -> &'static str {
@@ -47,6 +51,10 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::Hello(_) => "hello",
         ToServer::Report(report) => report_kind(&report.body),
         ToServer::Alive => "alive",
+        ToServer::Checkpoints(_) => "checkpoints",
+        ToServer::FileBegins { .. } => "file_begins",
+        ToServer::FileEnds { .. } => "file_ends",
+        ToServer::FileDropped => "file_dropped",
     }
 }
 
@@ -64,7 +72,8 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> = ["hello", "alive"].into_iter().chain(REPORTS.iter().copied()).collect();
+    let to_server: Vec<&str> =
+        ["hello", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped"].into_iter().chain(REPORTS.iter().copied()).collect();
     // "order(..)" is reached through the orders' own names.
     let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
     for name in &to_server {

@@ -39,6 +39,7 @@ mod support;
 mod sweep;
 mod talk;
 mod users;
+mod writers;
 
 pub use cgroup::CgroupLayout;
 pub use error::SandboxError;
@@ -50,3 +51,4 @@ pub use spec::{Exit, Mount, SandboxSpec};
 pub use support::{Isolation, Support};
 pub use sweep::sweep;
 pub use users::{FORWARDER_PORT, HOME, USER};
+pub use writers::is_being_written;

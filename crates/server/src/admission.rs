@@ -15,10 +15,8 @@ use crate::{
 /// `ValidationException` that names the field and says what to do.
 pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     image(world, request)?;
-    if request.checkpoint.is_some() {
-        return Err(Error::validation(
-            "checkpointConfig: checkpoints are not mirrored to S3 by this version, and would be lost; leave checkpointConfig out",
-        ));
+    if let Some(config) = &request.checkpoint {
+        checkpoints(world, &config.uri)?;
     }
     for (index, channel) in request.channels.iter().enumerate() {
         input(world, channel, index, &request.role_arn)?;
@@ -82,11 +80,22 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
     })
 }
 
+fn checkpoints(world: &World, uri: &S3Uri) -> Result<(), Error> {
+    bucket(world, "checkpointConfig.s3Uri", uri)?;
+    let objects = channels::checkpoints_of(&world.objects, uri).map_err(|error| internal(&error))?;
+    let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+    check_tree(&entries).map_err(|error| Error::validation(format!("checkpointConfig.s3Uri: below {uri} {error}")))
+}
+
 fn output(world: &World, uri: &S3Uri) -> Result<(), Error> {
+    bucket(world, "outputDataConfig.s3OutputPath", uri)
+}
+
+fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
     match world.objects.bucket(&uri.bucket) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Error::validation(format!(
-            "outputDataConfig.s3OutputPath: the S3 bucket {:?} does not exist; create it first (aws s3 mb s3://{})",
+            "{field}: the S3 bucket {:?} does not exist; create it first (aws s3 mb s3://{})",
             uri.bucket, uri.bucket
         ))),
         Err(error) => Err(internal(&error)),

@@ -22,6 +22,7 @@ use shoal_store::{Ingest, LogLines, MetricPoint};
 
 use crate::{
     attempts::{Attempt, Attempts, Down},
+    checkpoints,
     effects::World,
     keys::sha256_hex,
     parts::{self, PartsWriter},
@@ -60,6 +61,12 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
     let hello = loop {
         match decoder.next::<ToServer>().map_err(io::Error::other)? {
             Some(Frame::Message(ToServer::Hello(hello))) => break hello,
+            Some(Frame::Message(ToServer::Checkpoints(hello))) => {
+                return match admit(&world.attempts, &hello) {
+                    Ok(attempt) => checkpoints::receive(world, &attempt, &hello, number, stream, &down, decoder),
+                    Err(reason) => down.send(ToAgent::Refused { reason }),
+                };
+            }
             Some(_) => return Err(io::Error::other("the first message is not hello")),
             None => read_some(&mut stream, &mut decoder)?,
         }
@@ -156,7 +163,7 @@ impl Connection<'_> {
                 }
                 Frame::Message(ToServer::Report(_)) => {}
                 Frame::Message(ToServer::Alive) => self.attempt.hear(self.host, self.number, Ear::hears_sign),
-                Frame::Message(ToServer::Hello(_)) => return Err(io::Error::other("hello came twice")),
+                _ => return Err(io::Error::other("only reports and parts come on this connection")),
             }
         }
         if last > self.acked || !lines.lines.is_empty() || !points.is_empty() {
@@ -282,7 +289,7 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
     Ok(attempt)
 }
 
-fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
+pub(crate) fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
     let mut buffer = [0; 64 << 10];
     match stream.read(&mut buffer)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -322,6 +329,7 @@ mod tests {
             metric_definitions: Vec::new(),
             limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, gpus: Vec::new() },
             endpoint: None,
+            checkpoint: None,
             output_compression: OutputCompression::Gzip,
             lease_s: 1,
             grace_s: 1,
@@ -338,6 +346,7 @@ mod tests {
             reads: Vec::new(),
             writes: Vec::new(),
             isolated: false,
+            checkpoints: None,
             assignments: vec![assignment(1), assignment(2)],
         };
         let allocation =

@@ -9,7 +9,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Frame, Order, ToAgent, encode};
 
 use crate::{keys::AccessKeys, silence::Ear};
+
+/// An agent that brings checkpoints is not waited for any more after so long without a byte.
+const SAVER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,9 @@ pub(crate) struct Plan {
     pub(crate) writes: Vec<(String, String)>,
     /// `EnableNetworkIsolation`: the program gets no endpoint.
     pub(crate) isolated: bool,
+    /// S3 bucket and prefix of the checkpoints; the prefix is empty or ends in `/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoints: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
 }
@@ -103,6 +109,16 @@ struct Host {
     /// Held by the connection that is served: one at a time.
     turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
+    /// The connection that brings checkpoints.
+    saver: Option<Saver>,
+    /// As `turn`, of those.
+    savers_turn: Arc<Mutex<()>>,
+}
+
+struct Saver {
+    number: u64,
+    down: Down,
+    heard: Instant,
 }
 
 impl Attempt {
@@ -160,6 +176,36 @@ impl Attempt {
             host.connection = None;
             host.ear.disconnected();
         }
+    }
+
+    /// A host's agent will bring checkpoints on this connection. An older one is closed; what it has read is stored first: the lock that is
+    /// returned is held until then.
+    pub(crate) fn connect_saver(&self, host: u32, number: u64, down: &Down) -> Arc<Mutex<()>> {
+        let mut hosts = self.lock();
+        let host = &mut hosts[host as usize - 1];
+        if let Some(older) = host.saver.replace(Saver { number, down: down.clone(), heard: Instant::now() }) {
+            older.down.close();
+        }
+        host.savers_turn.clone()
+    }
+
+    /// Something came on it.
+    pub(crate) fn heard_saver(&self, host: u32, number: u64) {
+        if let Some(saver) = self.lock()[host as usize - 1].saver.as_mut().filter(|saver| saver.number == number) {
+            saver.heard = Instant::now();
+        }
+    }
+
+    pub(crate) fn disconnect_saver(&self, host: u32, number: u64) {
+        let saver = &mut self.lock()[host as usize - 1].saver;
+        if saver.as_ref().is_some_and(|saver| saver.number == number) {
+            *saver = None;
+        }
+    }
+
+    /// Whether an agent is still bringing checkpoints.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.lock().iter().any(|host| host.saver.as_ref().is_some_and(|saver| saver.heard.elapsed() < SAVER_PATIENCE))
     }
 
     /// Gives an order that stands until the attempt is released.

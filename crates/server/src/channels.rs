@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 use shoal_store::{ObjectMeta, Objects, StoreError};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
+use crate::checkpoints;
+
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
 
@@ -41,6 +43,12 @@ pub(crate) fn objects_of(objects: &Objects, channel: &Channel) -> Result<Vec<(St
         S3DataType::S3Prefix => Ok(below(objects, &channel.uri)?),
         S3DataType::ManifestFile => listed(objects, &channel.uri),
     }
+}
+
+/// The objects of a checkpoint location, with their paths below the checkpoint directory.
+pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
+    let (bucket, prefix) = checkpoints::place(uri);
+    below(objects, &S3Uri { bucket, prefix })
 }
 
 fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
@@ -124,18 +132,35 @@ impl Trees {
         };
         let mut trees = Vec::with_capacity(parts.len());
         for part in &parts {
-            let path = self.root.join(digest(part));
-            self.claim(&path, attempt);
-            if !path.exists() {
-                let refs: Vec<_> = part.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-                self.objects.link_tree(&path, &refs).map_err(|error| fail(&error))?;
-            }
-            trees.push(path);
+            trees.push(self.tree(attempt, part).map_err(|error| fail(&error))?);
         }
         if trees.len() == 1 {
             trees.resize(hosts as usize, trees[0].clone());
         }
         Ok(trees)
+    }
+
+    /// The tree of what an earlier run has left as checkpoints, if it has left any.
+    ///
+    /// # Errors
+    /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
+    pub(crate) fn prepare_checkpoints(&self, attempt: &str, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
+        let found = match checkpoints_of(&self.objects, uri) {
+            Ok(found) if found.is_empty() => return Ok(None),
+            Err(StoreError::NoSuchBucket(_)) => return Ok(None),
+            found => found.and_then(|found| self.tree(attempt, &found)),
+        };
+        found.map(Some).map_err(|error| format!("checkpoints below {uri}: {}", crate::effects::describe(&error)))
+    }
+
+    fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
+        let path = self.root.join(digest(objects));
+        self.claim(&path, attempt);
+        if !path.exists() {
+            let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+            self.objects.link_tree(&path, &refs)?;
+        }
+        Ok(path)
     }
 
     /// An attempt reads a tree (said again after a restart).

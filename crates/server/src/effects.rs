@@ -21,6 +21,7 @@ use crate::{
     Image, Images, RemoveTree, Sweep, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
+    checkpoints,
     core::{Core, Refusal, now_ms},
     keys::AccessKeys,
 };
@@ -192,6 +193,9 @@ impl World {
             for channel in &assignment.channels {
                 self.trees.claim(channel.tree.as_ref(), &plan.attempt);
             }
+            if let Some(tree) = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref()) {
+                self.trees.claim(tree.as_ref(), &plan.attempt);
+            }
         }
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
     }
@@ -233,6 +237,14 @@ impl World {
         for channel in &request.channels {
             trees.push(self.trees.prepare(attempt, channel, instances)?);
         }
+        let checkpoint = match &request.checkpoint {
+            None => None,
+            Some(config) => Some(shoal_link::Checkpoint {
+                local_path: config.local_path.clone(),
+                uri: config.uri.to_string(),
+                tree: self.trees.prepare_checkpoints(attempt, &config.uri)?.map(|tree| tree.display().to_string()),
+            }),
+        };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
         let (program, metric_definitions) = match image {
@@ -279,6 +291,7 @@ impl World {
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
+                checkpoint: checkpoint.clone(),
                 output_compression: match request.output.compression {
                     shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
                     shoal_wire::OutputCompression::None => OutputCompression::None,
@@ -296,8 +309,9 @@ impl World {
             attempt: attempt.to_owned(),
             streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
             reads: reads(request),
-            writes: vec![place(&arn::output(&request.output.s3_output_path, &request.name, ""))],
+            writes: writes(request),
             isolated: request.enable_network_isolation,
+            checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
             assignments,
         })
     }
@@ -330,7 +344,9 @@ impl World {
                 running.order(host, Order::Release);
             }
             let until = Instant::now() + LEAVE;
-            while Instant::now() < until && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. })) {
+            while (Instant::now() < until || running.is_saving())
+                && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }))
+            {
                 thread::sleep(Duration::from_millis(5));
             }
         }
@@ -409,10 +425,17 @@ impl World {
     }
 }
 
-/// What a job's temporary keys may read: its channels and its submitted source.
+/// What a job's temporary keys may write: its output and its checkpoints.
+fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
+    let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
+    [output].into_iter().chain(request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri))).collect()
+}
+
+/// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
 fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
+    let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
     let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
-    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).collect()
+    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).chain(checkpoints).collect()
 }
 
 fn place(uri: &S3Uri) -> (String, String) {

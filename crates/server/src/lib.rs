@@ -10,6 +10,7 @@ mod api;
 mod artifacts;
 mod attempts;
 mod channels;
+mod checkpoints;
 mod core;
 mod effects;
 mod error;

@@ -213,7 +213,7 @@ pub struct Stopping {
 pub struct CheckpointConfig {
     /// Where checkpoints are kept.
     pub uri: S3Uri,
-    /// On the instance; `/opt/ml/checkpoints/` by default.
+    /// On the instance: absolute, without `.`, `..` and a `/` at its end; `/opt/ml/checkpoints` by default.
     pub local_path: String,
 }
 

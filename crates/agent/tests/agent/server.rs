@@ -215,7 +215,7 @@ impl Server {
             let seq = match &message {
                 Frame::Message(ToServer::Report(report)) => report.seq,
                 Frame::Part { seq, .. } => *seq,
-                Frame::Message(ToServer::Hello(_) | ToServer::Alive) => panic!("hello came twice"),
+                other => panic!("no report and no part: {other:?}"),
             };
             if seq <= heard.acked {
                 heard.repeated += 1;
@@ -229,7 +229,7 @@ impl Server {
                     assert!(bytes.len() <= 1 << 20);
                     heard.parts.entry(artifact).or_default().extend(bytes);
                 }
-                Frame::Message(ToServer::Hello(_) | ToServer::Alive) => {}
+                _ => {}
             }
             drop(state);
             self.0.changed.notify_all();

@@ -85,6 +85,7 @@ impl Stage {
                 secret_access_key: "SK".into(),
                 session_token: "ST".into(),
             }),
+            checkpoint: None,
             output_compression: OutputCompression::Gzip,
             lease_s: 60,
             grace_s: 1,

@@ -55,7 +55,7 @@ fn a_sound_request_becomes_a_typed_job() {
     assert_eq!((job.output.compression, &job.output.kms_key_id), (OutputCompression::None, &None));
     assert_eq!((job.resources.instance_count, job.resources.volume_gb, job.resources.keep_alive_s), (2, 10, 60));
     assert_eq!((job.stopping.max_runtime_s, job.stopping.max_wait_s, job.retries), (3600, None, 3));
-    assert_eq!(job.checkpoint.as_ref().map(|it| it.local_path.as_str()), Some("/opt/ml/checkpoints/"));
+    assert_eq!(job.checkpoint.as_ref().map(|it| it.local_path.as_str()), Some("/opt/ml/checkpoints"));
     assert_eq!((job.environment["A"].as_str(), job.tags[0].key.as_str()), ("b\nc", "team"));
     assert_eq!(Value::Object(job.raw.clone()), sound());
     let kept = serde_json::to_vec(&job.raw).unwrap();
@@ -124,7 +124,17 @@ fn rules_that_need_no_state_are_checked() {
         check("/OutputDataConfig/S3OutputPath", json!(uri), "outputDataConfig.s3OutputPath", uri);
         check("/CheckpointConfig/S3Uri", json!(uri), "checkpointConfig.s3Uri", uri);
     }
-    check("/CheckpointConfig/LocalPath", json!("relative"), "checkpointConfig.localPath", "absolute");
+    for (refused, why) in [
+        ("relative", "absolute"),
+        ("/opt/ml/../../etc/x", "'..'"),
+        ("/", "/ holds more than checkpoints"),
+        ("//tmp/.", "/tmp holds more than checkpoints"),
+        ("/opt/ml/", "/opt/ml holds more"),
+        ("/opt/ml/input/data/train", "/opt/ml/input is not for checkpoints"),
+        ("/usr/local/x", "/usr is not for checkpoints"),
+    ] {
+        check("/CheckpointConfig/LocalPath", json!(refused), "checkpointConfig.localPath", why);
+    }
 
     check("/ResourceConfig", Value::Null, "resourceConfig", "InstanceCount");
     check("/ResourceConfig/InstanceType", Value::Null, "resourceConfig.instanceType", "required");

@@ -1,0 +1,382 @@
+//! The checkpoint directory and S3: what was there before is put into it before the program starts; what the program writes is sent to the
+//! server while it runs, and a last time when it has ended.
+//!
+//! A file counts as saved when the server says so. Until then it is the file on disk that is sent again after a broken connection, so nothing
+//! waits in memory or in the spool, and no log line waits for a checkpoint.
+
+mod changes;
+mod line;
+mod restore;
+mod tree;
+mod watch;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use shoal_link::{ReportBody, ToAgent, ToServer};
+use shoal_sandbox::is_being_written;
+
+pub(crate) use restore::restore;
+
+use crate::Options;
+use crate::events::Event;
+use crate::outbox::Outbox;
+use crate::own_log::say;
+use changes::{Changes, SETTLE, Step, Why, is_gone};
+use line::{Line, Met};
+use tree::{Stamp, Tree, is_ignored};
+use watch::Watch;
+
+const CHUNK_BYTES: usize = 256 << 10;
+const STACK: usize = 256 << 10;
+/// Until a file that the server could not store is sent again.
+const RETRY: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A change so soon after the one before may bear the same time.
+const CLOCK_STEP: Duration = Duration::from_millis(50);
+/// Different complaints that are told in the log.
+const MOST_COMPLAINTS: usize = 20;
+
+/// Where the directory is on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// A directory that the program cannot replace.
+    pub(crate) base: PathBuf,
+    /// The checkpoint directory below it; empty if it is the base itself.
+    pub(crate) root: PathBuf,
+    /// An empty directory of the agent's own.
+    pub(crate) marks: PathBuf,
+}
+
+impl Place {
+    /// The directory itself.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.base.join(&self.root)
+    }
+}
+
+/// A mirror at work.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    changes: Arc<Changes>,
+    mark: PathBuf,
+}
+
+impl Mirror {
+    /// Begins to mirror; what is in the directory by now is taken to be saved. [`Event::Mirrored`] comes once, after [`Self::finish`] or
+    /// [`Self::give_up`].
+    pub(crate) fn start(
+        options: &Arc<Options>,
+        uri: &str,
+        place: &Place,
+        outbox: &Arc<Outbox>,
+        events: &Sender<Event>,
+    ) -> io::Result<Self> {
+        fs::create_dir_all(&place.marks)?;
+        let tree = Arc::new(Tree::open(&place.base, &place.root)?);
+        let changes = Arc::new(Changes::default());
+        let mut saved = HashMap::new();
+        tree.walk(|path, stamp| drop(saved.insert(path, Saved { stamp, sure: true })));
+        match Watch::start(tree.clone(), changes.clone(), &place.marks) {
+            Ok(watch) => {
+                thread::Builder::new().name("checkpoint watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
+            }
+            Err(error) => {
+                let text = format!("changed checkpoints are looked for every second, since the kernel does not tell of them: {error}");
+                // If nobody takes notes any more the program is about to be stopped.
+                let _ = outbox.report(ReportBody::Note { text });
+                changes.poll();
+            }
+        }
+        let sender = Worker {
+            options: options.clone(),
+            uri: uri.to_owned(),
+            tree,
+            changes: changes.clone(),
+            outbox: outbox.clone(),
+            saved,
+            seen: HashMap::new(),
+            line: None,
+            connections: 0,
+            unanswered: VecDeque::new(),
+            complaints: HashSet::new(),
+            unsaved: Vec::new(),
+            files: HashSet::new(),
+            bytes: 0,
+        };
+        let events = events.clone();
+        let run = move || {
+            sender.run();
+            // If nobody listens the agent has ended.
+            let _ = events.send(Event::Mirrored);
+        };
+        thread::Builder::new().name("checkpoints".into()).stack_size(STACK).spawn(run)?;
+        Ok(Self { changes, mark: place.marks.join("end") })
+    }
+
+    /// The program has ended: what is not saved yet is, as it is now; but a file that was being written when the program was killed is not.
+    pub(crate) fn finish(&self, was_killed: bool) {
+        if self.changes.has_ended() {
+            return;
+        }
+        self.changes.end(was_killed);
+        // The kernel tells of this file after all that happened before. Where it tells nothing, nothing is awaited.
+        if self.changes.is_polled() || File::create(&self.mark).is_err() {
+            self.changes.complete();
+        }
+    }
+
+    /// Nobody wants the files any more.
+    pub(crate) fn give_up(&self) {
+        self.changes.give_up();
+    }
+}
+
+/// What of a file the server has.
+struct Saved {
+    stamp: Stamp,
+    /// Another change would have another stamp.
+    sure: bool,
+}
+
+struct Worker {
+    options: Arc<Options>,
+    uri: String,
+    tree: Arc<Tree>,
+    changes: Arc<Changes>,
+    outbox: Arc<Outbox>,
+    saved: HashMap<PathBuf, Saved>,
+    /// Stamps of the last look, where changes are looked for.
+    seen: HashMap<PathBuf, Stamp>,
+    line: Option<Line>,
+    /// How many there were; the number of the present one.
+    connections: u64,
+    unanswered: VecDeque<(PathBuf, Saved)>,
+    complaints: HashSet<String>,
+    unsaved: Vec<PathBuf>,
+    files: HashSet<PathBuf>,
+    bytes: u64,
+}
+
+/// Why a file was not sent to its end.
+enum Trouble {
+    /// It cannot be read.
+    File(io::Error),
+    /// The connection is lost.
+    Line(io::Error),
+    /// Nobody wants it any more.
+    Unwanted,
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            match self.changes.next(self.connections, self.unanswered.len()) {
+                Step::Send(path, why) => match self.send(&path, why) {
+                    Ok(()) => {}
+                    Err(Trouble::File(error)) if is_gone(&error) => {}
+                    Err(Trouble::File(error)) => {
+                        self.complain(&format!("checkpoint {} cannot be read: {error}", path.display()));
+                        self.again(path);
+                    }
+                    Err(Trouble::Line(error)) => {
+                        say(format_args!("the connection for checkpoints is lost: {error}"));
+                        self.changes.add(path, why);
+                        self.lose_line();
+                    }
+                    Err(Trouble::Unwanted) => return,
+                },
+                Step::Rescan => self.rescan(),
+                Step::Answer(Some(answer)) => self.answered(answer),
+                Step::Answer(None) => self.lose_line(),
+                Step::Finished => return self.sum_up(),
+                Step::GiveUp => return,
+            }
+        }
+    }
+
+    /// Sends a file, unless there is nothing new in it or somebody is writing it.
+    fn send(&mut self, path: &Path, why: Why) -> Result<(), Trouble> {
+        let mut file = self.tree.open_inside(path).map_err(Trouble::File)?;
+        let metadata = file.metadata().map_err(Trouble::File)?;
+        if !metadata.is_file() {
+            return Ok(());
+        }
+        let stamp = Stamp::of(&metadata);
+        if self.saved.get(path).is_some_and(|saved| saved.sure && saved.stamp == stamp) {
+            return Ok(());
+        }
+        if is_being_written(&file) == Some(true) && !self.changes.has_ended() {
+            // The kernel tells when it is closed.
+            return Ok(());
+        }
+        let Some(name) = path.to_str() else {
+            self.complain(&format!("checkpoint {} is not saved: a key in S3 is UTF-8, and its name is not", path.display()));
+            return Ok(());
+        };
+        let sure = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age > CLOCK_STEP);
+        let line = self.line()?;
+        line.say(ToServer::FileBegins { path: name.to_owned() }).map_err(Trouble::Line)?;
+        let sent = send_content(line, &mut file, stamp.size);
+        let is_whole = match sent {
+            Err(Trouble::File(error)) => {
+                line.say(ToServer::FileDropped).map_err(Trouble::Line)?;
+                return Err(Trouble::File(error));
+            }
+            Err(other) => return Err(other),
+            Ok(bytes) => bytes == stamp.size && file.metadata().is_ok_and(|now| Stamp::of(&now) == stamp),
+        };
+        // One that has got its final name meanwhile was a temporary one.
+        let is_here = matches!(why, Why::Placed) || self.tree.look(path).is_ok_and(|now| Stamp::of(&now) == stamp);
+        let line = self.line()?;
+        if !(is_whole && is_here) {
+            line.say(ToServer::FileDropped).map_err(Trouble::Line)?;
+            if self.tree.look(path).is_ok() {
+                self.changes.add_later(path.to_owned(), SETTLE);
+            }
+            return Ok(());
+        }
+        line.say(ToServer::FileEnds { bytes: stamp.size }).map_err(Trouble::Line)?;
+        self.unanswered.push_back((path.to_owned(), Saved { stamp, sure }));
+        Ok(())
+    }
+
+    /// The connection; made if there is none, for as long as that takes.
+    fn line(&mut self) -> Result<&mut Line, Trouble> {
+        let mut pause = Duration::from_millis(50);
+        while self.line.is_none() {
+            let number = self.connections + 1;
+            match Line::connect(&self.options, number, &self.changes) {
+                Ok(Met::Ready(line)) => {
+                    self.connections = number;
+                    self.line = Some(line);
+                }
+                Ok(Met::Refused(reason)) => {
+                    say(format_args!("the server takes no checkpoints: {reason}"));
+                    return Err(Trouble::Unwanted);
+                }
+                Err(_) => {
+                    if self.changes.pause(pause) {
+                        return Err(Trouble::Unwanted);
+                    }
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        Ok(self.line.as_mut().expect("the loop ends with one"))
+    }
+
+    /// What was not answered is sent again.
+    fn lose_line(&mut self) {
+        self.line = None;
+        // Its last words do not count any more.
+        self.connections += 1;
+        for (path, _) in std::mem::take(&mut self.unanswered) {
+            self.changes.add(path, Why::Placed);
+        }
+    }
+
+    fn answered(&mut self, answer: ToAgent) {
+        let (path, refusal) = match answer {
+            ToAgent::FileSaved { path } => (path, None),
+            ToAgent::FileRefused { path, reason } => (path, Some(reason)),
+            _ => return,
+        };
+        let Some((sent, saved)) = self.unanswered.pop_front() else { return };
+        if sent != Path::new(&path) {
+            say(format_args!("the server answers about checkpoint {path}, and {} is awaited", sent.display()));
+            self.changes.add(sent, Why::Placed);
+            return self.lose_line();
+        }
+        if let Some(reason) = refusal {
+            self.complain(&format!("checkpoint {path} is not saved: {reason}"));
+            self.again(sent);
+        } else {
+            self.bytes += saved.stamp.size;
+            self.files.insert(sent.clone());
+            self.saved.insert(sent, saved);
+        }
+    }
+
+    /// Later, if there is a later.
+    fn again(&mut self, path: PathBuf) {
+        if self.changes.has_ended() {
+            self.unsaved.push(path);
+        } else {
+            self.changes.add_later(path, RETRY);
+        }
+    }
+
+    /// Looks for files of which nothing was heard. While the program runs, only those that stayed as they were since the last look.
+    fn rescan(&mut self) {
+        let cut_short: HashSet<_> = self.changes.cut_short().into_iter().collect();
+        let has_ended = self.changes.has_ended();
+        let mut seen = HashMap::new();
+        let tree = self.tree.clone();
+        tree.walk(|path, stamp| {
+            if is_ignored(&path) || cut_short.contains(&path) {
+                return;
+            }
+            let is_new = self.saved.get(&path).is_none_or(|saved| saved.stamp != stamp);
+            let is_stable = has_ended || !self.changes.is_polled() || self.seen.get(&path) == Some(&stamp);
+            if is_new && is_stable {
+                self.changes.add(path.clone(), Why::Placed);
+            }
+            if self.changes.is_polled() {
+                seen.insert(path, stamp);
+            }
+        });
+        self.seen = seen;
+        if has_ended {
+            for path in cut_short {
+                let text = format!("checkpoint {} was being written when the program was killed: it is not saved as it is", path.display());
+                self.complain(&text);
+            }
+        }
+    }
+
+    /// Tells the user, once and not without end.
+    fn complain(&mut self, text: &str) {
+        if self.complaints.len() < MOST_COMPLAINTS && self.complaints.insert(text.to_owned()) {
+            self.note(text.to_owned());
+        }
+    }
+
+    fn note(&self, text: String) {
+        // If nobody takes notes any more, the main loop hears of that.
+        let _ = self.outbox.report(ReportBody::Note { text });
+    }
+
+    fn sum_up(&self) {
+        if !self.files.is_empty() {
+            self.note(format!("{} checkpoint files are saved below {} ({} bytes were sent)", self.files.len(), self.uri, self.bytes));
+        }
+        if let Some(first) = self.unsaved.first() {
+            self.note(format!("{} checkpoint files could not be saved, the first of them {}", self.unsaved.len(), first.display()));
+        }
+    }
+}
+
+/// Sends as much as the file was long when it was opened; says how much there was.
+fn send_content(line: &mut Line, file: &mut File, size: u64) -> Result<u64, Trouble> {
+    let mut left = size;
+    while left > 0 {
+        let mut chunk = vec![0; usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)];
+        let count = match file.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Trouble::File(error)),
+        };
+        chunk.truncate(count);
+        left -= count as u64;
+        line.chunk(chunk).map_err(Trouble::Line)?;
+    }
+    Ok(size - left)
+}
