@@ -82,7 +82,9 @@ impl Mirror {
         let tree = Arc::new(Tree::open(&place.base, &place.root)?);
         let changes = Arc::new(Changes::default());
         let mut saved = HashMap::new();
-        tree.walk(|path, stamp| drop(saved.insert(path, Saved { stamp, sure: true })));
+        tree.walk(|path, stamp| {
+            saved.insert(path, Saved { stamp, sure: true });
+        });
         match Watch::start(tree.clone(), changes.clone(), &place.marks) {
             Ok(watch) => {
                 thread::Builder::new().name("checkpoint watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
