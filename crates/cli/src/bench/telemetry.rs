@@ -198,7 +198,7 @@ impl Line {
         loop {
             match self.decoder.next()? {
                 Some(Frame::Message(message)) => return Ok(message),
-                Some(Frame::Part { .. }) => bail!("the server sends parts"),
+                Some(Frame::Part { .. } | Frame::Chunk(_)) => bail!("the server sends parts"),
                 None => match self.stream.read(&mut buffer)? {
                     0 => bail!("the server hung up"),
                     read => self.decoder.push(&buffer[..read]),
