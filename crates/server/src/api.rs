@@ -1,5 +1,6 @@
 //! What a parsed call does: the wire's values to commands and reads, and back.
 
+mod hold;
 mod identity;
 mod logs;
 mod search;
@@ -32,6 +33,7 @@ pub(crate) struct Api {
     world: Arc<World>,
     search: Arc<SearchIndex>,
     identity: Identity,
+    holds: hold::Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
     deletion: tokio::sync::Mutex<()>,
 }
@@ -39,7 +41,7 @@ pub(crate) struct Api {
 impl Api {
     /// The API over this world.
     pub(crate) fn new(world: Arc<World>, search: Arc<SearchIndex>, identity: Identity) -> Self {
-        Self { world, search, identity, deletion: tokio::sync::Mutex::default() }
+        Self { world, search, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
     }
 
     /// Answers one call.
@@ -52,7 +54,10 @@ impl Api {
             _ if caller.attempt.is_some() => {
                 Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"))
             }
-            Call::CreateTrainingJob(request) => self.create_training_job(*request).await,
+            Call::CreateTrainingJob(request) => {
+                self.holds.created(&request.name, &caller.user_agent);
+                self.create_training_job(*request).await
+            }
             Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
             Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,

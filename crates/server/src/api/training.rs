@@ -11,20 +11,16 @@ use shoal_wire::{
 };
 use tokio::time::Instant;
 
-use super::{Api, Caller, blocking, token};
+use super::{Api, Caller, blocking, hold, token};
 use crate::{
     Image,
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, RowFate, now_ms},
+    core::{Opaque, Refusal, RowFate},
     effects::World,
     keys::random_hex,
 };
 
-/// How long Describe waits for the end of a young job when a SageMaker SDK asks, which else would look again after 30 s.
-const HOLD: Duration = Duration::from_secs(3);
-/// Until what age a job is young, in milliseconds.
-const YOUNG_MS: u64 = 60_000;
 /// How long a deletion waits until an ended job's instances are released.
 const RELEASE: Duration = Duration::from_secs(20);
 
@@ -68,9 +64,9 @@ impl Api {
     pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
         let mut version = self.world.core.version();
         let mut row = self.row(name).await?;
-        if caller.user_agent.contains("SageMaker-Python-SDK") {
-            let until = Instant::now() + HOLD;
-            while !row.ended && now_ms().saturating_sub(row.created_ms) < YOUNG_MS {
+        if self.holds.waits(name, &caller.user_agent) {
+            let until = Instant::now() + hold::HOLD;
+            while !row.ended && hold::is_young(row.created_ms) {
                 match tokio::time::timeout_at(until, version.changed()).await {
                     Ok(Ok(())) => row = self.row(name).await?,
                     Ok(Err(_)) | Err(_) => break,
