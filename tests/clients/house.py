@@ -64,6 +64,9 @@ class House:
 
     def _is_up(self):
         assert self.process.poll() is None, self.log.read_text()
+        if self.port:
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", self.port)) == 0
         return (self.data / "address").exists()
 
     def stop(self, how=signal.SIGTERM):

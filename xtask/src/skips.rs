@@ -11,10 +11,12 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 9] = [
+const REASONS: [(&str, Lacks); 11] = [
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
+    ("needs strace", |_| !runs("strace -o /dev/null true")),
+    ("needs the right to mount", |_| !runs("unshare --mount mount -t tmpfs tmpfs /mnt")),
     // The sandbox's own tests, told by its probe.
     ("this machine allows", no_user_namespaces),
     // Those run once for each way of isolation, and not every test means something for every way.

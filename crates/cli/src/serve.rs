@@ -55,7 +55,7 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
         let server = Server::start(options).await?;
         announce(&settings, &server);
         show(&greeting(&settings, &support))?;
-        server
+        let ended = server
             .run(async {
                 tokio::select! {
                     _ = tokio::signal::ctrl_c() => {}
@@ -64,6 +64,7 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
             })
             .await;
         withdraw(&settings);
+        ended?;
         Ok(Exit::Ok)
     })
 }

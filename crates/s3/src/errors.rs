@@ -29,6 +29,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
             (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
+        StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, error.to_string()),
         _ => (S3ErrorCode::InternalError, error.to_string()),
     };
     let mut translated = S3Error::with_message(code, message);

@@ -259,7 +259,7 @@ impl Connection<'_> {
             std::collections::hash_map::Entry::Occupied(open) => Ok(open.into_mut()),
             std::collections::hash_map::Entry::Vacant(place) => {
                 let path = parts::path(self.attempt.run_dir(), self.host, artifact);
-                Ok(place.insert(PartsWriter::open(&path)?))
+                Ok(place.insert(PartsWriter::open(&path, self.acked)?))
             }
         }
     }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn send(run_dir: &Path, host: u32, artifact: Artifact, bytes: &[u8]) {
-        let mut writer = PartsWriter::open(&parts::path(run_dir, host, artifact)).unwrap();
+        let mut writer = PartsWriter::open(&parts::path(run_dir, host, artifact), 0).unwrap();
         for (number, chunk) in bytes.chunks(50).enumerate() {
             writer.append(number as u64 + 1, chunk).unwrap();
         }

@@ -132,6 +132,11 @@ impl World {
     /// Tells the core the outcome of an action, again and again while the journal cannot be written: the action would not be asked for
     /// a second time before the next start.
     fn insist(&self, command: &Command) -> Result<(), Refusal> {
+        // A disk that loses what is written is the server's end, not the job's: the next start does the same again.
+        let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
+        if is_failure && (self.telemetry.failure().is_some() || self.objects.failure().is_some()) {
+            return Err(Refusal::Stopping);
+        }
         loop {
             match self.core.tell(command.clone()) {
                 Err(Refusal::Journal(error)) => {

@@ -22,6 +22,9 @@ pub enum ServerError {
         #[source]
         source: io::Error,
     },
+    /// The disk has lost what was written; the server must not go on with what it believes.
+    #[error("{0}. Nothing of it was acknowledged, and training jobs that run go on: check the disk, then start the server again")]
+    Disk(String),
     /// Anything else of the operating system.
     #[error("could not {what}")]
     Io {

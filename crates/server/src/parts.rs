@@ -1,7 +1,7 @@
 //! Artifacts on their way in: the parts that an agent sends, kept durable until the whole is stored.
 //!
 //! One file for each host and artifact, a run of records `u64 seq, u32 length, bytes`. A part that comes again after a crash is
-//! recognised by its number; a record cut short by a crash was never acknowledged and is cut off.
+//! recognised by its number; what was never acknowledged, such as a record cut short by a crash, is cut off.
 
 use std::{
     fs::{File, OpenOptions},
@@ -29,12 +29,13 @@ pub(crate) struct PartsWriter {
 }
 
 impl PartsWriter {
-    /// Opens the file, finds the last whole record and cuts off what follows.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the file and cuts off what follows the last whole record that was acknowledged: nobody knows whether more is on the disk, and it
+    /// comes again.
+    pub(crate) fn open(path: &Path, acked: u64) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let length = file.metadata()?.len();
         let (mut end, mut last) = (0, 0);
-        while let Some((seq, size)) = header_at(&mut file, end, length)? {
+        while let Some((seq, size)) = header_at(&mut file, end, length)?.filter(|(seq, _)| *seq <= acked) {
             end += HEADER + size;
             last = seq;
         }
@@ -129,13 +130,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = path(dir.path(), 1, Artifact::Model);
         assert_eq!(joined(&path), b"");
-        let mut writer = PartsWriter::open(&path).unwrap();
+        let mut writer = PartsWriter::open(&path, 0).unwrap();
         writer.append(4, b"one").unwrap();
         writer.append(5, b"").unwrap();
         writer.append(5, b"again").unwrap();
         writer.append(9, b" two").unwrap();
         writer.sync().unwrap();
-        let mut writer = PartsWriter::open(&path).unwrap();
+        let mut writer = PartsWriter::open(&path, 9).unwrap();
         writer.append(9, b"again").unwrap();
         writer.append(10, b" three").unwrap();
         assert_eq!(joined(&path), b"one two three");
@@ -145,16 +146,29 @@ mod tests {
     fn a_record_cut_short_anywhere_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = path(dir.path(), 1, Artifact::Output);
-        let mut writer = PartsWriter::open(&path).unwrap();
+        let mut writer = PartsWriter::open(&path, 1).unwrap();
         writer.append(1, b"whole").unwrap();
         let whole = std::fs::metadata(&path).unwrap().len();
         writer.append(2, b"torn").unwrap();
         let full = std::fs::read(&path).unwrap();
         for cut in whole..full.len() as u64 {
             std::fs::write(&path, &full[..usize::try_from(cut).unwrap()]).unwrap();
-            let mut writer = PartsWriter::open(&path).unwrap();
+            let mut writer = PartsWriter::open(&path, 1).unwrap();
             writer.append(2, b"torn").unwrap();
             assert_eq!(joined(&path), b"wholetorn", "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path(), 1, Artifact::Model);
+        let mut writer = PartsWriter::open(&path, 0).unwrap();
+        writer.append(1, b"durable").unwrap();
+        writer.append(2, b" lost by the disk").unwrap();
+        let mut writer = PartsWriter::open(&path, 1).unwrap();
+        writer.append(1, b"again").unwrap();
+        writer.append(2, b" and sent again").unwrap();
+        assert_eq!(joined(&path), b"durable and sent again");
     }
 }

@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_s3::S3Front;
-use shoal_store::{DataDir, SqliteJournal, Telemetry};
+use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -39,6 +39,8 @@ use crate::{
 
 /// How long a connection may be without a request.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Between two looks at whether the disk still takes what is written.
+const LOOK: Duration = Duration::from_millis(50);
 /// Share of the files that the process may have open which connections may take, in parts of four.
 const CONNECTIONS_OF_FOUR: u64 = 3;
 
@@ -54,6 +56,7 @@ pub struct Server {
     agents_stopping: Arc<AtomicBool>,
     agents_thread: JoinHandle<()>,
     background: JoinSet<()>,
+    journal_rows: SqliteRows,
 }
 
 impl Server {
@@ -68,7 +71,8 @@ impl Server {
         let address = listener.local_addr().map_err(io_error("ask for the port"))?;
 
         let journal = SqliteJournal::open(&data_dir.journal_path())?;
-        let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal.rows());
+        let journal_rows = journal.rows();
+        let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
         let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
         let telemetry = Arc::new(Telemetry::open(&data_dir.telemetry_path())?);
         let recovered = core::recover(&journal, &*rows, &options.capacity, &options.catalog)?;
@@ -141,7 +145,7 @@ impl Server {
             keys: ring,
             max_skew_s: options.max_skew_s,
         });
-        Ok(Self { address, keys, listener, front, world, core, core_thread, agents_stopping, agents_thread, background })
+        Ok(Self { address, keys, listener, front, world, core, core_thread, agents_stopping, agents_thread, background, journal_rows })
     }
 
     /// Where it listens.
@@ -157,14 +161,21 @@ impl Server {
     }
 
     /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the next server.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged; the next start goes on from what is there.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
         let room = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(room));
         let mut stop = std::pin::pin!(stop);
-        loop {
+        let mut look = tokio::time::interval(LOOK);
+        let ended = loop {
             tokio::select! {
-                () = &mut stop => break,
+                () = &mut stop => break Ok(()),
+                _ = look.tick() => if let Some(why) = self.disk_failure() {
+                    break Err(ServerError::Disk(why));
+                },
                 accepted = accept(&self.listener, &room) => match accepted {
                     Ok((stream, place)) => {
                         let front = self.front.clone();
@@ -189,7 +200,7 @@ impl Server {
                 },
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
             }
-        }
+        };
         drop(self.listener);
         connections.shutdown().await;
         self.background.shutdown().await;
@@ -203,6 +214,12 @@ impl Server {
         }
         // A socket that nobody answers would keep agents guessing.
         let _ = std::fs::remove_file(&self.world.socket);
+        ended
+    }
+
+    fn disk_failure(&self) -> Option<String> {
+        let failures = [self.journal_rows.failure(), self.world.telemetry.failure(), self.world.objects.failure()];
+        failures.into_iter().flatten().next().map(str::to_owned)
     }
 }
 

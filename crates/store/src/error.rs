@@ -12,6 +12,10 @@ pub enum StoreError {
     /// The disk (or the quota) is full; free some space and try again. Nothing was half written.
     #[error("no space left on the disk of {0}")]
     Full(String),
+    /// The disk lost what was being written, and the file with it its trust: it takes nothing more until it is opened anew. What was being
+    /// written may or may not be there then.
+    #[error("{0}; nothing rests on it. Check the disk, then start the server again")]
+    NotDurable(String),
     /// The file system refused.
     #[error("cannot {what} {}", path.display())]
     Io {
@@ -117,6 +121,10 @@ impl From<rusqlite::Error> for StoreError {
     fn from(source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::Full("the database".to_owned()),
+            // Its shared memory lies beside it.
+            _ if source.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+                Self::Full("the database".to_owned())
+            }
             _ => Self::Sql(source),
         }
     }

@@ -131,7 +131,7 @@ impl Objects {
             checksums: checksums.clone(),
             id: written.id().to_owned(),
         };
-        let replaced = self.index.write(|tx| {
+        let row = self.index.write(|tx| {
             upload_row(tx, upload)?;
             let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
             let replaced = file_column(tx, same, params![upload, number])?;
@@ -140,9 +140,8 @@ impl Objects {
             let checksums = to_json(&part.checksums);
             tx.execute(insert, params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums])?;
             Ok(replaced)
-        })?;
-        written.keep();
-        self.remove_files(replaced);
+        });
+        self.remove_files(written.named(row)?);
         Ok(part)
     }
 
@@ -202,16 +201,15 @@ impl Objects {
             id: written.id().to_owned(),
             attributes: Attributes { checksums: checksums.clone(), parts, ..meta.attributes },
         };
-        let files = self.index.write(|tx| {
+        let row = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
             upload_row(tx, upload)?;
             let replaced = put_row(tx, &meta.bucket, &object, condition)?;
             let mut files = remove_upload(tx, upload)?;
             files.extend(replaced);
             Ok(files)
-        })?;
-        written.keep();
-        self.remove_files(files);
+        });
+        self.remove_files(written.named(row)?);
         Ok(object)
     }
 

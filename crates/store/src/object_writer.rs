@@ -24,7 +24,7 @@ pub struct ObjectWriter {
     md5: Md5,
 }
 
-/// A complete, durable file that waits for its row; removed on drop unless [`Written::keep`] is called.
+/// A complete, durable file that waits for its row; removed on drop unless a row names it ([`Written::named`]).
 #[derive(Debug)]
 pub(crate) struct Written {
     id: String,
@@ -114,9 +114,10 @@ impl Written {
         hex(&self.md5)
     }
 
-    /// A row names the file now.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
+    /// Keeps the file if a row names it now, or if a row may name it at the next start, which sweeps it otherwise.
+    pub(crate) fn named<T>(mut self, row: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.kept = matches!(row, Ok(_) | Err(StoreError::NotDurable(_)));
+        row
     }
 }
 

@@ -101,6 +101,11 @@ impl Objects {
         Ok(objects)
     }
 
+    /// Why nothing can be stored any more until the directory is opened anew, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.index.failure()
+    }
+
     /// Starts an object's file. Dropping the writer instead of committing it removes the file.
     ///
     /// # Errors
@@ -130,8 +135,7 @@ impl Objects {
             id: written.id().to_owned(),
             attributes: attributes.clone(),
         };
-        let replaced = self.index.write(|tx| put_row(tx, bucket, &meta, condition))?;
-        written.keep();
+        let replaced = written.named(self.index.write(|tx| put_row(tx, bucket, &meta, condition)))?;
         self.remove_files(replaced);
         Ok(meta)
     }
@@ -168,8 +172,7 @@ impl Objects {
             attributes: attributes.clone(),
             ..source.clone()
         };
-        let replaced = self.index.write(|tx| put_row(tx, bucket, &meta, condition))?;
-        written.keep();
+        let replaced = written.named(self.index.write(|tx| put_row(tx, bucket, &meta, condition)))?;
         self.remove_files(replaced);
         Ok(meta)
     }

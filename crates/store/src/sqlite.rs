@@ -1,7 +1,11 @@
 //! One SQLite file: a connection that writes and a few that read beside it.
+//!
+//! When the disk does not take what a commit has written (fsync fails), the kernel may drop it and say nothing the next time: what this
+//! process then reads back need not be on the disk, and a second fsync proves nothing. So the file is not trusted any more: every later write is refused,
+//! and the next start writes all that it finds in the log anew, before anything rests on it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
@@ -24,6 +28,8 @@ pub(crate) struct Database {
     path: PathBuf,
     writer: Mutex<Connection>,
     readers: Mutex<Vec<Connection>>,
+    /// Why it is not trusted any more.
+    failure: OnceLock<String>,
 }
 
 impl Database {
@@ -33,6 +39,12 @@ impl Database {
         configure(&writer)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
+        // What an fsync that failed has left in the log lies in memory only, perhaps: into the file with it, and begin a new log.
+        match writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            // There is no room for it: a server on a full disk can still delete.
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {}
+            done => done?,
+        }
         let found: i64 = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let known = schema.formats.len();
         let Some(missing) = usize::try_from(found).ok().and_then(|found| schema.formats.get(found..)) else {
@@ -44,16 +56,34 @@ impl Database {
             tx.pragma_update(None, "user_version", known as i64)?;
             tx.commit()?;
         }
-        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers: Mutex::default() })
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers: Mutex::default(), failure: OnceLock::new() })
     }
 
-    /// Runs `work` in one transaction, committed durably when it returns `Ok`.
+    /// Why this file is not trusted any more, if so: nothing is written to it until it is opened anew.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Runs `work` in one transaction, committed durably when it returns `Ok`. After [`StoreError::NotDurable`] nobody knows whether it will
+    /// have happened at the next start.
     pub(crate) fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut writer = lock(&self.writer);
+        if let Some(why) = self.failure() {
+            return Err(StoreError::NotDurable(why.to_owned()));
+        }
         let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let value = work(&tx)?;
-        tx.commit()?;
-        Ok(value)
+        match tx.commit() {
+            Err(error) if is_lost(&error) => {
+                let why =
+                    self.failure.get_or_init(|| format!("the disk did not take what was written to {} ({error})", self.path.display()));
+                Err(StoreError::NotDurable(why.clone()))
+            }
+            committed => {
+                committed?;
+                Ok(value)
+            }
+        }
     }
 
     /// Runs `work` on one consistent view of the last commit.
@@ -78,6 +108,12 @@ impl Database {
         configure(&reader)?;
         Ok(reader)
     }
+}
+
+/// The commit is written and may or may not be on the disk.
+fn is_lost(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    error.sqlite_error().is_some_and(|error| matches!(error.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
 }
 
 fn configure(connection: &Connection) -> Result<(), StoreError> {

@@ -61,6 +61,13 @@ impl SqliteJournal {
     }
 }
 
+impl SqliteRows {
+    /// Why nothing can be appended any more until the file is opened anew, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.database.failure()
+    }
+}
+
 impl Journal for SqliteJournal {
     fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
         self.database.write(|tx| {

@@ -77,6 +77,11 @@ impl Telemetry {
         Ok(Self { database: Database::open(path, &SCHEMA)? })
     }
 
+    /// Why nothing can be stored any more until the file is opened anew, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.database.failure()
+    }
+
     /// Stores a report and its number in one transaction, unless that number or a higher one is stored already. Returns the
     /// highest stored number of its attempt and host.
     ///

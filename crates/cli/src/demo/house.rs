@@ -118,7 +118,9 @@ fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, 
         };
         serve::announce(settings, &server);
         let _ = tell.send(Ok(()));
-        server.run(stop.notified()).await;
+        if let Err(error) = server.run(stop.notified()).await {
+            tracing::error!("{error}");
+        }
     });
 }
 
