@@ -36,6 +36,9 @@ class House:
         self.binary = SHOAL
         self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         self.variables = {**os.environ, **(variables or {})}
+        if port:
+            # A server on a full disk cannot say where it is, and clients look where it was configured to be.
+            self.variables["SHOAL_LISTEN"] = f"127.0.0.1:{port}"
         if user:
             self._give_to(user)
         self.log = self.root / "server.log"

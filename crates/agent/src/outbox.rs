@@ -13,6 +13,9 @@ use crate::spool::Spool;
 /// How long to wait before a spool that could not be written (a full disk) is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Of the spool's bytes so many have their place on the disk from the beginning: enough for the largest frame, a part of an artifact.
+const RESERVED: u64 = (1 << 20) + (64 << 10);
+
 /// Nobody will hear it any more: the server refused the agent, or the lease is over.
 #[derive(Debug, thiserror::Error)]
 #[error("the server is gone for good")]
@@ -38,7 +41,9 @@ impl Outbox {
     /// An empty one. `capacity` bounds the bytes that wait for acknowledgement; when they are reached, whoever reports waits, and nobody reads
     /// the program's output until the server has caught up.
     pub(crate) fn create(path: &Path, capacity: u64) -> std::io::Result<Self> {
-        let state = State { spool: Spool::create(path, capacity)?, closed: false, connected: false };
+        let spool = Spool::create(path, capacity)?;
+        spool.reserve(RESERVED.min(capacity))?;
+        let state = State { spool, closed: false, connected: false };
         Ok(Self { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() })
     }
 

@@ -32,6 +32,13 @@ impl Spool {
         Ok(Self { file, capacity, end: 0, start: 0, lengths: VecDeque::new(), first: 1, origin: 0 })
     }
 
+    /// Takes the disk's blocks for the beginning of the file: once the server has caught up a frame of up to `bytes` finds room though the
+    /// program has filled the disk.
+    pub(crate) fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let block = [0; 64 << 10];
+        (0..bytes.div_ceil(block.len() as u64)).try_for_each(|number| self.file.write_all_at(&block, number * block.len() as u64))
+    }
+
     /// The number that the next frame will have.
     pub(crate) fn next_number(&self) -> u64 {
         self.first + self.lengths.len() as u64

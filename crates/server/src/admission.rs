@@ -12,8 +12,12 @@ use crate::{
 /// Refuses what could only fail later. Blocks on the store.
 ///
 /// # Errors
-/// `ValidationException` that names the field and says what to do.
+/// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while the disk is full.
 pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+    world
+        .data_dir
+        .ensure_room()
+        .map_err(|error| Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some")))?;
     image(world, request)?;
     if let Some(config) = &request.checkpoint {
         checkpoints(world, &config.uri)?;

@@ -174,6 +174,18 @@ impl Connection<'_> {
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction.
     fn ingest(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
+        let stored = self.store(seq, lines, points);
+        let (job, host) = (&self.attempt.plan.job, self.host);
+        match (&stored, self.attempt.waits_for_disk(host, stored.is_err())) {
+            // The connection ends, and the agent says it again; once told is enough.
+            (Err(error), true) => tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}"),
+            (Ok(()), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
+            (_, false) => {}
+        }
+        stored
+    }
+
+    fn store(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
         self.sync_parts()?;
         let empty = LogLines { stream: lines.stream.clone(), lines: Vec::new() };
         let lines = std::mem::replace(lines, empty);

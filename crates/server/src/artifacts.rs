@@ -97,7 +97,7 @@ impl Target<'_> {
     }
 
     fn join(&self, run_dir: &Path, hosts: &[u32], artifact: Artifact, key: &str) -> Result<(), ArtifactError> {
-        let mut writer = self.objects.writer().map_err(self.store_error(key))?;
+        let mut writer = self.objects.writer_to_the_last().map_err(self.store_error(key))?;
         for host in hosts {
             let mut parts = PartsReader::open(&parts::path(run_dir, *host, artifact)).map_err(read_error(host))?;
             io::copy(&mut parts, &mut writer).map_err(self.write_error(key))?;
@@ -120,7 +120,7 @@ impl Target<'_> {
                 }
                 let path = entry.path().map_err(read_error(host))?.to_string_lossy().into_owned();
                 let key = format!("{prefix}/{}", path.trim_start_matches("./"));
-                let mut writer = self.objects.writer().map_err(self.store_error(&key))?;
+                let mut writer = self.objects.writer_to_the_last().map_err(self.store_error(&key))?;
                 io::copy(&mut entry, &mut writer).map_err(self.write_error(&key))?;
                 self.commit(writer, &key, &Attributes::default())?;
             }

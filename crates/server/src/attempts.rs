@@ -106,6 +106,7 @@ struct Host {
     /// The connection's number and its way down.
     connection: Option<(u64, Down)>,
     ear: Ear,
+    waits_for_disk: bool,
     /// Held by the connection that is served: one at a time.
     turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
@@ -150,6 +151,12 @@ impl Attempt {
         if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
             heard(&mut host.ear);
         }
+    }
+
+    /// Notes whether what a host says cannot be stored; says whether that is news.
+    pub(crate) fn waits_for_disk(&self, host: u32, waits: bool) -> bool {
+        let host = &mut self.lock()[host as usize - 1];
+        std::mem::replace(&mut host.waits_for_disk, waits) != waits
     }
 
     /// Time has passed in which the server listened: how long each host has been silent, by number.

@@ -28,6 +28,8 @@ mod edits;
 const BATCH: usize = 512;
 /// After a start agents get this long to say what happened meanwhile, before deadlines that passed meanwhile are looked at.
 const LISTEN_FIRST: Duration = Duration::from_secs(3);
+/// After the journal could not be written.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Events between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
 
@@ -332,6 +334,8 @@ impl Loop {
             }
             Err(error) => {
                 tracing::error!("journal: {error}");
+                // Deadlines that are due would be decided again at once.
+                thread::sleep(PAUSE);
                 for (reply, _) in replies {
                     let _ = reply.send(Err(Refusal::Journal(error.to_string())));
                 }

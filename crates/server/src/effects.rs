@@ -52,7 +52,7 @@ pub(crate) struct World {
     pub(crate) agent_env: Vec<(String, String)>,
     pub(crate) data_id: String,
     /// Locked for as long as anything may still be done in it.
-    pub(crate) _data_dir: DataDir,
+    pub(crate) data_dir: DataDir,
     pub(crate) runs: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) server_address: String,

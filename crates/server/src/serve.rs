@@ -112,7 +112,7 @@ impl Server {
             agent_env: options.agent_env,
             data_id: data_dir.id().to_owned(),
             runs: data_dir.runs_path(),
-            _data_dir: data_dir,
+            data_dir,
             socket: socket.clone(),
             server_address: reachable(address).to_string(),
             lease_s: options.lease_s,

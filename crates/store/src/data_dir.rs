@@ -3,11 +3,12 @@
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 use crate::error::io_at;
+use crate::reserve::Reserve;
 
 /// Format of the directory, as its `VERSION` file says.
 pub const FORMAT: u32 = 1;
@@ -75,7 +76,17 @@ impl DataDir {
         for name in ["objects", "runs", "channels"] {
             make_dir(&root.join(name))?;
         }
+        // A server on a full disk is still of use.
+        let _ = Reserve::beside(&root.join("VERSION")).ensure();
         Ok(Self { root, id, _lock: lock })
+    }
+
+    /// Whether there is room for new work; what is under way may use a reserve that this keeps.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`].
+    pub fn ensure_room(&self) -> Result<(), StoreError> {
+        Reserve::beside(&self.root.join("VERSION")).ensure()
     }
 
     /// Names this directory in sandboxes, cgroups and process names: 16 hexadecimal digits, drawn once.
@@ -179,8 +190,9 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
         Err(TryLockError::Error(error)) => return Err(io_at("lock", &path)(error)),
     }
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    lock.set_len(0).map_err(io_at("empty", &path))?;
-    lock.write_all(format!("{}\n{command}\n", std::process::id()).as_bytes()).map_err(io_at("write", &path))?;
+    let text = format!("{}\n{command}\n", std::process::id());
+    // Over what is there: on a full disk there may be no other place.
+    lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64)).map_err(io_at("write", &path))?;
     Ok(lock)
 }
 

@@ -16,6 +16,7 @@ mod logs;
 mod multipart;
 mod object_writer;
 mod objects;
+mod reserve;
 mod rows;
 mod series;
 mod sqlite;

@@ -12,6 +12,7 @@ use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::object_writer::{self, ObjectWriter};
+use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::{DataDir, StoreError};
 
@@ -35,6 +36,7 @@ const SCHEMA: Schema = Schema {
 pub struct Objects {
     pub(crate) files: PathBuf,
     pub(crate) index: Database,
+    reserve: Reserve,
 }
 
 /// An object as of its last commit.
@@ -95,7 +97,8 @@ impl Objects {
     /// # Errors
     /// The storage's.
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
-        let objects = Self { files: dir.objects_path(), index: Database::open(&dir.object_index_path(), &SCHEMA)? };
+        let index = dir.object_index_path();
+        let objects = Self { files: dir.objects_path(), reserve: Reserve::beside(&index), index: Database::open(&index, &SCHEMA)? };
         object_writer::make_shards(&objects.files)?;
         objects.sweep()?;
         Ok(objects)
@@ -109,8 +112,17 @@ impl Objects {
     /// Starts an object's file. Dropping the writer instead of committing it removes the file.
     ///
     /// # Errors
-    /// I/O.
+    /// I/O; [`StoreError::Full`] while what is left is kept for what is under way.
     pub fn writer(&self) -> Result<ObjectWriter, StoreError> {
+        self.reserve.ensure()?;
+        self.writer_to_the_last()
+    }
+
+    /// The same for what is under way: takes what room there is.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn writer_to_the_last(&self) -> Result<ObjectWriter, StoreError> {
         ObjectWriter::create(&self.files)
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::StoreError;
+use crate::reserve::Reserve;
 
 /// Idle read connections that are kept open.
 const READERS_KEPT: usize = 8;
@@ -28,6 +29,7 @@ pub(crate) struct Database {
     path: PathBuf,
     writer: Mutex<Connection>,
     readers: Mutex<Vec<Connection>>,
+    reserve: Reserve,
     /// Why it is not trusted any more.
     failure: OnceLock<String>,
 }
@@ -56,7 +58,13 @@ impl Database {
             tx.pragma_update(None, "user_version", known as i64)?;
             tx.commit()?;
         }
-        Ok(Self { path: path.to_owned(), writer: Mutex::new(writer), readers: Mutex::default(), failure: OnceLock::new() })
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Mutex::new(writer),
+            readers: Mutex::default(),
+            reserve: Reserve::beside(path),
+            failure: OnceLock::new(),
+        })
     }
 
     /// Why this file is not trusted any more, if so: nothing is written to it until it is opened anew.
@@ -64,10 +72,25 @@ impl Database {
         self.failure.get().map(String::as_str)
     }
 
-    /// Runs `work` in one transaction, committed durably when it returns `Ok`. After [`StoreError::NotDurable`] nobody knows whether it will
-    /// have happened at the next start.
-    pub(crate) fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Runs `work` in one transaction, committed durably when it returns `Ok`; twice if the disk is full and there is a reserve. After
+    /// [`StoreError::NotDurable`] nobody knows whether it will have happened at the next start.
+    pub(crate) fn write<T>(&self, mut work: impl FnMut(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut writer = lock(&self.writer);
+        match self.attempt(&mut writer, &mut work) {
+            Err(StoreError::Full(_)) if self.reserve.release() => {
+                let done = self.attempt(&mut writer, &mut work);
+                self.reserve.refill();
+                done
+            }
+            done => done,
+        }
+    }
+
+    fn attempt<T>(
+        &self,
+        writer: &mut Connection,
+        work: &mut impl FnMut(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if let Some(why) = self.failure() {
             return Err(StoreError::NotDurable(why.to_owned()));
         }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use shoal_store::{Attributes, Batch, DataDir, JobRow, Journal, Objects, RowChange, Rows, SqliteJournal, StoreError};
 
 const TEST: &str = "a_full_disk_is_told_and_survived";
-const ENTER: &str = r#"mount -t tmpfs -o size=16m tmpfs "$1" && exec "$2" inside "$1""#;
+const ENTER: &str = r#"mount -t tmpfs -o size=32m tmpfs "$1" && exec "$2" inside "$1""#;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -48,7 +48,7 @@ fn fill(disk: &Path) {
     let batch = |version| Batch { events: vec![vec![0; 50_000]], rows: vec![RowChange::PutJob(Box::new(row(version)))] };
 
     let ballast = disk.join("ballast");
-    std::fs::write(&ballast, vec![0; 4 << 20]).unwrap();
+    std::fs::write(&ballast, vec![0; 12 << 20]).unwrap();
     let (mut stored, mut version) = (0, 0);
     let full = loop {
         match put(&stored.to_string()) {

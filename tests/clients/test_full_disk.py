@@ -1,0 +1,144 @@
+"""A full disk: a clear error, nothing acknowledged lost, and all goes on when there is room again, without a restart."""
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import pytest
+import records
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from house import BUCKET, eventually, free_port
+from jobs import Jobs
+
+ONCE = Config(retries={"total_max_attempts": 1})
+WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
+
+
+class Disk:
+    """A small file system, and something on it that can fill it."""
+
+    def __init__(self, path):
+        self.path, self.ballast = path, path / "ballast"
+
+    @contextlib.contextmanager
+    def full(self):
+        self.fill()
+        try:
+            yield
+        finally:
+            self.ballast.unlink()
+
+    def fill(self):
+        with open(self.ballast, "ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small disk")
+    yield Disk(tmp_path)
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+@pytest.fixture
+def jobs(disk, new_house):
+    return Jobs(new_house("--instances", "1", "--grace-s", "1", data=disk.path / "data", port=free_port()))
+
+
+def refused(call):
+    with pytest.raises(ClientError) as error:
+        call()
+    answer = error.value.response
+    return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"], answer["Error"]["Message"]
+
+
+def test_creating_jobs(jobs, disk):
+    first = jobs.command(WAITS)
+    jobs.saying(first, "ready")
+    once = jobs.house.client("sagemaker", config=ONCE)
+    request = {"AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/true"]}}
+    acknowledged = [first]
+
+    def create_until_refused():
+        for _ in range(1000):
+            wanted = jobs.request("full", **request)
+            # Requests of some size, so that it does not take thousands of them.
+            once.create_training_job(**wanted, Environment={f"PADDING_{n}": "x" * 500 for n in range(40)})
+            acknowledged.append(wanted["TrainingJobName"])
+
+    with disk.full():
+        status, code, message = refused(create_until_refused)
+        assert (status, code) == (503, "ServiceUnavailable") and "no space left" in message, (status, code, message)
+        for name in acknowledged:
+            assert jobs.describe(name)["TrainingJobName"] == name
+        # A server that is killed now starts all the same.
+        jobs.house.stop(signal.SIGKILL)
+        jobs.house.start()
+        for name in acknowledged:
+            assert jobs.describe(name)["TrainingJobName"] == name
+        # It has tidied up, which made some room.
+        disk.fill()
+        assert refused(create_until_refused)[0] == 503
+    last = jobs.command("echo there is room again")
+    jobs.sagemaker.stop_training_job(TrainingJobName=first)
+    for name in acknowledged[1:]:
+        jobs.completed(name)
+    jobs.completed(last)
+    listed = [job["TrainingJobName"] for page in jobs.sagemaker.get_paginator("list_training_jobs").paginate() for job in page["TrainingJobSummaries"]]
+    assert sorted(listed) == sorted([*acknowledged, last])
+
+
+def test_logging(jobs, disk):
+    """More than the reserve holds: the program waits, and goes on when there is room again."""
+    line = """awk 'BEGIN {for (i = 1; i <= 4000; i++) {printf "line %d %4000d\\n", i, i; if (i % 10 == 0) print "loss=" i ";"}}'"""
+    name = jobs.command(f"echo ready; sleep 0.5; {line}; echo end", metrics=[("loss", r"loss=(\d+);")])
+    jobs.saying(name, "ready")
+    with disk.full():
+        eventually(lambda: "waits for the disk: no space left" in jobs.house.log.read_text())
+        assert jobs.describe(name)["SecondaryStatus"] == "Training"
+    jobs.completed(name)
+    numbers = [line.split()[1] for line in jobs.lines(name) if line.startswith("line ")]
+    assert numbers == [str(i) for i in range(1, 4001)] and jobs.lines(name)[-1] == "end"
+    assert records.points(jobs.house, name, "loss") == [float(i) for i in range(10, 4001, 10)]
+    assert "takes what algo-1 says again" in jobs.house.log.read_text()
+
+
+def test_uploading_a_model(jobs):
+    """What the program writes lies on the disk first, and its copy for S3 must find room there, too."""
+    for size, said in [(80_000_000, "No space left"), (30_000_000, "no space is left")]:
+        name = jobs.command(f"head -c {size} /dev/urandom > $SM_MODEL_DIR/m")
+        reason = jobs.failed(name)
+        assert said in reason and "algo-1" in reason, reason
+    jobs.completed(fits := jobs.command("echo small > $SM_MODEL_DIR/m"))
+    assert jobs.artifact(fits) == {"m": b"small\n"}
+
+
+def test_storing_objects(jobs, disk):
+    s3 = jobs.house.client("s3", config=ONCE)
+    stored = []
+
+    def put_until_refused():
+        for number in range(100):
+            s3.put_object(Bucket=BUCKET, Key=f"disk/{number}", Body=bytes([number]) * 1_000_000)
+            stored.append(f"disk/{number}")
+
+    assert refused(put_until_refused)[:2] == (507, "InsufficientStorage")
+    upload = s3.create_multipart_upload(Bucket=BUCKET, Key="disk/parts")["UploadId"]
+    part = {"Bucket": BUCKET, "Key": "disk/parts", "UploadId": upload, "PartNumber": 1}
+    assert refused(lambda: s3.upload_part(**part, Body=bytes(5 << 20)))[:2] == (507, "InsufficientStorage")
+    with disk.full():
+        assert refused(lambda: s3.put_object(Bucket=BUCKET, Key="disk/none", Body=b"x"))[:2] == (507, "InsufficientStorage")
+        assert [item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix="disk/")["Contents"]] == sorted(stored)
+        for key in stored:
+            assert s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == bytes([int(key[5:])]) * 1_000_000
+        # Who is told that there is no room must be able to make some.
+        s3.delete_object(Bucket=BUCKET, Key=stored[0])
+    s3.put_object(Bucket=BUCKET, Key="disk/again", Body=b"x" * 100_000)
+    done = s3.upload_part(**part, Body=b"part")
+    parts = {"Parts": [{"PartNumber": 1, "ETag": done["ETag"]}]}
+    s3.complete_multipart_upload(Bucket=BUCKET, Key="disk/parts", UploadId=upload, MultipartUpload=parts)
+    assert s3.get_object(Bucket=BUCKET, Key="disk/parts")["Body"].read() == b"part"
