@@ -248,7 +248,7 @@ impl Objects {
             let select = "SELECT attributes FROM object WHERE bucket = ? AND key = ?";
             let found: Option<String> = tx.prepare_cached(select)?.query_row(params![id, key], |row| row.get(0)).optional()?;
             let found = found.ok_or_else(|| StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() })?;
-            let attributes = Attributes { tags, ..from_json(&found)? };
+            let attributes = Attributes { tags: tags.clone(), ..from_json(&found)? };
             let update = "UPDATE object SET attributes = ? WHERE bucket = ? AND key = ?";
             tx.prepare_cached(update)?.execute(params![to_json(&attributes), id, key])?;
             Ok(())
