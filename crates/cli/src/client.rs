@@ -116,6 +116,12 @@ impl Client {
         Self { endpoint, agent: config.build().new_agent() }
     }
 
+    /// The keys that sign.
+    pub(crate) fn keys(&self) -> AccessKeys {
+        let Credentials { access_key_id, secret_access_key, session_token } = self.endpoint.credentials.clone();
+        AccessKeys { access_key_id, secret_access_key, session_token }
+    }
+
     /// `http://127.0.0.1:9777`.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.endpoint.authority)

@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod client_env;
 mod config;
+mod console;
 mod demo;
 mod doctor;
 mod env;
@@ -44,7 +45,8 @@ Examples:
   eval \"$(shoal env)\"                 point this shell's AWS clients at it
   shoal exec -- python notebook.py    or only one program
   shoal train --image xgboost --channel train=train.csv --hp num_round=50
-  shoal jobs logs -f NAME             follow a training job's log";
+  shoal jobs logs -f NAME             follow a training job's log
+  shoal console                       watch them in a browser";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -66,6 +68,8 @@ enum Command {
     /// List, show and stop training jobs; read their logs.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// Print a link that opens the web console, signed in.
+    Console(console::ConsoleArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
     /// Measure on this machine.
@@ -104,6 +108,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {

@@ -144,7 +144,8 @@ fn greeting(settings: &Settings, support: &Support) -> String {
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
     format!(
         "Shoal {version} is listening on http://{address}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n{isolation}\n\
-         Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\n\
+         Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\
+         Watch in a browser:\n  shoal console{flag}\n\n\
          Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",
         version = env!("CARGO_PKG_VERSION"),
         address = settings.address(),

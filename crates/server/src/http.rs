@@ -11,6 +11,7 @@ use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Route, Service, parse, res
 
 use crate::{
     api::{Api, Caller},
+    console::Console,
     core::now_ms,
     keys::{KeyRing, random_hex},
 };
@@ -21,6 +22,7 @@ pub(crate) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 /// Everything that answers.
 pub(crate) struct Front {
     pub(crate) api: Api,
+    pub(crate) console: Console,
     pub(crate) s3: S3Front,
     pub(crate) keys: Arc<KeyRing>,
     pub(crate) max_skew_s: u64,
@@ -37,7 +39,7 @@ impl Front {
                 response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
                 return Ok(response);
             }
-            Ok(Route::Console) => page(&head),
+            Ok(Route::Console) => return Ok(self.console.answer(&self.api, head, body).await),
             Ok(Route::Api(service)) => {
                 let answered = match collect(body).await {
                     Ok(body) => self.call(service, &head, &body).await,
@@ -88,20 +90,9 @@ async fn collect(body: Incoming) -> Result<Bytes, Error> {
     }
 }
 
-/// What a browser or a probe sees.
-fn page(head: &Parts) -> Response<Vec<u8>> {
-    let (status, text) = match head.uri.path() {
-        "/" | "/healthz" => (200, format!("shoal {}\n", env!("CARGO_PKG_VERSION"))),
-        path => (404, format!("nothing at {path}; point an AWS client here: eval \"$(shoal env)\"\n")),
-    };
-    let mut response = Response::new(text.into_bytes());
-    *response.status_mut() = http::StatusCode::from_u16(status).expect("a status between 100 and 999");
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
-}
-
-fn full(bytes: Vec<u8>) -> Body {
-    Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed()
+/// A body that is there already.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
 fn request_id() -> String {

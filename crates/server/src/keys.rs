@@ -69,10 +69,30 @@ impl AccessKeys {
     }
 
     fn derive(&self, label: &str, attempt: &str) -> String {
+        hex(&self.hmac(label, attempt).finalize().into_bytes())
+    }
+
+    fn hmac(&self, label: &str, text: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret_access_key.as_bytes()).expect("HMAC takes keys of any length");
         mac.update(label.as_bytes());
-        mac.update(attempt.as_bytes());
-        hex(&mac.finalize().into_bytes())
+        mac.update(text.as_bytes());
+        mac
+    }
+
+    /// Proves that the owner of these keys wrote `text` for this purpose; hexadecimal.
+    pub(crate) fn mac(&self, purpose: Purpose, text: &str) -> String {
+        self.derive(purpose.label(), text)
+    }
+
+    /// Whether `mac` is that proof, in a time that does not depend on how much of it is right.
+    pub(crate) fn is_mac(&self, purpose: Purpose, text: &str, mac: &str) -> bool {
+        let bytes: Option<Vec<u8>> = (0..mac.len() / 2).map(|at| u8::from_str_radix(mac.get(2 * at..2 * at + 2)?, 16).ok()).collect();
+        mac.len() == 64 && bytes.is_some_and(|bytes| self.hmac(purpose.label(), text).verify_slice(&bytes).is_ok())
+    }
+
+    /// Whether two texts are the same, in a time that does not depend on how much of them is.
+    pub(crate) fn equal(&self, one: &str, other: &str) -> bool {
+        self.is_mac(Purpose::Comparison, one, &self.mac(Purpose::Comparison, other))
     }
 
     /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same keys after a restart.
@@ -83,6 +103,27 @@ impl AccessKeys {
             access_key_id: format!("ASIA{}", &derive("key:")[..16].to_uppercase()),
             secret_access_key: derive("secret:")[..40].to_owned(),
             session_token: Some(derive("session:")),
+        }
+    }
+}
+
+/// What a proof is good for; one for one purpose is worth nothing for another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// A link that signs in to the console.
+    SignIn,
+    /// A session of the console.
+    Session,
+    /// Comparing secrets.
+    Comparison,
+}
+
+impl Purpose {
+    fn label(self) -> &'static str {
+        match self {
+            Self::SignIn => "console-sign-in:",
+            Self::Session => "console-session:",
+            Self::Comparison => "comparison:",
         }
     }
 }

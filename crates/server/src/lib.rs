@@ -11,6 +11,7 @@ mod artifacts;
 mod attempts;
 mod channels;
 mod checkpoints;
+mod console;
 mod core;
 mod effects;
 mod error;

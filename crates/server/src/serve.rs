@@ -29,6 +29,7 @@ use crate::{
     api::{Api, Identity},
     attempts::Attempts,
     channels::Trees,
+    console::Console,
     core::{self, Core},
     effects::{self, World},
     http::Front,
@@ -86,7 +87,7 @@ impl Server {
             rows.clone(),
             recovered,
             options.capacity,
-            options.catalog,
+            options.catalog.clone(),
             // The receiver lives as long as the server.
             Box::new(move |actions| drop(act.send(actions))),
         )
@@ -140,6 +141,7 @@ impl Server {
             max_skew: Duration::from_secs(options.max_skew_s),
         };
         let front = Arc::new(Front {
+            console: Console::new(world.clone(), options.catalog),
             api: Api::new(world.clone(), search, Identity { region: options.region, account: options.account }),
             s3: S3Front::new(objects, ring.clone(), s3_options),
             keys: ring,

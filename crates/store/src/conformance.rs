@@ -145,8 +145,9 @@ fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
     // Name, created, modified, status; two share a creation time.
     let jobs = [("c", 10, 50, "Failed"), ("a", 20, 40, "Completed"), ("ab", 20, 30, "Failed"), ("B", 30, 60, "InProgress")];
     let puts = jobs.map(|(name, created_ms, modified_ms, status)| {
+        let secondary = if name == "ab" { "Odd" } else { "Even" }.to_owned();
         let (name, status) = (name.to_owned(), status.to_owned());
-        RowChange::PutJob(Box::new(JobRow { name, created_ms, modified_ms, status, ..JobRow::default() }))
+        RowChange::PutJob(Box::new(JobRow { name, created_ms, modified_ms, status, secondary, ..JobRow::default() }))
     });
     journal.append(&Batch { events: vec![], rows: puts.to_vec() }).expect("append");
 
@@ -162,10 +163,16 @@ fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         (JobFilter { status: some("Failed"), ..base.clone() }, "c ab"),
         (JobFilter { name_contains: some("b"), ..base.clone() }, "ab"),
         (JobFilter { name_contains: some("%"), ..base.clone() }, ""),
+        (JobFilter { name_resembles: some("b"), ..base.clone() }, "ab B"),
+        (JobFilter { name_resembles: some("AB"), ..base.clone() }, "ab"),
+        (JobFilter { name_resembles: some("_"), ..base.clone() }, ""),
+        (JobFilter { status: some("Failed"), secondary: some("Odd"), ..base.clone() }, "ab"),
+        (JobFilter { status: some("Failed"), secondary_not: some("Odd"), ..base.clone() }, "c"),
         (JobFilter { created_after_ms: Some(10), created_before_ms: Some(30), ..base.clone() }, "a ab"),
         (JobFilter { modified_after_ms: Some(40), modified_before_ms: Some(60), ..base.clone() }, "c"),
         (JobFilter { status: some("Failed"), created_after_ms: Some(10), ..base.clone() }, "ab"),
     ] {
+        assert_eq!(rows.count(&filter).expect("count"), expected.split_whitespace().count() as u64, "{filter:?}");
         for limit in 1..=5 {
             let mut filter = JobFilter { limit, ..filter.clone() };
             let mut names = Vec::new();

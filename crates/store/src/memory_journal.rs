@@ -121,11 +121,18 @@ impl Rows for MemoryJournal {
         let rows = contents.checkpoints.range(start).map(|(_, row)| row);
         Ok(rows.take_while(|row| row.job == job).take(limit).cloned().collect())
     }
+
+    fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        Ok(self.lock().jobs.values().filter(|row| matches(filter, row)).count() as u64)
+    }
 }
 
 fn matches(filter: &JobFilter, row: &JobRow) -> bool {
     filter.name_contains.as_ref().is_none_or(|part| row.name.contains(part.as_str()))
+        && filter.name_resembles.as_ref().is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         && filter.status.as_ref().is_none_or(|status| row.status == *status)
+        && filter.secondary.as_ref().is_none_or(|secondary| row.secondary == *secondary)
+        && filter.secondary_not.as_ref().is_none_or(|secondary| row.secondary != *secondary)
         && filter.created_after_ms.is_none_or(|ms| row.created_ms > ms)
         && filter.created_before_ms.is_none_or(|ms| row.created_ms < ms)
         && filter.modified_after_ms.is_none_or(|ms| row.modified_ms > ms)

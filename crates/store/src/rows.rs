@@ -77,6 +77,12 @@ pub trait Rows: Send + Sync {
     /// # Errors
     /// The storage's.
     fn checkpoints(&self, job: &str, after: (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError>;
+
+    /// How many jobs match the filter, its order, cursor and limit aside.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn count(&self, filter: &JobFilter) -> Result<u64, StoreError>;
 }
 
 /// Which jobs a list shows. All conditions that are set must hold.
@@ -84,8 +90,14 @@ pub trait Rows: Send + Sync {
 pub struct JobFilter {
     /// The name contains this, case-sensitively.
     pub name_contains: Option<String>,
+    /// The name contains this, whatever the case of ASCII letters.
+    pub name_resembles: Option<String>,
     /// The status is this.
     pub status: Option<String>,
+    /// The secondary status is this. Use it with a status that few jobs have: no index knows it.
+    pub secondary: Option<String>,
+    /// The secondary status is another. As with `secondary`.
+    pub secondary_not: Option<String>,
     /// Created later than this.
     pub created_after_ms: Option<u64>,
     /// Created earlier than this.
@@ -108,7 +120,10 @@ impl Default for JobFilter {
     fn default() -> Self {
         Self {
             name_contains: None,
+            name_resembles: None,
             status: None,
+            secondary: None,
+            secondary_not: None,
             created_after_ms: None,
             created_before_ms: None,
             modified_after_ms: None,
@@ -160,7 +175,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// The place after `row` in a list sorted by `sort`.
-    pub(crate) fn after(row: &JobRow, sort: JobSort) -> Self {
+    pub fn after(row: &JobRow, sort: JobSort) -> Self {
         let value = match sort {
             JobSort::Name => String::new(),
             JobSort::CreationTime => row.created_ms.to_string(),

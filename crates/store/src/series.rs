@@ -1,6 +1,6 @@
 //! Time series: the metric points of jobs.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use crate::{StoreError, Telemetry};
 
@@ -24,9 +24,6 @@ impl Telemetry {
             let sql = "SELECT at_ms, value FROM point WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?)
                 AND at_ms >= ? AND at_ms < ? ORDER BY at_ms, position";
             let mut select = connection.prepare_cached(sql)?;
-            // SQLite keeps a value that is not a number as NULL.
-            let point =
-                |row: &rusqlite::Row<'_>| Ok(Point { at_ms: row.get(0)?, value: row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN) });
             let points = select.query_map(params![job, metric, time(from_ms), time(to_ms)], point)?;
             Ok(points.collect::<rusqlite::Result<_>>()?)
         })
@@ -43,6 +40,45 @@ impl Telemetry {
         })
     }
 
+    /// How many points each of a job's metrics has, by name of the metric.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn series_lengths(&self, job: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT metric, points FROM series WHERE job = ? ORDER BY metric")?;
+            Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// The shape of a metric in about `most` points (at least 2), first and last among them: the next points after evenly spaced
+    /// times. It costs `most` look-ups however long the series is, so it suits small pictures of many jobs.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn sketch_points(&self, job: &str, metric: &str, most: u32) -> Result<Vec<Point>, StoreError> {
+        self.database.read(|connection| {
+            let find = "SELECT id, (SELECT min(at_ms) FROM point WHERE series = id), (SELECT max(at_ms) FROM point WHERE series = id)
+                FROM series WHERE job = ? AND metric = ?";
+            let found = connection
+                .prepare_cached(find)?
+                .query_row(params![job, metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                .optional()?;
+            let Some((series, Some(first), Some(last))): Option<(i64, Option<u64>, Option<u64>)> = found else { return Ok(Vec::new()) };
+            let next = "SELECT at_ms, value FROM point WHERE series = ? AND at_ms >= ? ORDER BY at_ms, position LIMIT 1";
+            let mut next = connection.prepare_cached(next)?;
+            let mut points: Vec<Point> = Vec::new();
+            for step in 0..most {
+                let from = first + (last - first) * u64::from(step) / u64::from(most.max(2) - 1);
+                let point = next.query_row(params![series, from], point)?;
+                if points.last().is_none_or(|before| before.at_ms < point.at_ms) {
+                    points.push(point);
+                }
+            }
+            Ok(points)
+        })
+    }
+
     /// Drops all points of a job.
     ///
     /// # Errors
@@ -54,6 +90,11 @@ impl Telemetry {
             Ok(())
         })
     }
+}
+
+fn point(row: &rusqlite::Row<'_>) -> rusqlite::Result<Point> {
+    // SQLite keeps a value that is not a number as NULL.
+    Ok(Point { at_ms: row.get(0)?, value: row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN) })
 }
 
 #[cfg(test)]
@@ -74,8 +115,22 @@ mod tests {
         assert_eq!(values(4, 6), [2.0, 3.0]);
         assert!(values(8, u64::MAX)[0].is_nan());
         assert_eq!(telemetry.metrics("j").unwrap(), ["auc", "loss"]);
+        assert_eq!(telemetry.series_lengths("j").unwrap(), [("auc".to_owned(), 1), ("loss".to_owned(), 4)]);
         telemetry.delete_series("j").unwrap();
         assert!(telemetry.metrics("j").unwrap().is_empty());
         assert_eq!(telemetry.read_points("k", "loss", 0, 9).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_sketch_has_both_ends_and_few_points() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let points: Vec<_> = (0..1000).map(|n| MetricPoint { metric: "loss".to_owned(), at_ms: 10 * n, value: n as f64 }).collect();
+        telemetry.append_points("j", &points).unwrap();
+        let values = |most| telemetry.sketch_points("j", "loss", most).unwrap().iter().map(|p| p.value).collect::<Vec<_>>();
+        assert_eq!(values(2), [0.0, 999.0]);
+        assert_eq!(values(4), [0.0, 333.0, 666.0, 999.0]);
+        assert_eq!(values(2000).len(), 1000);
+        assert!(telemetry.sketch_points("j", "auc", 9).unwrap().is_empty());
     }
 }

@@ -227,22 +227,38 @@ impl Rows for SqliteRows {
             Ok(rows.collect::<rusqlite::Result<_>>()?)
         })
     }
+
+    fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let (conditions, values) = conditions(filter);
+        let sql = format!("SELECT count(*) FROM job WHERE {}", conditions.join(" AND "));
+        self.database.read(|connection| Ok(connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?))
+    }
 }
 
-/// One statement per combination of conditions, so that each is answered from the index that fits.
-fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
+fn time(ms: u64) -> Value {
+    Value::Integer(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+/// What the filter asks of a row, and the operands.
+fn conditions(filter: &JobFilter) -> (Vec<String>, Vec<Value>) {
     let mut conditions = vec!["true".to_owned()];
     let mut values = Vec::new();
     let mut require = |condition: &str, operands: Vec<Value>| {
         conditions.push(condition.to_owned());
         values.extend(operands);
     };
-    let time = |ms: u64| Value::Integer(i64::try_from(ms).unwrap_or(i64::MAX));
     if let Some(part) = &filter.name_contains {
         require("instr(name, ?) > 0", vec![part.clone().into()]);
     }
-    if let Some(status) = &filter.status {
-        require("status = ?", vec![status.clone().into()]);
+    if let Some(part) = &filter.name_resembles {
+        require("instr(lower(name), ?) > 0", vec![part.to_ascii_lowercase().into()]);
+    }
+    for (condition, wanted) in
+        [("status = ?", &filter.status), ("secondary = ?", &filter.secondary), ("secondary <> ?", &filter.secondary_not)]
+    {
+        if let Some(text) = wanted {
+            require(condition, vec![text.clone().into()]);
+        }
     }
     for (condition, bound) in [
         ("created_ms > ?", filter.created_after_ms),
@@ -254,6 +270,16 @@ fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
             require(condition, vec![time(ms)]);
         }
     }
+    (conditions, values)
+}
+
+/// One statement per combination of conditions, so that each is answered from the index that fits.
+fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
+    let (mut conditions, mut values) = conditions(filter);
+    let mut require = |condition: &str, operands: Vec<Value>| {
+        conditions.push(condition.to_owned());
+        values.extend(operands);
+    };
     let (beyond, direction) = match filter.order {
         SortOrder::Ascending => (">", "ASC"),
         SortOrder::Descending => ("<", "DESC"),

@@ -111,6 +111,7 @@ impl Api {
             },
             after,
             limit: request.max_results as usize,
+            ..JobFilter::default()
         };
         let world = self.world.clone();
         let page = blocking(move || world.rows.list(&filter).map_err(|error| internal(&error))).await?;

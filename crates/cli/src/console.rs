@@ -1,0 +1,51 @@
+//! `shoal console`: a link that opens the web console, signed in.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{
+    client::Client,
+    exit::Exit,
+    output::{show, show_json},
+    settings::ClientFlags,
+};
+
+/// Arguments of `shoal console`.
+#[derive(Debug, Args)]
+#[command(after_help = "The link signs in one browser, once, within ten minutes; the session then lasts two weeks. It is made from the \
+                        server's keys, here or in the environment (`shoal env`).\n\nA server on another machine: forward its port with \
+                        `ssh -L 9777:127.0.0.1:9777 HOST`, run `shoal console` there, and open the link here.")]
+pub(crate) struct ConsoleArgs {
+    /// The page to open: a training job's.
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Prints the link.
+pub(crate) fn run(args: &ConsoleArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    if let Some(job) = &args.job {
+        client.sagemaker("DescribeTrainingJob", &serde_json::json!({ "TrainingJobName": job }))?;
+    } else {
+        // A link to a server that does not answer, or that has other keys, would only disappoint.
+        client.sagemaker("ListTrainingJobs", &serde_json::json!({ "MaxResults": 1 }))?;
+    }
+    let keys = client.keys();
+    if keys.session_token.is_some() {
+        bail!("these are a training job's temporary keys, and the console is the owner's; run `shoal console` where the server's keys are");
+    }
+    let token = keys.console_token(crate::client::now_ms()).context("could not make a link")?;
+    let next = args.job.as_ref().map(|job| format!("&next=/console/jobs/{job}")).unwrap_or_default();
+    let url = format!("{}/console/sign-in?token={token}{next}", client.url());
+    if args.json {
+        show_json(&serde_json::json!({ "url": url }))?;
+    } else {
+        show(&format!("{url}\n"))?;
+    }
+    Ok(Exit::Ok)
+}

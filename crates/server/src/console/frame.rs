@@ -1,0 +1,72 @@
+//! What stands around every page, and the page that tells of trouble.
+
+use askama::Template;
+use http::{Response, StatusCode};
+
+use super::{Visit, assets, html};
+use crate::http::Body;
+
+/// The layout's own values.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) title: String,
+    /// `light` or `dark`, if the visitor has chosen.
+    pub(crate) theme: Option<&'static str>,
+    /// Where scripts and styles of this build lie.
+    pub(crate) assets: String,
+    pub(crate) version: &'static str,
+    pub(crate) signed_in: bool,
+}
+
+impl Frame {
+    pub(crate) fn new(title: &str, theme: Option<&str>) -> Self {
+        let theme = ["light", "dark"].into_iter().find(|known| Some(*known) == theme);
+        Self { title: title.to_owned(), theme, assets: assets::path(""), version: env!("CARGO_PKG_VERSION"), signed_in: true }
+    }
+}
+
+/// Why there is no page, told to the visitor.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    status: StatusCode,
+    title: String,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "trouble.html")]
+struct TroublePage<'a> {
+    frame: Frame,
+    status: u16,
+    title: &'a str,
+    text: &'a str,
+}
+
+impl Trouble {
+    pub(crate) fn new(status: StatusCode, title: &str, text: &str) -> Self {
+        Self { status, title: title.to_owned(), text: text.to_owned() }
+    }
+
+    pub(crate) fn not_found(text: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Not found", text)
+    }
+
+    /// Our own fault.
+    pub(crate) fn ours(error: &dyn std::error::Error) -> Self {
+        let text = crate::effects::describe(error);
+        tracing::error!("console: {text}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong here", &text)
+    }
+
+    pub(super) fn page(&self, visit: &Visit) -> Response<Body> {
+        let page = TroublePage { frame: visit.frame(&self.title), status: self.status.as_u16(), title: &self.title, text: &self.text };
+        let mut response = rendered(&page);
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+/// A page from its template.
+pub(crate) fn rendered(page: &impl Template) -> Response<Body> {
+    html(page.render().expect("our templates only write to memory"))
+}

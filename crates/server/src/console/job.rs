@@ -1,0 +1,206 @@
+//! A training job's page.
+
+use askama::Template;
+use http::Response;
+use serde_json::{Map, Value};
+use shoal_plane::{JobView, PendingReason};
+use shoal_store::JobRow;
+use shoal_wire::{CreateTrainingJob, S3DataType, arn};
+
+use super::{
+    Console, Visit, amounts, blocking,
+    cost::{Cost, cost},
+    files::{Place, place},
+    frame::{Frame, Trouble, rendered},
+    jobs::instances,
+    logs::{self, Wanted, lines_html},
+    recipe,
+    status::{Badge, badge},
+    timeline::{Phase, timeline},
+};
+use crate::{Image, core::now_ms, effects::World, http::Body};
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    frame: Frame,
+    name: String,
+    arn: String,
+    badge: Badge,
+    live: bool,
+    can_stop: bool,
+    failure: Option<String>,
+    waiting: Option<Waiting>,
+    algorithm: String,
+    command: String,
+    instances: String,
+    created_ms: u64,
+    duration_ms: Option<u64>,
+    /// Since when it runs, while it does.
+    since_ms: Option<u64>,
+    cost: Option<Cost>,
+    phases: Vec<Phase>,
+    message: String,
+    /// The last value of each metric.
+    metrics: Vec<(String, String)>,
+    hosts: Vec<String>,
+    log: String,
+    log_before: String,
+    log_after: String,
+    log_more: bool,
+    inputs: Vec<Place>,
+    outputs: Vec<Place>,
+    hyperparameters: Vec<(String, String)>,
+    resources: Vec<(&'static str, String)>,
+    environment: Vec<(String, String)>,
+    tags: Vec<(String, String)>,
+    boto3: String,
+    aws_cli: String,
+    grace_s: u32,
+}
+
+struct Waiting {
+    text: String,
+    place: u32,
+}
+
+/// What a job runs, in a few words: `xgboost`, or its command with the names of files alone.
+pub(super) fn algorithm(world: &World, request: &CreateTrainingJob) -> String {
+    let image = request.algorithm.training_image.as_deref().unwrap_or_default();
+    match world.images.resolve(image) {
+        Ok(Image::Builtin { name, .. }) => name,
+        Ok(Image::Host) => {
+            let words = request.algorithm.entrypoint.iter().chain(&request.algorithm.arguments);
+            let short = |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
+            words.map(short).collect::<Vec<_>>().join(" ")
+        }
+        Err(_) => image.to_owned(),
+    }
+}
+
+/// The command as it was given; empty for built-in algorithms.
+fn command(request: &CreateTrainingJob) -> String {
+    [&request.algorithm.entrypoint[..], &request.algorithm.arguments[..]].concat().join(" ")
+}
+
+/// Why a job waits, below a heading that says that it does.
+pub(super) fn why_it_waits(reason: &PendingReason) -> String {
+    let text = reason.to_string();
+    let why = text.strip_prefix("Waiting for capacity: ").unwrap_or(&text);
+    why[..1].to_uppercase() + &why[1..]
+}
+
+impl Console {
+    pub(super) async fn job_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+        let row = self.row(name).await?;
+        let view = self.current_view(&row).await?;
+        let (console, frame) = (self.clone(), visit.frame(name));
+        blocking(move || Ok(rendered(&console.job(frame, &row, &view)?))).await
+    }
+
+    /// The row of a job.
+    pub(super) async fn row(&self, name: &str) -> Result<JobRow, Trouble> {
+        let (world, name) = (self.world.clone(), name.to_owned());
+        blocking(move || {
+            world.rows.job(&name)?.ok_or_else(|| Trouble::not_found(&format!("There is no training job {name}. It may have been deleted.")))
+        })
+        .await
+    }
+
+    fn job(&self, frame: Frame, row: &JobRow, view: &JobView) -> Result<JobPage, Trouble> {
+        let (world, now) = (&self.world, now_ms());
+        let request = shoal_wire::restore(&row.request)?;
+        let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
+        let end_ms = view.training_end.map_or(now, |end| end.0);
+        let resources = &request.resources;
+        Ok(JobPage {
+            frame,
+            name: row.name.clone(),
+            arn: row.arn.clone(),
+            badge: badge(view),
+            live: !view.ended,
+            can_stop: !view.ended && view.status == shoal_plane::JobStatus::InProgress,
+            failure: view.failure_reason.clone(),
+            waiting: view.pending.as_ref().map(|reason| Waiting { text: why_it_waits(reason), place: reason.place }),
+            algorithm: algorithm(world, &request),
+            command: command(&request),
+            instances: instances(resources.instance_count, &resources.instance_type),
+            created_ms: row.created_ms,
+            duration_ms: view.training_start.map(|start| end_ms.saturating_sub(start.0)),
+            since_ms: view.training_start.filter(|_| view.training_end.is_none()).map(|start| start.0),
+            cost: cost(view, resources.instance_count, &resources.instance_type, &self.catalog, now),
+            phases: timeline(view, now),
+            message: view.transitions.last().map(|it| it.message.clone()).unwrap_or_default(),
+            metrics: latest(world, row)?,
+            hosts: logs::hosts(&world.telemetry, &row.name)?,
+            log: lines_html(&chunk),
+            log_before: chunk.before.to_string(),
+            log_after: chunk.after.to_string(),
+            log_more: chunk.more,
+            inputs: inputs(world, &request)?,
+            outputs: outputs(world, &request)?,
+            hyperparameters: request.hyperparameters.clone().into_iter().collect(),
+            resources: facts(&request, view, &row.arn),
+            environment: request.environment.clone().into_iter().collect(),
+            tags: tags(&row.tags),
+            boto3: recipe::boto3(&request.raw),
+            aws_cli: recipe::aws_cli(&request.raw),
+            grace_s: world.grace_s,
+        })
+    }
+}
+
+fn latest(world: &World, row: &JobRow) -> Result<Vec<(String, String)>, Trouble> {
+    let mut values = Vec::new();
+    for metric in world.telemetry.metrics(&row.name)? {
+        let ends = world.telemetry.sketch_points(&row.name, &metric, 2)?;
+        values.extend(ends.last().map(|point| (metric, amounts::value(point.value))));
+    }
+    Ok(values)
+}
+
+fn inputs(world: &World, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+    let note = |channel: &shoal_wire::Channel| {
+        let kind = if channel.data_type == S3DataType::ManifestFile { Some("manifest") } else { None };
+        [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    let places = request.channels.iter().map(|channel| place(&world.objects, &channel.name, &channel.uri, note(channel)));
+    Ok(places.collect::<Result<_, _>>()?)
+}
+
+fn outputs(world: &World, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+    let output = arn::output(&request.output.s3_output_path, &request.name, "");
+    let mut places = vec![place(&world.objects, "output", &output, "model and other output".to_owned())?];
+    if let Some(checkpoint) = &request.checkpoint {
+        places.push(place(&world.objects, "checkpoints", &checkpoint.uri, checkpoint.local_path.clone())?);
+    }
+    Ok(places)
+}
+
+fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str) -> Vec<(&'static str, String)> {
+    let (resources, stopping) = (&request.resources, &request.stopping);
+    let seconds = |s: u64| amounts::duration(s * 1000);
+    let yes = |flag: bool| flag.then(|| "yes".to_owned());
+    let facts = [
+        ("Instance type", Some(resources.instance_type.clone())),
+        ("Instances", Some(resources.instance_count.to_string())),
+        ("Image", request.algorithm.training_image.clone()),
+        ("Command", Some(command(request))),
+        ("Most run time", Some(seconds(stopping.max_runtime_s))),
+        ("Most time in the queue", stopping.max_pending_s.map(seconds)),
+        ("Trained for", view.training_s.map(seconds)),
+        ("Network isolation", yes(request.enable_network_isolation)),
+        ("Spot training", yes(request.enable_managed_spot_training)),
+        ("Attempt", view.attempt.clone()),
+        ("Role", Some(request.role_arn.clone())),
+        ("ARN", Some(arn.to_owned())),
+    ];
+    facts.into_iter().filter_map(|(label, value)| Some((label, value.filter(|value| !value.is_empty())?))).collect()
+}
+
+/// Pairs of a row's tags, which are as the API has them.
+fn tags(json: &[u8]) -> Vec<(String, String)> {
+    let tags: Vec<Map<String, Value>> = serde_json::from_slice::<Option<_>>(json).ok().flatten().unwrap_or_default();
+    let text = |tag: &Map<String, Value>, name: &str| tag.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    tags.iter().map(|tag| (text(tag, "Key"), text(tag, "Value"))).collect()
+}

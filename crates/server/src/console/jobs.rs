@@ -1,0 +1,319 @@
+//! The list of training jobs.
+
+use askama::Template;
+use futures::future::join_all;
+use http::Response;
+use shoal_plane::JobView;
+use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
+
+use super::{
+    Console, Visit, amounts, blocking,
+    frame::{Frame, Trouble, rendered},
+    job::{algorithm, why_it_waits},
+    query::address,
+    status::{Badge, GROUPS, Group, badge},
+};
+use crate::{core::now_ms, effects::World, http::Body};
+
+/// Rows of a page.
+const PAGE: usize = 50;
+/// Points of a row's little curve.
+const SKETCH: u32 = 24;
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    frame: Frame,
+    view: View,
+    chips: Vec<Chip>,
+    columns: Vec<Column>,
+    lines: Vec<Line>,
+    /// How many jobs the view has in all.
+    matching: u64,
+    /// The server has no job at all.
+    fresh: bool,
+    newer: Option<String>,
+    older: Option<String>,
+    /// Some job shown is not over.
+    live: bool,
+}
+
+/// What of the list is looked at; it stands in the address.
+#[derive(Debug, Clone, Default)]
+struct View {
+    search: String,
+    group: Option<Group>,
+    sort: &'static str,
+    descending: bool,
+}
+
+/// A group of jobs to choose.
+struct Chip {
+    label: &'static str,
+    kind: &'static str,
+    count: String,
+    address: String,
+    chosen: bool,
+}
+
+struct Column {
+    label: &'static str,
+    class: &'static str,
+    /// Another click's order, for columns that one can sort by.
+    address: Option<String>,
+    /// `ascending` or `descending`.
+    sorted: Option<&'static str>,
+}
+
+struct Line {
+    name: String,
+    badge: Badge,
+    /// Why it waits or has failed.
+    detail: String,
+    algorithm: String,
+    instances: String,
+    metric: Option<(String, String)>,
+    /// Points of a polyline in a box of 96 x 24.
+    sketch: String,
+    created_ms: u64,
+    duration: Option<u64>,
+    /// Since when it runs, while it does.
+    since_ms: Option<u64>,
+}
+
+impl View {
+    fn of(visit: &Visit) -> Self {
+        let query = &visit.query;
+        Self {
+            search: query.get("q").unwrap_or_default().to_owned(),
+            group: GROUPS.into_iter().find(|group| query.get("status") == Some(group.key)),
+            sort: ["name", "status"].into_iter().find(|key| query.get("sort") == Some(key)).unwrap_or("created"),
+            descending: query.get("order").map_or(query.get("sort").is_none(), |order| order == "descending"),
+        }
+    }
+
+    fn address(&self, more: &[(&str, &str)]) -> String {
+        let group = self.group.map_or("", |group| group.key);
+        let by_default = self.sort == "created" && self.descending;
+        let sort = if by_default { "" } else { self.sort };
+        let order = if by_default { "" } else { order_name(self.descending) };
+        address("/console", &[&[("q", self.search.as_str()), ("status", group), ("sort", sort), ("order", order)], more].concat())
+    }
+
+    fn filter(&self, group: Option<Group>) -> JobFilter {
+        let some = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        JobFilter {
+            name_resembles: some(Some(&self.search)),
+            status: some(group.map(|group| group.status)),
+            secondary: some(group.and_then(|group| group.secondary)),
+            secondary_not: some(group.and_then(|group| group.secondary_not)),
+            sort: self.job_sort(),
+            order: if self.descending { SortOrder::Descending } else { SortOrder::Ascending },
+            limit: PAGE,
+            ..JobFilter::default()
+        }
+    }
+
+    fn job_sort(&self) -> JobSort {
+        match self.sort {
+            "name" => JobSort::Name,
+            "status" => JobSort::Status,
+            _ => JobSort::CreationTime,
+        }
+    }
+}
+
+fn order_name(descending: bool) -> &'static str {
+    if descending { "descending" } else { "ascending" }
+}
+
+/// A page of rows, and where the pages before and after it are.
+struct Listed {
+    rows: Vec<JobRow>,
+    counts: Vec<u64>,
+    before: Option<Cursor>,
+    after: Option<Cursor>,
+}
+
+impl Console {
+    pub(super) async fn jobs_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+        let view = View::of(visit);
+        let cursor = |name| visit.query.get(name).and_then(|text: &str| text.parse::<Cursor>().ok());
+        let (after, before) = (cursor("after"), cursor("before"));
+        let (world, wanted) = (self.world.clone(), view.clone());
+        let listed = blocking(move || list(&world, &wanted, after, before)).await?;
+
+        let shown = join_all(listed.rows.iter().map(|row| self.current_view(row))).await;
+        let rows: Vec<_> = listed.rows.into_iter().zip(shown).collect();
+        let world = self.world.clone();
+        let lines = blocking(move || rows.into_iter().map(|(row, view)| line(&world, &row, &view?)).collect::<Result<Vec<_>, _>>()).await?;
+
+        let all: u64 = listed.counts.iter().sum();
+        let matching = view.group.map_or(all, |chosen| counted(&listed.counts, chosen));
+        let fresh = all == 0 && view.search.is_empty();
+        let page = JobsPage {
+            chips: chips(&view, &listed.counts),
+            columns: columns(&view),
+            live: lines.iter().any(|line| line.since_ms.is_some() || line.badge.kind == "waiting"),
+            lines,
+            matching,
+            fresh,
+            newer: listed.before.map(|cursor| view.address(&[("before", &cursor.to_string())])),
+            older: listed.after.map(|cursor| view.address(&[("after", &cursor.to_string())])),
+            frame: visit.frame("Training jobs"),
+            view,
+        };
+        Ok(rendered(&page))
+    }
+
+    /// A row's view as of now: only the core knows the place of a job that waits.
+    pub(super) async fn current_view(&self, row: &JobRow) -> Result<JobView, Trouble> {
+        let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+        match &stored.pending {
+            Some(_) => Ok(self.world.core.view(&row.name).await.unwrap_or(stored)),
+            None => Ok(stored),
+        }
+    }
+}
+
+fn list(world: &World, view: &View, after: Option<Cursor>, before: Option<Cursor>) -> Result<Listed, Trouble> {
+    let counts = GROUPS.into_iter().map(|group| world.rows.count(&view.filter(Some(group)))).collect::<Result<_, _>>()?;
+    let filter = view.filter(view.group);
+    let sort = filter.sort;
+    let edge = |row: Option<&JobRow>| row.map(|row| Cursor::after(row, sort));
+    let Some(before) = before else {
+        let page = world.rows.list(&JobFilter { after: after.clone(), ..filter })?;
+        let first = after.and(edge(page.rows.first()));
+        return Ok(Listed { rows: page.rows, counts, before: first, after: page.next });
+    };
+    // The page before a place is the page after it in the opposite order.
+    let opposite = if filter.order == SortOrder::Descending { SortOrder::Ascending } else { SortOrder::Descending };
+    let mut page = world.rows.list(&JobFilter { order: opposite, after: Some(before), ..filter })?;
+    page.rows.reverse();
+    let (first, last) = (edge(page.rows.first()), edge(page.rows.last()));
+    Ok(Listed { before: page.next.and(first), after: last, rows: page.rows, counts })
+}
+
+fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
+    let request = shoal_wire::restore(&row.request)?;
+    let badge = badge(view);
+    let detail = match (&view.failure_reason, &view.pending) {
+        (Some(reason), _) => gist(reason).to_owned(),
+        (None, Some(pending)) => why_it_waits(pending),
+        (None, None) => String::new(),
+    };
+    let metrics = world.telemetry.metrics(&row.name)?;
+    // What is validated says more than what is trained on.
+    let chosen = metrics.iter().find(|name| name.contains("val")).or(metrics.first());
+    let points = match chosen {
+        Some(metric) => world.telemetry.sketch_points(&row.name, metric, SKETCH)?,
+        None => Vec::new(),
+    };
+    let latest = points.iter().rev().find(|point| point.value.is_finite());
+    let end_ms = view.training_end.map_or_else(now_ms, |end| end.0);
+    Ok(Line {
+        name: row.name.clone(),
+        badge,
+        detail,
+        algorithm: algorithm(world, &request),
+        instances: instances(request.resources.instance_count, &request.resources.instance_type),
+        metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
+        sketch: sketch(&points),
+        created_ms: row.created_ms,
+        duration: view.training_start.map(|start| end_ms.saturating_sub(start.0)),
+        since_ms: view.training_start.filter(|_| view.training_end.is_none()).map(|start| start.0),
+    })
+}
+
+/// The line of a failure reason that says most: the first, or of a traceback the last.
+fn gist(reason: &str) -> &str {
+    let mut lines = reason.lines().filter(|line| !line.trim().is_empty());
+    let line = if reason.contains("Traceback (most recent call last)") { lines.next_back() } else { lines.next() };
+    line.unwrap_or_default().trim()
+}
+
+/// `2 x ml.m5.large`.
+pub(super) fn instances(count: u32, kind: &str) -> String {
+    let kind = kind.strip_prefix("ml.").unwrap_or(kind);
+    if count == 1 { kind.to_owned() } else { format!("{count} × {kind}") }
+}
+
+/// A series as a polyline in a box of 96 x 24, with a margin for the stroke.
+fn sketch(points: &[Point]) -> String {
+    let finite: Vec<_> = points.iter().filter(|point| point.value.is_finite()).collect();
+    let bounds = |values: &dyn Fn(&Point) -> f64| {
+        let low = finite.iter().map(|point| values(point)).fold(f64::INFINITY, f64::min);
+        let high = finite.iter().map(|point| values(point)).fold(f64::NEG_INFINITY, f64::max);
+        (low, if high > low { high - low } else { 1.0 })
+    };
+    if finite.len() < 2 {
+        return String::new();
+    }
+    let ((left, width), (low, height)) = (bounds(&|point| point.at_ms as f64), bounds(&|point| point.value));
+    let place = |point: &&&Point| {
+        format!("{:.1},{:.1}", 2.0 + 92.0 * (point.at_ms as f64 - left) / width, 21.0 - 18.0 * (point.value - low) / height)
+    };
+    finite.iter().map(|point| place(&point)).collect::<Vec<_>>().join(" ")
+}
+
+fn counted(counts: &[u64], group: Group) -> u64 {
+    GROUPS.iter().zip(counts).find(|(known, _)| known.key == group.key).map_or(0, |(_, count)| *count)
+}
+
+fn chips(view: &View, counts: &[u64]) -> Vec<Chip> {
+    let chip = |group: Option<Group>, count: u64| Chip {
+        label: group.map_or("All", |group| group.label),
+        kind: group.map_or("all", |group| group.key),
+        count: amounts::count(count),
+        address: View { group, ..view.clone() }.address(&[]),
+        chosen: view.group.map(|chosen| chosen.key) == group.map(|group| group.key),
+    };
+    let groups = GROUPS.into_iter().zip(counts).filter(|(group, count)| group.always || **count > 0);
+    std::iter::once(chip(None, counts.iter().sum())).chain(groups.map(|(group, count)| chip(Some(group), *count))).collect()
+}
+
+fn columns(view: &View) -> Vec<Column> {
+    let column = |label, class, sort: Option<(&'static str, bool)>| Column {
+        label,
+        class,
+        address: sort.map(|(sort, first)| {
+            let descending = if view.sort == sort { !view.descending } else { first };
+            View { sort, descending, ..view.clone() }.address(&[])
+        }),
+        sorted: sort.filter(|(sort, _)| view.sort == *sort).map(|_| order_name(view.descending)),
+    };
+    vec![
+        column("Status", "status", Some(("status", false))),
+        column("Name", "name", Some(("name", false))),
+        column("Metric", "metric", None),
+        column("Program", "program", None),
+        column("Instances", "instances", None),
+        column("Time", "duration", None),
+        column("Created", "created", Some(("created", true))),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gist_of_a_failure() {
+        for (reason, expected) in [
+            ("", ""),
+            ("AlgorithmError: exit code: 1", "AlgorithmError: exit code: 1"),
+            ("ClientError: no data\nin channel train", "ClientError: no data"),
+            ("AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"x\"\nValueError: bad, exit code: 1\n", "ValueError: bad, exit code: 1"),
+        ] {
+            assert_eq!(gist(reason), expected);
+        }
+    }
+
+    #[test]
+    fn a_sketch_fills_its_box() {
+        let point = |at_ms, value| Point { at_ms, value };
+        assert_eq!(sketch(&[point(10, 1.0), point(20, f64::NAN), point(30, 3.0), point(50, 2.0)]), "2.0,21.0 48.0,3.0 94.0,12.0");
+        assert_eq!(sketch(&[point(10, 1.0), point(20, 1.0)]), "2.0,21.0 94.0,21.0");
+        assert_eq!(sketch(&[point(10, 1.0)]), "");
+    }
+}

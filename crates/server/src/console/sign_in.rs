@@ -1,0 +1,103 @@
+//! Signing in and out.
+
+use std::io;
+
+use askama::Template;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+
+use super::{
+    Console, Visit, blocking, empty,
+    frame::{Frame, Trouble, rendered},
+    query::{Query, address},
+    see_other,
+    session::Refused,
+};
+use crate::{core::now_ms, http::Body};
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    frame: Frame,
+    /// Where to go afterwards.
+    next: String,
+    access_key_id: String,
+    complaint: Option<String>,
+    data_dir: String,
+}
+
+/// A page was asked for by somebody who is not signed in: browsers get the form, scripts a status.
+pub(crate) fn wanted(visit: &Visit) -> Response<Body> {
+    let path = visit.head.uri.path_and_query().map_or("/console", |whole| whole.as_str());
+    let page = visit.head.headers.get("sec-fetch-mode").is_none_or(|mode| mode == "navigate");
+    if visit.head.method != Method::GET || !page {
+        return empty(StatusCode::UNAUTHORIZED);
+    }
+    see_other(&address("/console/sign-in", &[("next", path)]))
+}
+
+/// A page of ours, whatever the address says.
+fn next(query: &Query) -> String {
+    let ours = |path: &&str| *path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
+    query.get("next").filter(ours).unwrap_or("/console").to_owned()
+}
+
+impl Console {
+    /// The form; or, with a token, in.
+    pub(super) async fn sign_in_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+        let next = next(&visit.query);
+        if let Some(token) = visit.query.get("token").map(str::to_owned) {
+            let sessions = self.sessions.clone();
+            let begun = blocking(move || Ok(sessions.by_token(&token, now_ms()))).await?;
+            return match begun {
+                Ok(cookie) => with_cookie(see_other(&next), &cookie),
+                Err(_) => {
+                    let complaint = "That link has been used already, or is too old. `shoal console` prints a new one.";
+                    Ok(self.form(visit, next, String::new(), Some((StatusCode::FORBIDDEN, complaint.to_owned()))))
+                }
+            };
+        }
+        if self.sessions.of(&visit.head.headers, now_ms()).is_some() {
+            return Ok(see_other(&next));
+        }
+        Ok(self.form(visit, next, String::new(), None))
+    }
+
+    /// Keys from the form.
+    pub(super) fn sign_in(&self, visit: &Visit, form: &Query) -> Result<Response<Body>, Trouble> {
+        let (id, secret) = (form.get("access_key_id").unwrap_or_default().trim(), form.get("secret_access_key").unwrap_or_default().trim());
+        let next = next(form);
+        let complaint = match self.sessions.by_keys(id, secret, now_ms()) {
+            Ok(cookie) => return with_cookie(see_other(&next), &cookie),
+            Err(Refused::Wrong) => {
+                (StatusCode::FORBIDDEN, "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned())
+            }
+            Err(Refused::Wait(seconds)) => {
+                let text = format!("Too many wrong tries: the next one counts in {seconds} s. A link from `shoal console` works at once.");
+                (StatusCode::TOO_MANY_REQUESTS, text)
+            }
+        };
+        Ok(self.form(visit, next, id.to_owned(), Some(complaint)))
+    }
+
+    pub(super) async fn sign_out(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+        let (sessions, headers) = (self.sessions.clone(), visit.head.headers.clone());
+        let cookie = blocking(move || Ok(sessions.end(&headers, now_ms()))).await?;
+        with_cookie(see_other("/console/sign-in"), &cookie)
+    }
+
+    fn form(&self, visit: &Visit, next: String, access_key_id: String, complaint: Option<(StatusCode, String)>) -> Response<Body> {
+        let (status, complaint) = complaint.map_or((StatusCode::OK, None), |(status, text)| (status, Some(text)));
+        let mut frame = visit.frame("Sign in");
+        frame.signed_in = false;
+        let data_dir = self.world.data_dir.root().display().to_string();
+        let mut response = rendered(&SignInPage { frame, next, access_key_id, complaint, data_dir });
+        *response.status_mut() = status;
+        response
+    }
+}
+
+fn with_cookie(mut response: Response<Body>, cookie: &str) -> Result<Response<Body>, Trouble> {
+    let value = HeaderValue::from_str(cookie).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
+    response.headers_mut().insert(header::SET_COOKIE, value);
+    Ok(response)
+}

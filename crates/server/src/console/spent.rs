@@ -1,0 +1,48 @@
+//! Tickets that must not count again before their end: links that were used, sessions that were signed out. Kept in a small file.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use shoal_store::DataDir;
+
+use crate::keys::sha256_hex;
+
+/// The set, by digest; a line of the file is `<end in seconds> <digest>`.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    path: PathBuf,
+    ends: BTreeMap<String, u64>,
+}
+
+impl Spent {
+    /// Reads the file; what cannot be read is as good as not there.
+    pub(crate) fn open(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let line = |line: &str| line.split_once(' ').and_then(|(end_s, digest)| Some((digest.to_owned(), end_s.parse().ok()?)));
+        Self { path: path.to_owned(), ends: text.lines().filter_map(line).collect() }
+    }
+
+    /// Whether the ticket was spent.
+    pub(crate) fn holds(&self, ticket: &str) -> bool {
+        self.ends.contains_key(&sha256_hex(ticket))
+    }
+
+    /// Spends a ticket; false if it was spent already, or if that cannot be written down.
+    pub(crate) fn spend(&mut self, ticket: &str, end_s: u64, now_s: u64) -> bool {
+        self.ends.retain(|_, end| *end > now_s);
+        if self.ends.insert(sha256_hex(ticket), end_s).is_some() {
+            return false;
+        }
+        let text: String = self.ends.iter().map(|(digest, end)| format!("{end} {digest}\n")).collect();
+        match DataDir::write_private(&self.path, text.as_bytes()) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!("{error}");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Stopping a training job: the API's own call, after a question.
+
+use askama::Template;
+use http::Response;
+use shoal_wire::Call;
+
+use super::{
+    Console, Visit,
+    frame::{Frame, Trouble, rendered},
+    see_other,
+};
+use crate::{
+    api::{Api, Caller},
+    http::Body,
+};
+
+#[derive(Template)]
+#[template(path = "stop.html")]
+struct StopPage<'a> {
+    frame: Frame,
+    name: &'a str,
+    grace_s: u32,
+}
+
+impl Console {
+    /// The question as a page of its own, for browsers without JavaScript.
+    pub(super) async fn stop_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+        let row = self.row(name).await?;
+        if row.ended {
+            return Ok(see_other(&format!("/console/jobs/{name}")));
+        }
+        Ok(rendered(&StopPage { frame: visit.frame(&format!("Stop {name}")), name, grace_s: self.world.grace_s }))
+    }
+
+    pub(super) async fn stop(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
+        // A page for a job that is not there says so in its own words.
+        self.row(name).await?;
+        let caller = Caller { user_agent: "console".to_owned(), attempt: None };
+        api.call(Call::StopTrainingJob { training_job_name: name.to_owned() }, &caller).await?;
+        Ok(see_other(&format!("/console/jobs/{name}")))
+    }
+}
