@@ -38,7 +38,12 @@ use self::{
     query::Query,
     session::Sessions,
 };
-use crate::{api::Api, core::now_ms, effects::World, http::{Body, full}};
+use crate::{
+    api::Api,
+    core::now_ms,
+    effects::World,
+    http::{Body, full},
+};
 
 /// Longest form that is read, in bytes.
 const MOST_FORM: usize = 16 << 10;

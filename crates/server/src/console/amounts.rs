@@ -33,7 +33,7 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -41,7 +41,7 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
-/// A metric's value in about five digits: `0.69315`, `1234.6`, `1.2e-7`.
+/// A metric's value in about five digits: `0.71235`, `1234.6`, `1.2e-7`.
 pub(crate) fn value(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".to_owned() } else { value.to_string() };
@@ -81,7 +81,15 @@ mod tests {
 
     #[test]
     fn amounts_are_readable() {
-        for (ms, expected) in [(0, "0.00 s"), (999, "0.99 s"), (9_990, "9.9 s"), (59_999, "59 s"), (125_000, "2 m 05 s"), (11_040_000, "3 h 04 m"), (183_600_000, "2 d 03 h")] {
+        for (ms, expected) in [
+            (0, "0.00 s"),
+            (999, "0.99 s"),
+            (9_990, "9.9 s"),
+            (59_999, "59 s"),
+            (125_000, "2 m 05 s"),
+            (11_040_000, "3 h 04 m"),
+            (183_600_000, "2 d 03 h"),
+        ] {
             assert_eq!(duration(ms), expected);
         }
         for (size, expected) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2 << 30, "2.0 GiB"), (5 << 50, "5120.0 TiB")] {
@@ -90,11 +98,21 @@ mod tests {
         for (number, expected) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), expected);
         }
-        for (number, expected) in
-            [(0.0, "0"), (0.693_147_18, "0.69315"), (1234.56, "1234.6"), (12_345_678.0, "1.235e7"), (1.23e-7, "1.230e-7"), (-2.5, "-2.5"), (100.0, "100"), (f64::NAN, "NaN")]
-        {
+        for (number, expected) in [
+            (0.0, "0"),
+            (0.712_345_6, "0.71235"),
+            (1234.56, "1234.6"),
+            (12_345_678.0, "1.235e7"),
+            (1.23e-7, "1.230e-7"),
+            (-2.5, "-2.5"),
+            (100.0, "100"),
+            (f64::NAN, "NaN"),
+        ] {
             assert_eq!(value(number), expected);
         }
-        assert_eq!((rfc3339(1_500), clock(1_500), utc(0)), ("1970-01-01T00:00:01Z".to_owned(), "00:00:01.500".to_owned(), "1970-01-01 00:00:00 UTC".to_owned()));
+        assert_eq!(
+            (rfc3339(1_500), clock(1_500), utc(0)),
+            ("1970-01-01T00:00:01Z".to_owned(), "00:00:01.500".to_owned(), "1970-01-01 00:00:00 UTC".to_owned())
+        );
     }
 }

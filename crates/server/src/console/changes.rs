@@ -38,8 +38,7 @@ impl Console {
     /// The events `jobs` (some job's row changed), `logs` and `series` (of the job named).
     pub(super) fn changes(&self, job: Option<String>, until_s: u64) -> Response<Body> {
         let version = self.world.core.version();
-        let listener =
-            Listener { world: self.world.clone(), job, version, seen: (0, 0), last: Instant::now(), begun: false, until_s };
+        let listener = Listener { world: self.world.clone(), job, version, seen: (0, 0), last: Instant::now(), begun: false, until_s };
         let events = stream::unfold(listener, |mut listener| async move {
             let text = listener.next().await?;
             Some((Ok(Frame::data(Bytes::from(text))), listener))

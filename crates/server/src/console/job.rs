@@ -71,7 +71,8 @@ pub(super) fn algorithm(world: &World, request: &CreateTrainingJob) -> String {
         Ok(Image::Builtin { name, .. }) => name,
         Ok(Image::Host) => {
             let words = request.algorithm.entrypoint.iter().chain(&request.algorithm.arguments);
-            let short = |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
+            let short =
+                |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
             words.map(short).collect::<Vec<_>>().join(" ")
         }
         Err(_) => image.to_owned(),

@@ -303,7 +303,10 @@ mod tests {
             ("", ""),
             ("AlgorithmError: exit code: 1", "AlgorithmError: exit code: 1"),
             ("ClientError: no data\nin channel train", "ClientError: no data"),
-            ("AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"x\"\nValueError: bad, exit code: 1\n", "ValueError: bad, exit code: 1"),
+            (
+                "AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"x\"\nValueError: bad, exit code: 1\n",
+                "ValueError: bad, exit code: 1",
+            ),
         ] {
             assert_eq!(gist(reason), expected);
         }

@@ -135,13 +135,18 @@ fn read(telemetry: &Telemetry, job: &str, wanted: &Wanted, from: Option<&Places>
     // What does not fit is read again from the nearest line that was left out.
     if found.len() > MOST_LINES {
         chunk.more = true;
-        let left_out: Vec<_> = if backward { found.drain(..found.len() - MOST_LINES).collect() } else { found.drain(MOST_LINES..).collect() };
+        let left_out: Vec<_> =
+            if backward { found.drain(..found.len() - MOST_LINES).collect() } else { found.drain(MOST_LINES..).collect() };
         for (_, name, place, _) in left_out {
             let edge = scanned.get_mut(&name).expect("only streams that were read have lines");
             *edge = if backward { (*edge).max(place + 1) } else { (*edge).min(place) };
         }
     }
-    if backward { chunk.before.0 = scanned } else { chunk.after.0 = scanned }
+    if backward {
+        chunk.before.0 = scanned;
+    } else {
+        chunk.after.0 = scanned;
+    }
     chunk.lines = found
         .into_iter()
         .map(|(_, name, _, event)| Line { host: name.rsplit_once('-').map_or(name.as_str(), |(host, _)| host).to_owned(), event })
@@ -203,10 +208,7 @@ impl Console {
             async move {
                 let places = places?;
                 let read = blocking(move || Ok(later(&telemetry, &job, &Wanted::default(), &places)?)).await;
-                let chunk = match read {
-                    Ok(chunk) => chunk,
-                    Err(_) => return Some((Err("the log could not be read".into()), None)),
-                };
+                let Ok(chunk) = read else { return Some((Err("the log could not be read".into()), None)) };
                 let mut text = String::new();
                 for Line { host, event } in &chunk.lines {
                     let _ = writeln!(text, "{}  {host}  {}", amounts::rfc3339(event.at_ms), ansi::line_text(&event.text));
@@ -281,7 +283,10 @@ mod tests {
         let (_temp, telemetry) = telemetry(9_000);
         let wanted = Wanted { host: None, search: Some("EPOCH".to_owned()) };
         for lines in [all_earlier(&telemetry, &wanted), all_later(&telemetry, &wanted)] {
-            assert_eq!(lines.iter().map(|line| line.event.at_ms).collect::<Vec<_>>(), (0..9_000).filter(|n| n % 200 == 1).collect::<Vec<_>>());
+            assert_eq!(
+                lines.iter().map(|line| line.event.at_ms).collect::<Vec<_>>(),
+                (0..9_000).filter(|n| n % 200 == 1).collect::<Vec<_>>()
+            );
             assert!(lines.iter().all(|line| line.host == "algo-1"));
         }
     }
@@ -294,7 +299,10 @@ mod tests {
         let new = |stream: &str, text: &str| LogLines { stream: stream.to_owned(), lines: vec![(9, text.to_owned())] };
         telemetry.append_logs(&[new("job/algo-2-17", "a"), new("job/algo-3-17", "b")]).unwrap();
         let next = later(&telemetry, "job", &Wanted::default(), &start.after).unwrap();
-        assert_eq!(next.lines.iter().map(|line| (line.host.as_str(), line.event.text.as_str())).collect::<Vec<_>>(), [("algo-2", "a"), ("algo-3", "b")]);
+        assert_eq!(
+            next.lines.iter().map(|line| (line.host.as_str(), line.event.text.as_str())).collect::<Vec<_>>(),
+            [("algo-2", "a"), ("algo-3", "b")]
+        );
         assert!(later(&telemetry, "job", &Wanted::default(), &next.after).unwrap().lines.is_empty());
         assert_eq!(hosts(&telemetry, "job").unwrap(), ["algo-1", "algo-2", "algo-3"]);
         assert!("algo-1".parse::<Places>().is_err());

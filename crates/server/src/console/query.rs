@@ -36,7 +36,11 @@ pub(crate) fn address(path: &str, pairs: &[(&str, &str)]) -> String {
 pub(crate) fn decode(segment: &str) -> String {
     // The form's decoder, told that a plus is a plus.
     let text = segment.replace('+', "%2B");
-    form_urlencoded::parse(text.replace('=', "%3D").replace('&', "%26").as_bytes()).map(|(name, _)| name).next().map(Cow::into_owned).unwrap_or_default()
+    form_urlencoded::parse(text.replace('=', "%3D").replace('&', "%26").as_bytes())
+        .map(|(name, _)| name)
+        .next()
+        .map(Cow::into_owned)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

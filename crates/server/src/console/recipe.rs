@@ -82,7 +82,10 @@ mod tests {
                         \"Key\": \"a\",\n            \"Value\": \"it's \\\"ü\\\"\\n\",\n        },\n    ],\n    EnableNetworkIsolation=True,\n    Environment={},\n)\n";
         assert_eq!(boto3(&request), expected);
         let command = aws_cli(&request);
-        assert!(command.starts_with("aws sagemaker create-training-job --cli-input-json '{\n") && command.contains("it'\\''s"), "{command}");
+        assert!(
+            command.starts_with("aws sagemaker create-training-job --cli-input-json '{\n") && command.contains("it'\\''s"),
+            "{command}"
+        );
         let long = Map::from_iter([("TrainingJobName".to_owned(), Value::String("x".repeat(63)))]);
         assert_eq!(renamed(&long)["TrainingJobName"].as_str().map(str::len), Some(63));
     }

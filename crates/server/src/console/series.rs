@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn short_series_come_whole_and_long_ones_with_their_peaks() {
-        for (count, from, to, most, expected) in [(0, 1, usize::MAX, 10, 0), (5, 1, usize::MAX, 10, 5), (5, 2, 3, 10, 2), (5, 9, 12, 10, 0), (10, 1, 10, 10, 10)] {
+        for (count, from, to, most, expected) in
+            [(0, 1, usize::MAX, 10, 0), (5, 1, usize::MAX, 10, 5), (5, 2, 3, 10, 2), (5, 9, 12, 10, 0), (10, 1, 10, 10, 10)]
+        {
             assert_eq!(thin("m".to_owned(), &points(count), from, to, most).step.len(), expected, "{count} {from} {to}");
         }
         let long = thin("m".to_owned(), &points(100_000), 1, usize::MAX, 2_000);

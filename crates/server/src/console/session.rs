@@ -4,7 +4,12 @@
 //! a restart signs nobody out. What must not count a second time (a link that was used, a cookie that was signed out) is kept
 //! until its end by [`Spent`].
 
-use std::{io, path::Path, sync::{Mutex, MutexGuard}, time::Instant};
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, MutexGuard},
+    time::Instant,
+};
 
 use http::{HeaderMap, header};
 
@@ -180,7 +185,9 @@ mod tests {
         let later = good.replacen(&(NOW / 1000 + 9).to_string(), &(NOW / 1000 + 99).to_string(), 1);
         let link = keys("secret").console_token(NOW).unwrap();
         let others = keys("other").ticket(Purpose::Session, NOW / 1000 + 9).unwrap();
-        for (ticket, expected) in [(good.as_str(), true), (&later, false), (&link, false), (&others, false), ("", false), ("..", false), ("9", false)] {
+        for (ticket, expected) in
+            [(good.as_str(), true), (&later, false), (&link, false), (&others, false), ("", false), ("..", false), ("9", false)]
+        {
             assert_eq!(sessions.of(&headers(&format!("shoal-1f={ticket}; x")), NOW).is_some(), expected, "{ticket}");
         }
         assert!(sessions.of(&headers(&format!("shoal-2e={good}; x")), NOW).is_none(), "another server's cookie");

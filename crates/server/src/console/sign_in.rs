@@ -68,9 +68,10 @@ impl Console {
         let next = next(form);
         let complaint = match self.sessions.by_keys(id, secret, now_ms()) {
             Ok(cookie) => return with_cookie(see_other(&next), &cookie),
-            Err(Refused::Wrong) => {
-                (StatusCode::FORBIDDEN, "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned())
-            }
+            Err(Refused::Wrong) => (
+                StatusCode::FORBIDDEN,
+                "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned(),
+            ),
             Err(Refused::Wait(seconds)) => {
                 let text = format!("Too many wrong tries: the next one counts in {seconds} s. A link from `shoal console` works at once.");
                 (StatusCode::TOO_MANY_REQUESTS, text)
