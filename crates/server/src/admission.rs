@@ -18,6 +18,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
         .data_dir
         .ensure_room()
         .map_err(|error| Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some")))?;
+    partition(&world.region, &request.role_arn)?;
     image(world, request)?;
     if let Some(config) = &request.checkpoint {
         checkpoints(world, &config.uri)?;
@@ -26,6 +27,21 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
         input(world, channel, index, &request.role_arn)?;
     }
     output(world, &request.output.s3_output_path)
+}
+
+/// A role is of the partition that the server's region is of.
+fn partition(region: &str, role: &str) -> Result<(), Error> {
+    let ours = match region.split('-').next() {
+        Some("cn") => "aws-cn",
+        Some("us") if region.starts_with("us-gov-") => "aws-us-gov",
+        _ => "aws",
+    };
+    match role.split(':').nth(1) {
+        Some(partition) if partition != ours => Err(Error::validation(format!(
+            "Invalid value at 'roleArn': '{role}' is of the partition {partition}, and the region {region} is of {ours}."
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {

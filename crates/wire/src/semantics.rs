@@ -3,6 +3,8 @@
 //! Besides AWS's own rules this refuses, with the member's name and what to do instead, what Shoal does not have. State (does the role,
 //! the input prefix, the image exist; is the name free) is checked elsewhere.
 
+mod observers;
+
 use std::{collections::HashSet, str::FromStr as _};
 
 use fancy_regex::RegexBuilder;
@@ -19,6 +21,8 @@ use crate::{
 /// `MaxRuntimeInSeconds` by default and at most (28 days).
 const DEFAULT_RUNTIME_S: u64 = 86_400;
 const LONGEST_RUNTIME_S: u64 = 28 * 86_400;
+/// 16 TiB.
+const LARGEST_VOLUME_GB: u32 = 16_384;
 /// SDK v2's default; instances have no volume of their own.
 const DEFAULT_VOLUME_GB: u32 = 30;
 /// Steps that a metric's regex may take on one line.
@@ -36,9 +40,22 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     if request.serverless_job_config.is_some() {
         return refuse("serverlessJobConfig", "Shoal has no serverless training; give AlgorithmSpecification and ResourceConfig instead");
     }
+    if request.mlflow_config.is_some() {
+        return refuse("mlflowConfig", "Shoal has no MLflow servers; leave it out, and log metrics by MetricDefinitions");
+    }
+    if request.model_package_config.is_some() {
+        return refuse("modelPackageConfig", "Shoal has no model packages; leave it out, the model artifact is in S3");
+    }
+    refuse_nul("hyperParameters", request.hyper_parameters.iter().flat_map(|(name, value)| [name, value]))?;
+    observers::check(&request.observers)?;
+    if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
+        image_access(config, request.vpc_config.is_some())?;
+    }
     let algorithm = algorithm(request.algorithm_specification)?;
+    let channel_groups = channel_groups(&request.input_data_config);
     let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
+    instance_groups(&channel_groups, resources.instance_group.as_deref())?;
     if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
         return refuse(
             "resourceConfig.keepAlivePeriodInSeconds",
@@ -133,6 +150,37 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<A
     })
 }
 
+/// Registries in a network of the user's own.
+fn image_access(config: &request::TrainingImageConfig, vpc: bool) -> Result<(), Error> {
+    let path = "algorithmSpecification.trainingImageConfig";
+    let own = config.training_repository_access_mode == "Vpc";
+    if own && !vpc {
+        return refuse(&format!("{path}.trainingRepositoryAccessMode"), "Vpc needs VpcConfig; use Platform, or give VpcConfig");
+    }
+    if !own && config.training_repository_auth_config.is_some() {
+        return refuse(&format!("{path}.trainingRepositoryAuthConfig"), "it is for the access mode Vpc only; leave it out");
+    }
+    Ok(())
+}
+
+/// The instance groups that channels are for, with the paths that name them.
+fn channel_groups(channels: &[request::Channel]) -> Vec<(String, String)> {
+    let mut groups = Vec::new();
+    for (at, channel) in channels.iter().enumerate() {
+        let path = format!("inputDataConfig.{}.member.dataSource.s3DataSource.instanceGroupNames", at + 1);
+        let names = channel.data_source.s3_data_source.iter().flat_map(|source| &source.instance_group_names);
+        groups.extend(names.map(|name| (path.clone(), name.clone())));
+    }
+    groups
+}
+
+fn instance_groups(named: &[(String, String)], group: Option<&str>) -> Result<(), Error> {
+    match named.iter().find(|(_, name)| Some(name.as_str()) != group) {
+        Some((path, name)) => refuse(path, &format!("resourceConfig.instanceGroups has no group '{name}'")),
+        None => Ok(()),
+    }
+}
+
 fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec<MetricDefinition>, Error> {
     let mut names = HashSet::new();
     let mut checked = Vec::with_capacity(definitions.len());
@@ -210,6 +258,9 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     if !s3.attribute_names.is_empty() {
         return refuse(&format!("{source}.attributeNames"), "they are for AugmentedManifestFile only; leave them out");
     }
+    if s3.hub_access_config.is_some() {
+        return refuse(&format!("{source}.hubAccessConfig"), "Shoal has no hubs; copy the data to S3 and leave it out");
+    }
     Ok(Channel {
         name: channel.channel_name,
         data_type,
@@ -227,6 +278,12 @@ fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error
     let Some(config) = config else { return refuse(path, "it is required; give InstanceType and InstanceCount") };
     if !config.instance_preferences.is_empty() {
         return refuse(&format!("{path}.instancePreferences"), "Shoal takes one type; give InstanceType and InstanceCount");
+    }
+    if config.instance_placement_config.is_some() {
+        return refuse(&format!("{path}.instancePlacementConfig"), "Shoal has no UltraServers; leave it out");
+    }
+    if config.training_plan_arn.is_some() {
+        return refuse(&format!("{path}.trainingPlanArn"), "Shoal has no training plans; leave it out, jobs wait in the queue");
     }
     let mut groups = config.instance_groups.into_iter();
     let (instance_type, instance_count, instance_group) = match (groups.next(), config.instance_type, config.instance_count) {
@@ -252,13 +309,24 @@ fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error
     if instance_count == 0 {
         return refuse(&format!("{path}.instanceCount"), "it must be at least 1");
     }
-    Ok(Resources {
-        instance_type,
-        instance_count,
-        volume_gb: config.volume_size_in_gb.unwrap_or(DEFAULT_VOLUME_GB),
-        keep_alive_s: config.keep_alive_period_in_seconds,
-        instance_group,
-    })
+    let volume_gb = config.volume_size_in_gb.unwrap_or(DEFAULT_VOLUME_GB);
+    if volume_gb > LARGEST_VOLUME_GB {
+        return refuse(&format!("{path}.volumeSizeInGB"), &format!("{volume_gb} is more than the largest volume has, {LARGEST_VOLUME_GB}"));
+    }
+    if config.volume_kms_key_id.is_some_and(|key| !key.is_empty()) && has_local_storage(&instance_type) {
+        return refuse(
+            &format!("{path}.volumeKmsKeyId"),
+            &format!("{instance_type} has storage of its own, which is encrypted by the machine; leave it out"),
+        );
+    }
+    Ok(Resources { instance_type, instance_count, volume_gb, keep_alive_s: config.keep_alive_period_in_seconds, instance_group })
+}
+
+/// Whether instances of a type have disks of their own instead of a volume: a `d` after the generation says so, and some families all do.
+fn has_local_storage(instance_type: &str) -> bool {
+    let family = instance_type.split('.').nth(1).unwrap_or_default();
+    let traits = family.trim_start_matches(char::is_alphabetic).trim_start_matches(|digit: char| digit.is_ascii_digit());
+    traits.contains('d') || ["g5", "g6", "g7", "p5", "p6", "trn"].iter().any(|start| family.starts_with(start))
 }
 
 fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stopping, Error> {

@@ -33,7 +33,49 @@ pub(crate) struct CreateTrainingJobRequest {
     pub(crate) enable_managed_spot_training: bool,
     pub(crate) checkpoint_config: Option<CheckpointConfig>,
     pub(crate) retry_strategy: Option<RetryStrategy>,
+    pub(crate) vpc_config: Option<Value>,
     pub(crate) serverless_job_config: Option<Value>,
+    pub(crate) mlflow_config: Option<Value>,
+    pub(crate) model_package_config: Option<Value>,
+    #[serde(flatten)]
+    pub(crate) observers: Observers,
+}
+
+/// What watches a training job.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Observers {
+    pub(crate) debug_hook_config: Option<S3Output>,
+    #[serde(default)]
+    pub(crate) debug_rule_configurations: Vec<RuleConfiguration>,
+    pub(crate) tensor_board_output_config: Option<S3Output>,
+    pub(crate) profiler_config: Option<ProfilerConfig>,
+    #[serde(default)]
+    pub(crate) profiler_rule_configurations: Vec<RuleConfiguration>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct S3Output {
+    pub(crate) s3_output_path: String,
+    pub(crate) local_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct RuleConfiguration {
+    pub(crate) rule_configuration_name: String,
+    pub(crate) s3_output_path: Option<String>,
+    pub(crate) local_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ProfilerConfig {
+    pub(crate) s3_output_path: Option<String>,
+    pub(crate) profiling_interval_in_milliseconds: Option<i64>,
+    #[serde(default)]
+    pub(crate) disable_profiler: bool,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +90,14 @@ pub(crate) struct AlgorithmSpecification {
     pub(crate) container_entrypoint: Vec<String>,
     #[serde(default)]
     pub(crate) container_arguments: Vec<String>,
+    pub(crate) training_image_config: Option<TrainingImageConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct TrainingImageConfig {
+    pub(crate) training_repository_access_mode: String,
+    pub(crate) training_repository_auth_config: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -87,6 +137,9 @@ pub(crate) struct S3DataSource {
     pub(crate) s3_data_distribution_type: Distribution,
     #[serde(default)]
     pub(crate) attribute_names: Vec<String>,
+    #[serde(default)]
+    pub(crate) instance_group_names: Vec<String>,
+    pub(crate) hub_access_config: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +170,9 @@ pub(crate) struct ResourceConfig {
     pub(crate) instance_groups: Vec<InstanceGroup>,
     #[serde(default)]
     pub(crate) instance_preferences: Vec<Value>,
+    pub(crate) instance_placement_config: Option<Value>,
+    pub(crate) training_plan_arn: Option<String>,
+    pub(crate) volume_kms_key_id: Option<String>,
 }
 
 #[derive(Deserialize)]

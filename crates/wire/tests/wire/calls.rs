@@ -4,7 +4,7 @@ use http::{Request, request::Parts};
 use serde_json::{Value, json};
 use shoal_wire::{
     Call, CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, InputMode, ListTrainingJobs, LogStreamOrder,
-    OutputCompression, S3DataType, Service, SortOrder, TrainingJobSortBy, parse, restore,
+    OutputCompression, S3DataType, Service, SortOrder, Tag, TrainingJobSortBy, UpdateTrainingJob, parse, restore,
 };
 
 use crate::changes::changed;
@@ -150,6 +150,57 @@ fn rules_that_need_no_state_are_checked() {
         "one type",
     );
 
+    check("/ResourceConfig/VolumeSizeInGB", json!(16_385), "resourceConfig.volumeSizeInGB", "16384");
+    check(
+        "/ResourceConfig/TrainingPlanArn",
+        json!("arn:aws:sagemaker:us-east-1:123456789012:training-plan/a"),
+        "resourceConfig.trainingPlanArn",
+        "queue",
+    );
+    check(
+        "/ResourceConfig/InstancePlacementConfig",
+        json!({"EnableMultipleJobs": true}),
+        "resourceConfig.instancePlacementConfig",
+        "leave it out",
+    );
+    let encrypted = |kind: &str| json!({"InstanceType": kind, "InstanceCount": 1, "VolumeKmsKeyId": "key"});
+    for kind in ["ml.g4dn.xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p5.48xlarge", "ml.r5d.large", "ml.g6e.xlarge"] {
+        check("/ResourceConfig", encrypted(kind), "resourceConfig.volumeKmsKeyId", kind);
+    }
+    for kind in ["ml.m5.large", "ml.p3.2xlarge", "ml.c5n.xlarge"] {
+        create(&changed(&sound(), "/ResourceConfig", Some(&encrypted(kind)))).expect(kind);
+    }
+    let group_names = format!("{source}.s3DataSource.instanceGroupNames");
+    check(&format!("{s3}/InstanceGroupNames"), json!(["a"]), &group_names, "'a'");
+    let hub = json!({"HubContentArn": "arn:aws:sagemaker:us-east-1:123456789012:hub-content/h/Model/m/1.0.0"});
+    check(&format!("{s3}/HubAccessConfig"), hub, &format!("{source}.s3DataSource.hubAccessConfig"), "copy the data");
+    let access = "algorithmSpecification.trainingImageConfig.trainingRepository";
+    let image = "/AlgorithmSpecification/TrainingImageConfig";
+    check(image, json!({"TrainingRepositoryAccessMode": "Vpc"}), &format!("{access}AccessMode"), "VpcConfig");
+    let auth = json!({"TrainingRepositoryAccessMode": "Platform", "TrainingRepositoryAuthConfig":
+        {"TrainingRepositoryCredentialsProviderArn": "arn:aws:lambda:us-east-1:123456789012:function:f"}});
+    check(image, auth, &format!("{access}AuthConfig"), "leave it out");
+
+    let (hook, rule) = (json!({"S3OutputPath": "s3://my-bucket/d"}), json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}));
+    check("/DebugRuleConfigurations", json!([rule]), "debugHookConfig", "give DebugHookConfig");
+    check("/DebugHookConfig", json!({"S3OutputPath": "https://b/d"}), "debugHookConfig.s3OutputPath", "https://b/d");
+    check("/DebugHookConfig", json!({"S3OutputPath": hook["S3OutputPath"], "LocalPath": "d"}), "debugHookConfig.localPath", "absolute");
+    check("/ProfilerRuleConfigurations", json!([rule, rule]), "profilerRuleConfigurations.2.member.ruleConfigurationName", "twice");
+    check("/ProfilerConfig", json!({"DisableProfiler": false}), "profilerConfig.s3OutputPath", "DisableProfiler");
+    check("/ProfilerConfig", json!({"S3OutputPath": "https://b/p"}), "profilerConfig.s3OutputPath", "https://b/p");
+    let interval = json!({"S3OutputPath": "s3://my-bucket/p", "ProfilingIntervalInMilliseconds": 123});
+    check("/ProfilerConfig", interval, "profilerConfig.profilingIntervalInMilliseconds", "500");
+    check("/TensorBoardOutputConfig", json!({"S3OutputPath": "https://b/t"}), "tensorBoardOutputConfig.s3OutputPath", "https://b/t");
+    check("/HyperParameters/num_round", json!("1\0"), "hyperParameters", "NUL");
+    check(
+        "/MlflowConfig",
+        json!({"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/a"}),
+        "mlflowConfig",
+        "MetricDefinitions",
+    );
+    let package = json!({"ModelPackageGroupArn": "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/g"});
+    check("/ModelPackageConfig", package, "modelPackageConfig", "leave it out");
+
     let wait = "stoppingCondition.maxWaitTimeInSeconds";
     check("/StoppingCondition/MaxRuntimeInSeconds", json!(2_419_201), "stoppingCondition.maxRuntimeInSeconds", "28 days");
     check("/StoppingCondition/MaxWaitTimeInSeconds", json!(7200), wait, "EnableManagedSpotTraining");
@@ -245,6 +296,18 @@ fn other_calls_are_read() {
     let named = r#"{"TrainingJobName": "a-1"}"#;
     check(Service::SageMaker, "SageMaker.DescribeTrainingJob", named, Call::DescribeTrainingJob { training_job_name: "a-1".to_owned() });
     check(Service::SageMaker, "SageMaker.StopTrainingJob", named, Call::StopTrainingJob { training_job_name: "a-1".to_owned() });
+    check(Service::SageMaker, "SageMaker.DeleteTrainingJob", named, Call::DeleteTrainingJob { training_job_name: "a-1".to_owned() });
+    let resource_arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a-1".to_owned();
+    let tag = Tag { key: "k".to_owned(), value: String::new() };
+    let body = format!(r#"{{"ResourceArn": "{resource_arn}", "Tags": [{{"Key": "k", "Value": ""}}], "TagKeys": ["k"], "NextToken": "t"}}"#);
+    let arn = || resource_arn.clone();
+    check(Service::SageMaker, "SageMaker.AddTags", &body, Call::AddTags { resource_arn: arn(), tags: vec![tag] });
+    check(Service::SageMaker, "SageMaker.ListTags", &body, Call::ListTags { resource_arn: arn(), next_token: Some("t".to_owned()) });
+    check(Service::SageMaker, "SageMaker.DeleteTags", &body, Call::DeleteTags { resource_arn: arn(), tag_keys: vec!["k".to_owned()] });
+    let update =
+        UpdateTrainingJob { name: "a-1".to_owned(), profiler: None, profiler_rules: None, keep_alive_s: Some(7), remote_debug: None };
+    let body = r#"{"TrainingJobName": "a-1", "ResourceConfig": {"KeepAlivePeriodInSeconds": 7}}"#;
+    check(Service::SageMaker, "SageMaker.UpdateTrainingJob", body, Call::UpdateTrainingJob(update));
     let all = ListTrainingJobs {
         next_token: None,
         max_results: 10,
@@ -295,6 +358,46 @@ fn other_calls_are_read() {
     let body = r#"{"logGroupIdentifier": "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs", "logStreamName": "a-1/algo-1-1",
         "startTime": 0, "startFromHead": true, "nextToken": "f/1"}"#;
     check(Service::Logs, "Logs_20140328.GetLogEvents", body, Call::GetLogEvents(events));
+}
+
+#[test]
+fn an_update_changes_what_it_names_and_keeps_the_rules_of_creation() {
+    let update = |changes: Value| {
+        let mut body = changes;
+        body["TrainingJobName"] = json!("a-1");
+        match parse(Service::SageMaker, &head("SageMaker.UpdateTrainingJob"), body.to_string().as_bytes()) {
+            Ok(Call::UpdateTrainingJob(update)) => update,
+            other => panic!("{other:?}"),
+        }
+    };
+    let check = |changes: Value, pointer: &str, expected: Result<Value, &str>| {
+        let mut request = sound();
+        request["ProfilerConfig"] = json!({"S3OutputPath": "s3://my-bucket/p", "DisableProfiler": false});
+        let before = request.clone();
+        let mut raw = request.as_object().expect("an object").clone();
+        match (update(changes.clone()).apply(&mut raw), expected) {
+            (Ok(()), Ok(expected)) => {
+                let now = Value::Object(raw);
+                assert_eq!(now.pointer(pointer), Some(&expected), "{changes}");
+                assert_eq!(
+                    changed(&now, pointer, Some(&Value::Null)),
+                    changed(&before, pointer, Some(&Value::Null)),
+                    "{changes}: nothing else"
+                );
+            }
+            (Err(error), Err(hint)) => assert!(error.message.contains(hint), "{error}"),
+            (outcome, expected) => panic!("{changes}: {outcome:?}, not {expected:?}"),
+        }
+    };
+    check(json!({"ProfilerConfig": {"DisableProfiler": true}}), "/ProfilerConfig/DisableProfiler", Ok(json!(true)));
+    check(json!({"ResourceConfig": {"KeepAlivePeriodInSeconds": 9}}), "/ResourceConfig/KeepAlivePeriodInSeconds", Ok(json!(9)));
+    check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": true}}), "/RemoteDebugConfig", Ok(json!({"EnableRemoteDebug": true})));
+    let rule = |name: usize| json!({"RuleConfigurationName": format!("r{name}"), "RuleEvaluatorImage": "i"});
+    check(json!({"ProfilerRuleConfigurations": [rule(1)]}), "/ProfilerRuleConfigurations", Ok(json!([rule(1)])));
+    let many: Vec<Value> = (0..20).map(rule).chain([rule(3)]).collect();
+    check(json!({"ProfilerRuleConfigurations": many[..20]}), "/ProfilerRuleConfigurations", Ok(json!(many[..20])));
+    check(json!({"ProfilerConfig": {"ProfilingIntervalInMilliseconds": 7}}), "", Err("profilingIntervalInMilliseconds"));
+    check(json!({"ProfilerConfig": {"S3OutputPath": "https://b/p"}}), "", Err("profilerConfig.s3OutputPath"));
 }
 
 #[test]

@@ -70,6 +70,8 @@ const SERVED: &[&str] = &[
     "DescribeTrainingJob",
     "ListTrainingJobs",
     "StopTrainingJob",
+    "ListTags",
+    "Search",
     "GetCallerIdentity",
     "GetRole",
     "DescribeLogStreams",

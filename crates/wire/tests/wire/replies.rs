@@ -3,8 +3,8 @@
 use http::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use shoal_wire::{
-    Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Reply, Route, S3Uri, Service, StatusTransition,
-    TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error, route,
+    Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Reply, Route, S3Uri, Service, StatusTransition, Tag,
+    TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error, route, search_record,
     sigv4::{self, Credentials},
 };
 
@@ -92,6 +92,32 @@ fn told() -> Value {
 #[test]
 fn describe_echoes_the_request_with_the_defaults_that_clients_need() {
     check_json(&Reply::DescribeTrainingJob { request: request(), description: Box::new(started()) }, &told());
+}
+
+#[test]
+fn a_search_gives_what_describe_says_with_the_tags() {
+    let tags = [Tag { key: "team".to_owned(), value: String::new() }];
+    let mut expected = told();
+    expected["Tags"] = json!([{"Key": "team", "Value": ""}]);
+    let records = vec![search_record(&request(), &started(), &tags)];
+    let page = |records, next_token, total| Reply::Search { records, next_token, total };
+    check_json(
+        &page(records, Some("t".to_owned()), 7),
+        &json!({"Results": [{"TrainingJob": expected}], "TotalHits": {"Value": 7, "Relation": "EqualTo"}, "NextToken": "t"}),
+    );
+    check_json(&page(Vec::new(), None, 0), &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}));
+}
+
+#[test]
+fn tags_updates_and_deletions_are_answered() {
+    let tags = vec![Tag { key: "team".to_owned(), value: "trees".to_owned() }];
+    let listed = json!({"Tags": [{"Key": "team", "Value": "trees"}]});
+    check_json(&Reply::AddTags { tags: tags.clone() }, &listed);
+    check_json(&Reply::ListTags { tags }, &listed);
+    check_json(&Reply::ListTags { tags: Vec::new() }, &json!({"Tags": []}));
+    check_json(&Reply::DeleteTags, &json!({}));
+    check_json(&Reply::UpdateTrainingJob { arn: "arn:x".to_owned() }, &json!({"TrainingJobArn": "arn:x"}));
+    assert_eq!(body(&Reply::DeleteTrainingJob, "application/x-amz-json-1.1"), "");
 }
 
 #[test]
