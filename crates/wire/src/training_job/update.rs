@@ -1,5 +1,7 @@
 //! `UpdateTrainingJob`: what of a request may change while its job runs.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -54,6 +56,13 @@ impl UpdateTrainingJobRequest {
             return Err(Error::validation(
                 "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig and RemoteDebugConfig.",
             ));
+        }
+        let mut names = HashSet::new();
+        for rule in update.profiler_rules.iter().flatten() {
+            let name = &rule["RuleConfigurationName"];
+            if !names.insert(name.to_string()) {
+                return Err(Error::validation(format!("Invalid value at 'profilerRuleConfigurations': the rule {name} is there twice.")));
+            }
         }
         Ok(update)
     }
