@@ -12,14 +12,28 @@ fn is_reserved(name: &str) -> bool {
     name.starts_with("sagemaker_") || name == "_tuning_objective_metric" || name == "default_user_module_name"
 }
 
+/// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
+const FACTS: [&str; 6] =
+    ["TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SAGEMAKER_JOB_NAME", "SAGEMAKER_BASE_DIR", "CURRENT_HOST", "SHOAL_HOST_ADDRESSES"];
+
+/// Belong together: a request that brings one of its own brings all that it needs.
+const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
 /// The whole environment of the program: what the platform sets, what SageMaker's images would have set (`PATH`, unbuffered Python,
-/// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`, which wins.
+/// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`. That wins, but over what the program is told of
+/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`. Keys of the request's own come without the job's session
+/// token.
 ///
 /// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_` variable; it is in `SM_HPS` and in the file all the same.
 pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
     let mut variables = platform(facts);
+    if CREDENTIALS.iter().any(|name| facts.environment.contains_key(*name)) {
+        variables.retain(|name, _| !CREDENTIALS.contains(&name.as_str()));
+    }
+    let told: Vec<_> = FACTS.iter().filter_map(|name| variables.remove_entry(*name)).collect();
+    variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| !name.starts_with("SHOAL_")));
+    variables.extend(told);
     variables.extend(toolkit(facts));
-    variables.extend(facts.environment.clone());
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
     variables
 }

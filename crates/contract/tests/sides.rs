@@ -189,3 +189,31 @@ fn where_names_do_not_resolve_addresses_are_told() {
     assert_eq!((variables["MASTER_ADDR"].as_str(), variables["SM_MASTER_ADDR"].as_str()), ("127.0.1.1", "127.0.1.1"));
     assert_eq!(environment(&facts(2, 2)).get("SHOAL_HOST_ADDRESSES"), None);
 }
+
+#[test]
+fn a_request_says_neither_who_a_program_is_nor_half_of_its_keys() {
+    let with = |own: &[(&str, &str)]| {
+        environment(&Facts { environment: own.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(), ..facts(2, 2) })
+    };
+    let plain = with(&[]);
+    // What the request says, and whether the program hears it.
+    for (name, heard) in [
+        ("COLOUR", true),
+        ("PATH", true),
+        ("AWS_REGION", true),
+        ("AWS_ENDPOINT_URL", true),
+        ("MASTER_PORT", true),
+        ("SM_OF_MY_OWN", true),
+        ("SM_CURRENT_HOST", false),
+        ("SM_HPS", false),
+        ("CURRENT_HOST", false),
+        ("TRAINING_JOB_NAME", false),
+        ("SHOAL_INSTANCE", false),
+    ] {
+        let expected = if heard { Some("mine") } else { plain.get(name).map(String::as_str) };
+        assert_eq!(with(&[(name, "mine")]).get(name).map(String::as_str), expected, "{name}");
+    }
+    let own = with(&[("AWS_ACCESS_KEY_ID", "mine"), ("AWS_SECRET_ACCESS_KEY", "mine")]);
+    assert!(plain.contains_key("AWS_SESSION_TOKEN") && !own.contains_key("AWS_SESSION_TOKEN"));
+    assert_eq!(own["AWS_ACCESS_KEY_ID"], "mine");
+}

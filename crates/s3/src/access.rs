@@ -8,6 +8,8 @@ use s3s::dto::{CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectsInput
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 
+use crate::signed_headers;
+
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
     /// The key of this id; `None` if there is none or it is no longer good.
@@ -117,6 +119,7 @@ impl S3Access for ScopedAccess {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
         let key = self.0.secret(&credentials.access_key).ok_or_else(denied)?;
+        signed_headers::check(cx.headers(), cx.uri().query())?;
         if let Some(expected) = &key.session_token
             && !session_token(cx).is_some_and(|given| same(given.as_bytes(), expected.as_bytes()))
         {

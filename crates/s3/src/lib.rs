@@ -18,6 +18,7 @@ mod list_uploads;
 mod multipart;
 mod operations;
 mod settings;
+mod signed_headers;
 mod tags;
 mod upload;
 
