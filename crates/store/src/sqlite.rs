@@ -4,11 +4,13 @@
 //! process then reads back need not be on the disk, and a second fsync proves nothing. So the file is not trusted any more: every later write is refused,
 //! and the next start writes all that it finds in the log anew, before anything rests on it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
 
 use crate::StoreError;
 use crate::reserve::Reserve;
@@ -23,16 +25,38 @@ pub(crate) struct Schema {
     pub(crate) formats: &'static [&'static str],
 }
 
+/// How often a full disk is tried: others may have taken what the reserve gave.
+const TRIES: usize = 3;
+
+/// Most writers that one commit carries.
+const GROUP: usize = 128;
+
 /// A database file. Writers take turns, so none ever meets SQLITE_BUSY; readers see the last commit (WAL).
+///
+/// Writers that come while another commits share the next commit, and with it the wait for the disk (group commit without a timer).
 #[derive(Debug)]
 pub(crate) struct Database {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    writer: Mutex<Writer>,
+    /// Writers on their way to the lock. Whoever has it and sees none coming commits for all who wrote before.
+    coming: AtomicUsize,
+    committed: Condvar,
     readers: Mutex<Vec<Connection>>,
     reserve: Reserve,
     /// Why it is not trusted any more.
     failure: OnceLock<String>,
 }
+
+#[derive(Debug)]
+struct Writer {
+    connection: Connection,
+    /// Those who have written since the last commit; a transaction is open while there are any.
+    members: usize,
+    /// How their commit went, once it has.
+    outcome: Arc<Outcome>,
+}
+
+type Outcome = OnceLock<Result<(), rusqlite::Error>>;
 
 impl Database {
     /// Opens the file, creating it with the schema when it is new.
@@ -60,7 +84,9 @@ impl Database {
         }
         Ok(Self {
             path: path.to_owned(),
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Writer { connection: writer, members: 0, outcome: Arc::default() }),
+            coming: AtomicUsize::new(0),
+            committed: Condvar::new(),
             readers: Mutex::default(),
             reserve: Reserve::beside(path),
             failure: OnceLock::new(),
@@ -72,41 +98,56 @@ impl Database {
         self.failure.get().map(String::as_str)
     }
 
-    /// Runs `work` in one transaction, committed durably when it returns `Ok`; twice if the disk is full and there is a reserve. After
-    /// [`StoreError::NotDurable`] nobody knows whether it will have happened at the next start.
-    pub(crate) fn write<T>(&self, mut work: impl FnMut(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let mut writer = lock(&self.writer);
-        match self.attempt(&mut writer, &mut work) {
-            Err(StoreError::Full(_)) if self.reserve.release() => {
-                let done = self.attempt(&mut writer, &mut work);
-                self.reserve.refill();
-                done
+    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. It may be run
+    /// again if the disk is full and there is a reserve. After [`StoreError::NotDurable`] nobody knows whether it will have happened at the
+    /// next start.
+    pub(crate) fn write<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut released = false;
+        let mut tries = 0;
+        let done = loop {
+            tries += 1;
+            match self.attempt(&mut work) {
+                Err(StoreError::Full(_)) if tries < TRIES => released |= self.reserve.release(),
+                done => break done,
             }
-            done => done,
+        };
+        if released {
+            self.reserve.refill();
+        }
+        done
+    }
+
+    fn attempt<T>(&self, work: &mut impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.coming.fetch_add(1, Ordering::SeqCst);
+        let mut writer = lock(&self.writer);
+        self.coming.fetch_sub(1, Ordering::SeqCst);
+        let outcome = Arc::clone(&writer.outcome);
+        let done = match self.failure() {
+            Some(why) => Err(StoreError::NotDurable(why.to_owned())),
+            None => writer.begin().map(|()| writer.take_part(work)),
+        };
+        if writer.members >= GROUP || self.coming.load(Ordering::SeqCst) == 0 {
+            writer.commit();
+            self.committed.notify_all();
+        }
+        let value = match done? {
+            Ok(value) => value?,
+            Err(panic) => resume_unwind(panic),
+        };
+        loop {
+            match outcome.get() {
+                Some(Ok(())) => return Ok(value),
+                Some(Err(error)) if is_lost(error) => return Err(StoreError::NotDurable(self.fail(error))),
+                Some(Err(error)) => return Err(again(error).into()),
+                None => writer = self.committed.wait(writer).unwrap_or_else(PoisonError::into_inner),
+            }
         }
     }
 
-    fn attempt<T>(
-        &self,
-        writer: &mut Connection,
-        work: &mut impl FnMut(&Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        if let Some(why) = self.failure() {
-            return Err(StoreError::NotDurable(why.to_owned()));
-        }
-        let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let value = work(&tx)?;
-        match tx.commit() {
-            Err(error) if is_lost(&error) => {
-                let why =
-                    self.failure.get_or_init(|| format!("the disk did not take what was written to {} ({error})", self.path.display()));
-                Err(StoreError::NotDurable(why.clone()))
-            }
-            committed => {
-                committed?;
-                Ok(value)
-            }
-        }
+    /// From now on the file is not trusted; why.
+    fn fail(&self, error: &rusqlite::Error) -> String {
+        let why = || format!("the disk did not take what was written to {} ({error})", self.path.display());
+        self.failure.get_or_init(why).clone()
     }
 
     /// Runs `work` on one consistent view of the last commit.
@@ -139,6 +180,61 @@ fn is_lost(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| matches!(error.extended_code, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
 }
 
+impl Writer {
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if self.members == 0 {
+            self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        }
+        self.members += 1;
+        Ok(())
+    }
+
+    /// Does one member's work, so that it is whole or nothing of it stays. A panic is the outer error.
+    fn take_part<T>(&mut self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> std::thread::Result<Result<T, StoreError>> {
+        let step = |sql: &str| Ok::<_, StoreError>(self.connection.prepare_cached(sql)?.execute([])?);
+        if let Err(error) = step("SAVEPOINT member") {
+            return Ok(Err(error));
+        }
+        let done = catch_unwind(AssertUnwindSafe(|| work(&self.connection)));
+        let kept = match &done {
+            Ok(Ok(_)) => step("RELEASE member"),
+            Ok(Err(_)) | Err(_) => step("ROLLBACK TO member").and_then(|_| step("RELEASE member")),
+        };
+        if self.connection.is_autocommit() {
+            // A full disk and the like roll the whole transaction back, the others' work with it.
+            let lost = ffi::Error::new(ffi::SQLITE_FULL);
+            self.end(Err(rusqlite::Error::SqliteFailure(lost, Some("another writer's failure took this one's work along".to_owned()))));
+        }
+        done.map(|result| result.and_then(|value| kept.map(|_| value)))
+    }
+
+    /// Makes what all members did durable, or undoes it.
+    fn commit(&mut self) {
+        if self.members > 0 {
+            let committed = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+            if committed.is_err() && !self.connection.is_autocommit() {
+                // What cannot be rolled back either is told by the next BEGIN.
+                let _ = self.connection.execute_batch("ROLLBACK");
+            }
+            self.end(committed.map(drop));
+        }
+    }
+
+    fn end(&mut self, outcome: Result<(), rusqlite::Error>) {
+        self.members = 0;
+        // The members hold the old one; nobody else sets it.
+        let _ = std::mem::take(&mut self.outcome).set(outcome);
+    }
+}
+
+/// The same error once more, for another member of the group.
+fn again(error: &rusqlite::Error) -> rusqlite::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
+        other => rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(other.to_string())),
+    }
+}
+
 fn configure(connection: &Connection) -> Result<(), StoreError> {
     // Only a person with the sqlite3 shell open can be in the way.
     connection.busy_timeout(Duration::from_secs(10))?;
@@ -146,7 +242,61 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A transaction that panicked was rolled back when it was dropped, so a poisoned connection is still sound.
+/// A panic rolls back what its work did, so a poisoned connection is still sound.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const SCHEMA: Schema = Schema { formats: &["CREATE TABLE t (n INTEGER PRIMARY KEY)"] };
+
+    fn insert(connection: &Connection, n: i64) -> Result<(), StoreError> {
+        connection.prepare_cached("INSERT INTO t VALUES (?)")?.execute([n])?;
+        Ok(())
+    }
+
+    fn numbers(database: &Database) -> Vec<i64> {
+        let all = |connection: &Connection| -> Result<Vec<i64>, StoreError> {
+            let mut select = connection.prepare_cached("SELECT n FROM t ORDER BY n")?;
+            Ok(select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+        };
+        database.read(all).unwrap()
+    }
+
+    #[test]
+    fn writers_share_commits_and_not_their_failures() {
+        let temp = tempfile::tempdir().unwrap();
+        let database = Database::open(&temp.path().join("t.db"), &SCHEMA).unwrap();
+        thread::scope(|scope| {
+            for writer in 0..8_i64 {
+                let database = &database;
+                scope.spawn(move || {
+                    for turn in 0..25_i64 {
+                        let n = writer * 1000 + turn * 10;
+                        database.write(|tx| insert(tx, n)).unwrap();
+                        assert!(numbers(database).contains(&n), "{n} is not there after its commit");
+                        let twice = database.write(|tx| {
+                            insert(tx, n + 1)?;
+                            insert(tx, n)
+                        });
+                        assert!(matches!(twice, Err(StoreError::Sql(_))), "{twice:?}");
+                        let panicked = catch_unwind(AssertUnwindSafe(|| {
+                            database.write(|tx| -> Result<(), StoreError> {
+                                insert(tx, n + 2)?;
+                                panic!("on purpose")
+                            })
+                        }));
+                        assert!(panicked.is_err());
+                    }
+                });
+            }
+        });
+        let expected: Vec<_> = (0..8).flat_map(|writer| (0..25).map(move |turn| writer * 1000 + turn * 10)).collect();
+        assert_eq!(numbers(&database), expected);
+    }
 }

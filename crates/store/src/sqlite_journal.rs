@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use crate::sqlite::{Database, Schema};
 use crate::{Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
@@ -131,7 +131,7 @@ fn last_version(connection: &rusqlite::Connection) -> Result<u64, StoreError> {
     Ok(connection.prepare_cached(select)?.query_row([], |row| row.get(0))?)
 }
 
-fn put_job(tx: &Transaction<'_>, row: &JobRow) -> Result<(), StoreError> {
+fn put_job(tx: &rusqlite::Connection, row: &JobRow) -> Result<(), StoreError> {
     let upsert = "INSERT INTO job (name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
         ON CONFLICT (name) DO UPDATE SET uid = ?2, arn = ?3, created_ms = ?4, modified_ms = ?5, ended_ms = ?6, status = ?7,
@@ -153,7 +153,7 @@ fn put_job(tx: &Transaction<'_>, row: &JobRow) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn put_checkpoint(tx: &Transaction<'_>, row: &CheckpointRow) -> Result<(), StoreError> {
+fn put_checkpoint(tx: &rusqlite::Connection, row: &CheckpointRow) -> Result<(), StoreError> {
     let upsert = "INSERT OR REPLACE INTO checkpoint (job, path, host, bytes, sha256, saved_ms) VALUES (?, ?, ?, ?, ?, ?)";
     tx.prepare_cached(upsert)?.execute(params![row.job, row.path, row.host, row.bytes, row.sha256, row.saved_ms])?;
     Ok(())
