@@ -6,8 +6,13 @@ use shoal_store::StoreError;
 
 /// Runs the store's synchronous code where it may block.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> S3Result<T> {
+    blocking_s3(move || work().map_err(from_store)).await
+}
+
+/// The same for code that knows S3's errors.
+pub(crate) async fn blocking_s3<T: Send + 'static>(work: impl FnOnce() -> S3Result<T> + Send + 'static) -> S3Result<T> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(from_store),
+        Ok(result) => result,
         Err(panic) => Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(panic))),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn put_object_tagging(front: &Operations, input: PutObjectTaggi
     let pairs = input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs)?;
     let objects = Arc::clone(&front.objects);
-    blocking(move || objects.set_tags(&input.bucket, &input.key, tags)).await?;
+    blocking(move || objects.set_tags(&input.bucket, &input.key, &tags)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn delete_object_tagging(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&front.objects);
-    blocking(move || objects.set_tags(&input.bucket, &input.key, BTreeMap::new())).await?;
+    blocking(move || objects.set_tags(&input.bucket, &input.key, &BTreeMap::new())).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 

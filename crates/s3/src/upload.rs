@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use s3s::dto::{Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition};
@@ -12,12 +12,14 @@ use tokio::sync::mpsc;
 
 use crate::attributes;
 use crate::checksums::{self, Promise};
-use crate::errors::{blocking, from_body};
+use crate::errors::{blocking, blocking_s3, from_body, from_store};
 use crate::multipart;
 use crate::operations::Operations;
 
 /// Pieces of a body that wait for the disk. hyper's are at most some hundred kilobytes each.
-const QUEUE: usize = 8;
+const QUEUE: usize = 64;
+/// Bodies up to this length are taken in whole before anything is done with them.
+const SMALL: usize = 64 * 1024;
 
 pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
     let S3Request { input, headers, trailing_headers, .. } = req;
@@ -25,13 +27,15 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
-    front.check_bucket(&input.bucket).await?;
-
-    let (writer, checksums) = receive(&front.objects, input.body, Promise::of(&headers), trailing_headers).await?;
-    let attributes = Attributes { checksums, ..attributes };
-    let objects = Arc::clone(&front.objects);
     let (bucket, key) = (input.bucket, input.key);
-    let meta = blocking(move || objects.commit(writer, &bucket, &key, &attributes, &condition)).await?;
+    let received = Received::of(&front.objects, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
+    let objects = Arc::clone(&front.objects);
+    let meta = blocking_s3(move || {
+        let (writer, checksums) = received.file(&objects)?;
+        let attributes = Attributes { checksums, ..attributes };
+        objects.commit(writer, &bucket, &key, &attributes, &condition).map_err(from_store)
+    })
+    .await?;
 
     let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
         checksums::to_dto(&meta.attributes.checksums);
@@ -56,9 +60,13 @@ pub(crate) async fn upload_part(front: &Operations, req: S3Request<UploadPartInp
     let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
-    let (writer, checksums) = receive(&front.objects, input.body, promise, trailing_headers).await?;
+    let received = Received::of(&front.objects, input.body, promise, trailing_headers, async { Ok(()) }).await?;
     let objects = Arc::clone(&front.objects);
-    let part = blocking(move || objects.commit_part(writer, &input.upload_id, number, &checksums)).await?;
+    let part = blocking_s3(move || {
+        let (writer, checksums) = received.file(&objects)?;
+        objects.commit_part(writer, &input.upload_id, number, &checksums).map_err(from_store)
+    })
+    .await?;
 
     let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
         checksums::to_dto(&part.checksums);
@@ -83,37 +91,101 @@ pub(crate) fn put_condition(if_match: Option<ETagCondition>, if_none_match: Opti
     }
 }
 
-/// Writes a body to a new file while it comes in, and checks it against what the headers and its trailer promise. The file goes when
-/// anything is wrong.
-async fn receive(
-    objects: &Arc<Objects>,
-    body: Option<StreamingBlob>,
+/// A body that has come in.
+struct Received {
+    content: Content,
     promise: Promise,
     trailers: Option<TrailingHeaders>,
-) -> S3Result<(ObjectWriter, BTreeMap<String, String>)> {
-    let mut hasher = promise.hasher();
-    let (queue, mut pieces) = mpsc::channel::<Bytes>(QUEUE);
-    let objects = Arc::clone(objects);
-    let writing = tokio::spawn(blocking(move || {
-        let mut writer = objects.writer()?;
-        while let Some(piece) = pieces.blocking_recv() {
-            hasher.update(&piece);
-            writer.append(&piece)?;
-        }
-        Ok((writer, hasher.finalize()))
-    }));
-    if let Some(mut body) = body {
-        while let Some(piece) = body.next().await {
-            // Dropping the queue ends the writer, whose file goes with it.
-            let piece = piece.map_err(|error| from_body(&error))?;
-            if queue.send(piece).await.is_err() {
-                // The writer has failed; it says why below.
-                break;
+}
+
+enum Content {
+    /// What is small stays in memory, so that one step on a blocking thread does the rest.
+    Pieces(Vec<Bytes>),
+    /// What is long is in a file already.
+    File(Box<ObjectWriter>, Checksum),
+}
+
+impl Received {
+    /// Takes a body in. `before_long` is asked before a long one is written; its file goes when anything is wrong.
+    async fn of(
+        objects: &Arc<Objects>,
+        body: Option<StreamingBlob>,
+        promise: Promise,
+        trailers: Option<TrailingHeaders>,
+        before_long: impl Future<Output = S3Result<()>>,
+    ) -> S3Result<Self> {
+        let (mut pieces, mut length) = (Vec::new(), 0);
+        if let Some(mut body) = body {
+            while let Some(piece) = body.next().await {
+                let piece = piece.map_err(|error| from_body(&error))?;
+                length += piece.len();
+                pieces.push(piece);
+                if length > SMALL {
+                    before_long.await?;
+                    let (writer, computed) = write_long(objects, pieces, body, &promise).await?;
+                    return Ok(Self { content: Content::File(Box::new(writer), computed), promise, trailers });
+                }
             }
         }
+        Ok(Self { content: Content::Pieces(pieces), promise, trailers })
     }
-    drop(queue);
-    let (writer, computed) = writing.await.map_err(|_| s3_error!(InternalError))??;
-    let checksums = promise.check(computed, writer.md5(), trailers.as_ref())?;
-    Ok((writer, checksums))
+
+    /// The body's file and checksums, held to what the headers and its trailer promise. Blocks.
+    fn file(self, objects: &Objects) -> S3Result<(ObjectWriter, BTreeMap<String, String>)> {
+        let Self { content, promise, trailers } = self;
+        let (writer, computed) = match content {
+            Content::File(writer, computed) => (*writer, computed),
+            Content::Pieces(pieces) => {
+                let mut hasher = promise.hasher();
+                let mut writer = objects.writer().map_err(from_store)?;
+                for piece in pieces {
+                    hasher.update(&piece);
+                    writer.append(&piece).map_err(from_store)?;
+                }
+                (writer, hasher.finalize())
+            }
+        };
+        let checksums = promise.check(computed, writer.md5(), trailers.as_ref())?;
+        Ok((writer, checksums))
+    }
+}
+
+/// Writes a long body to a new file while it comes in, and hashes it on another thread.
+async fn write_long(
+    objects: &Arc<Objects>,
+    first: Vec<Bytes>,
+    body: StreamingBlob,
+    promise: &Promise,
+) -> S3Result<(ObjectWriter, Checksum)> {
+    let mut hasher = promise.hasher();
+    let store = Arc::clone(objects);
+    let (mut file, mut hash) = blocking(move || Ok(store.writer()?.split())).await?;
+    let (to_file, mut of_file) = mpsc::channel::<Bytes>(QUEUE);
+    let (to_hash, mut of_hash) = mpsc::channel::<Bytes>(QUEUE);
+    let writing = tokio::spawn(blocking(move || {
+        while let Some(piece) = of_file.blocking_recv() {
+            file.append(&piece)?;
+        }
+        Ok(file)
+    }));
+    let hashing = tokio::spawn(blocking(move || {
+        while let Some(piece) = of_hash.blocking_recv() {
+            hash.update(&piece);
+            hasher.update(&piece);
+        }
+        Ok((hash, hasher.finalize()))
+    }));
+    let mut pieces = stream::iter(first.into_iter().map(Ok)).chain(body);
+    while let Some(piece) = pieces.next().await {
+        // Dropping the queues ends the writer, whose file goes with it.
+        let piece = piece.map_err(|error| from_body(&error))?;
+        if to_file.send(piece.clone()).await.is_err() || to_hash.send(piece).await.is_err() {
+            // The writer has failed; it says why below.
+            break;
+        }
+    }
+    drop((to_file, to_hash));
+    let file = writing.await.map_err(|_| s3_error!(InternalError))??;
+    let (hash, computed) = hashing.await.map_err(|_| s3_error!(InternalError))??;
+    Ok((file.with(hash), computed))
 }

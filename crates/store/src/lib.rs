@@ -22,6 +22,7 @@ mod series;
 mod sqlite;
 mod sqlite_journal;
 mod telemetry;
+mod unsynced;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -38,7 +39,7 @@ pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamI
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta};
-pub use object_writer::ObjectWriter;
+pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::Point;

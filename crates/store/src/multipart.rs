@@ -11,6 +11,7 @@ use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
 use crate::object_writer::{ObjectWriter, file_path};
 use crate::objects::{file_column, from_json, put_row, to_json};
+use crate::unsynced;
 use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
 
 /// An upload that is neither complete nor aborted.
@@ -122,7 +123,7 @@ impl Objects {
         number: u32,
         checksums: &BTreeMap<String, String>,
     ) -> Result<PartMeta, StoreError> {
-        let written = writer.finish()?;
+        let (written, content) = writer.finish()?;
         let part = PartMeta {
             number,
             size: written.size(),
@@ -133,6 +134,7 @@ impl Objects {
         };
         let row = self.index.write(|tx| {
             upload_row(tx, upload)?;
+            unsynced::keep(tx, &part.id, content.as_deref())?;
             let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
             let replaced = file_column(tx, same, params![upload, number])?;
             let insert =
@@ -142,6 +144,7 @@ impl Objects {
             Ok(replaced)
         });
         self.remove_files(written.named(row)?);
+        self.unsynced.grew(content.map_or(0, |content| content.len()));
         Ok(part)
     }
 
@@ -192,7 +195,7 @@ impl Objects {
                 _ => parts.push((1, part.size)),
             }
         }
-        let written = writer.finish()?;
+        let (written, content) = writer.finish()?;
         let object = ObjectMeta {
             key: meta.key,
             size: written.size(),
@@ -204,6 +207,7 @@ impl Objects {
         let row = self.index.write(|tx| {
             // Another call may have completed or aborted it while the parts were joined.
             upload_row(tx, upload)?;
+            unsynced::keep(tx, &object.id, content.as_deref())?;
             let replaced = put_row(tx, &meta.bucket, &object, condition)?;
             let mut files = remove_upload(tx, upload)?;
             files.extend(replaced);

@@ -1,7 +1,7 @@
 //! Objects' files: how one is written, when it lasts and when it goes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,37 @@ use crate::error::io_at;
 
 /// The sandbox maps its user to another id than the file's owner, and an overlay lets a script write its own copy only where it
 /// might write the original. The data directory's mode keeps other users out, and channels are mounted read-only.
-const FILE_MODE: u32 = 0o666;
+pub(crate) const FILE_MODE: u32 = 0o666;
+
+/// Content up to this length is not synced by itself: it goes into the index together with its row ([`crate::Objects::commit`]).
+pub(crate) const SMALL: usize = 64 * 1024;
+/// After so many bytes the disk is made to begin, so that the last sync finds little left to do.
+const WRITE_BACK: u64 = 32 << 20;
 
 /// The file of an object that is not yet one. Counts and hashes what is written; removed on drop unless committed
 /// ([`crate::Objects::commit`], [`crate::Objects::commit_part`]).
 #[derive(Debug)]
 pub struct ObjectWriter {
-    file: BufWriter<File>,
-    written: Written,
-    md5: Md5,
+    file: ObjectFile,
+    hash: ContentHash,
 }
 
-/// A complete, durable file that waits for its row; removed on drop unless a row names it ([`Written::named`]).
+/// The file alone, for those who hash on another thread.
+#[derive(Debug)]
+pub struct ObjectFile {
+    file: File,
+    /// What is not yet in the file. As long as that is all, the object is small.
+    buffer: Vec<u8>,
+    /// How much of the file the disk has been made to take.
+    written_back: u64,
+    written: Written,
+}
+
+/// The hash of what an object's file gets.
+#[derive(Debug)]
+pub struct ContentHash(Md5);
+
+/// A complete file that waits for its row; removed on drop unless a row names it ([`Written::named`]).
 #[derive(Debug)]
 pub(crate) struct Written {
     id: String,
@@ -34,6 +53,52 @@ pub(crate) struct Written {
     kept: bool,
 }
 
+impl ContentHash {
+    /// Takes what the file gets, in the same order.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+}
+
+impl ObjectFile {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(bytes).map_err(|error| io_at("write", &self.written.path)(error))
+    }
+
+    /// One writer again. The hash must have taken what the file got.
+    pub fn with(self, hash: ContentHash) -> ObjectWriter {
+        ObjectWriter { file: self, hash }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > SMALL {
+            self.flush()?;
+        }
+        if bytes.len() > SMALL {
+            self.file.write_all(bytes)?;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        self.written.size += bytes.len() as u64;
+        if self.written.size - self.written_back >= WRITE_BACK {
+            self.flush()?;
+            self.file.sync_data()?;
+            self.written_back = self.written.size;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
 impl ObjectWriter {
     pub(crate) fn create(files: &Path) -> Result<Self, StoreError> {
         let written = Written::new(files)?;
@@ -41,17 +106,23 @@ impl ObjectWriter {
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(io_at("create", path))?;
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
-        Ok(Self { file: BufWriter::with_capacity(64 * 1024, file), written, md5: Md5::new() })
+        let file = ObjectFile { file, buffer: Vec::new(), written_back: 0, written };
+        Ok(Self { file, hash: ContentHash(Md5::new()) })
+    }
+
+    /// The file and the hash, for two threads; [`ObjectFile::with`] makes one of them again.
+    pub fn split(self) -> (ObjectFile, ContentHash) {
+        (self.file, self.hash)
     }
 
     /// Bytes written so far.
     pub fn size(&self) -> u64 {
-        self.written.size
+        self.file.written.size
     }
 
     /// MD5 of what was written so far.
     pub fn md5(&self) -> [u8; 16] {
-        self.md5.clone().finalize().into()
+        self.hash.0.clone().finalize().into()
     }
 
     /// Appends bytes; as [`Write::write_all`], with an error that names the file.
@@ -59,34 +130,38 @@ impl ObjectWriter {
     /// # Errors
     /// I/O.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_all(bytes).map_err(|error| io_at("write", &self.written.path)(error))
+        self.hash.update(bytes);
+        self.file.append(bytes)
     }
 
     /// Appends a whole file without carrying its bytes through this process; the caller says its MD5 does not matter.
     pub(crate) fn append_file(&mut self, path: &Path) -> Result<(), StoreError> {
         let mut part = File::open(path).map_err(io_at("open", path))?;
-        self.file.flush().map_err(io_at("write", &self.written.path))?;
-        let copied = io::copy(&mut part, self.file.get_mut()).map_err(io_at("write", &self.written.path))?;
-        self.written.size += copied;
+        self.file.flush().map_err(io_at("write", &self.file.written.path))?;
+        let ObjectFile { file, written, .. } = &mut self.file;
+        written.size += io::copy(&mut part, file).map_err(io_at("write", &written.path))?;
         Ok(())
     }
 
-    /// Makes the content and the file's name durable.
-    pub(crate) fn finish(self) -> Result<Written, StoreError> {
-        let Self { file, mut written, md5 } = self;
-        let file = file.into_inner().map_err(|error| io_at("write", &written.path)(error.into_error()))?;
+    /// Makes the content and the file's name durable, or returns the content where it is small: the caller then keeps it in the index
+    /// until the file is durable, too.
+    pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
+        let Self { file: ObjectFile { mut file, buffer, mut written, .. }, hash } = self;
+        written.md5 = hash.0.finalize().into();
+        file.write_all(&buffer).map_err(io_at("write", &written.path))?;
+        if buffer.len() as u64 == written.size {
+            return Ok((written, Some(buffer)));
+        }
         file.sync_all().map_err(io_at("sync", &written.path))?;
         sync_parent(&written.path)?;
-        written.md5 = md5.finalize().into();
-        Ok(written)
+        Ok((written, None))
     }
 }
 
 impl Write for ObjectWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all(bytes)?;
-        self.md5.update(bytes);
-        self.written.size += bytes.len() as u64;
+        self.hash.update(bytes);
+        self.file.write(bytes)?;
         Ok(bytes.len())
     }
 
@@ -138,6 +213,8 @@ pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, Store
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io_at("link", &written.path)(error)),
     }
+    // A small source may be durable in the index only, and that under its own name.
+    File::open(&written.path).and_then(|file| file.sync_all()).map_err(io_at("sync", &written.path))?;
     sync_parent(&written.path)?;
     Ok(Some(written))
 }

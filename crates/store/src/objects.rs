@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,12 @@ use crate::error::io_at;
 use crate::object_writer::{self, ObjectWriter};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
+use crate::unsynced::{self, Unsynced};
 use crate::{DataDir, StoreError};
 
 const SCHEMA: Schema = Schema {
-    formats: &["
+    formats: &[
+        "
     CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL);
     CREATE TABLE object (
         bucket INTEGER NOT NULL, key TEXT NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
@@ -28,14 +31,21 @@ const SCHEMA: Schema = Schema {
     CREATE TABLE part (
         upload TEXT NOT NULL, number INTEGER NOT NULL, file TEXT NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
         modified_ms INTEGER NOT NULL, checksums TEXT NOT NULL, PRIMARY KEY (upload, number)) WITHOUT ROWID;
-    "],
+    ",
+        "
+    CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
+    -- Where a part begins in a file that it shares with others of its upload; null in a file of its own.
+    ALTER TABLE part ADD COLUMN start INTEGER;
+    ",
+    ],
 };
 
 /// The objects of a data directory. All methods may be called from many threads at once.
 #[derive(Debug)]
 pub struct Objects {
     pub(crate) files: PathBuf,
-    pub(crate) index: Database,
+    pub(crate) index: Arc<Database>,
+    pub(crate) unsynced: Unsynced,
     reserve: Reserve,
 }
 
@@ -97,9 +107,11 @@ impl Objects {
     /// # Errors
     /// The storage's.
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
-        let index = dir.object_index_path();
-        let objects = Self { files: dir.objects_path(), reserve: Reserve::beside(&index), index: Database::open(&index, &SCHEMA)? };
-        object_writer::make_shards(&objects.files)?;
+        let path = dir.object_index_path();
+        let (files, index) = (dir.objects_path(), Arc::new(Database::open(&path, &SCHEMA)?));
+        object_writer::make_shards(&files)?;
+        unsynced::restore(&files, &index)?;
+        let objects = Self { unsynced: Unsynced::new(&files, &index), reserve: Reserve::beside(&path), files, index };
         objects.sweep()?;
         Ok(objects)
     }
@@ -138,7 +150,7 @@ impl Objects {
         attributes: &Attributes,
         condition: &PutCondition,
     ) -> Result<ObjectMeta, StoreError> {
-        let written = writer.finish()?;
+        let (written, content) = writer.finish()?;
         let meta = ObjectMeta {
             key: key.to_owned(),
             size: written.size(),
@@ -147,8 +159,13 @@ impl Objects {
             id: written.id().to_owned(),
             attributes: attributes.clone(),
         };
-        let replaced = written.named(self.index.write(|tx| put_row(tx, bucket, &meta, condition)))?;
+        let row = self.index.write(|tx| {
+            unsynced::keep(tx, &meta.id, content.as_deref())?;
+            put_row(tx, bucket, &meta, condition)
+        });
+        let replaced = written.named(row)?;
         self.remove_files(replaced);
+        self.unsynced.grew(content.map_or(0, |content| content.len()));
         Ok(meta)
     }
 
@@ -242,7 +259,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`].
-    pub fn set_tags(&self, bucket: &str, key: &str, tags: BTreeMap<String, String>) -> Result<(), StoreError> {
+    pub fn set_tags(&self, bucket: &str, key: &str, tags: &BTreeMap<String, String>) -> Result<(), StoreError> {
         self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
             let select = "SELECT attributes FROM object WHERE bucket = ? AND key = ?";
@@ -355,6 +372,7 @@ pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, Sto
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
@@ -423,11 +441,11 @@ mod tests {
         let tags = |value: &str| BTreeMap::from([("kind".to_owned(), value.to_owned())]);
         let attributes = Attributes { content_type: Some("x/y".to_owned()), tags: tags("raw"), ..Attributes::default() };
         let before = objects.put("b", "k", b"content", &attributes).unwrap();
-        objects.set_tags("b", "k", tags("clean")).unwrap();
+        objects.set_tags("b", "k", &tags("clean")).unwrap();
         let expected = ObjectMeta { attributes: Attributes { tags: tags("clean"), ..attributes }, ..before };
         assert_eq!(objects.get("b", "k").unwrap(), Some(expected));
-        assert!(matches!(objects.set_tags("b", "none", tags("x")), Err(StoreError::NoSuchKey { .. })));
-        assert!(matches!(objects.set_tags("none", "k", tags("x")), Err(StoreError::NoSuchBucket(_))));
+        assert!(matches!(objects.set_tags("b", "none", &tags("x")), Err(StoreError::NoSuchKey { .. })));
+        assert!(matches!(objects.set_tags("none", "k", &tags("x")), Err(StoreError::NoSuchBucket(_))));
     }
 
     #[test]
@@ -470,6 +488,44 @@ mod tests {
             }
         });
         assert_eq!(files(&objects), 1);
+    }
+
+    #[test]
+    fn a_crash_of_the_machine_loses_no_small_object() {
+        let (_temp, dir, objects) = open();
+        let put = |key: &str, content: &[u8]| objects.put("b", key, content, &Attributes::default()).unwrap();
+        let (lost, torn, whole, deleted) = (put("lost", b"one"), put("torn", b"two"), put("whole", b"three"), put("deleted", b"four"));
+        objects.delete("b", "deleted").unwrap();
+        // What the disk may have of files that were never synced.
+        fs::remove_file(objects.path(&lost)).unwrap();
+        fs::write(objects.path(&torn), b"").unwrap();
+        drop(objects);
+        let objects = Objects::open(&dir).unwrap();
+        for (key, expected) in [("lost", "one"), ("torn", "two"), ("whole", "three")] {
+            assert_eq!(text(objects.read("b", key).unwrap().1), expected);
+        }
+        assert!(!objects.path(&deleted).exists());
+        assert_eq!(fs::metadata(objects.path(&whole)).unwrap().permissions().mode() & 0o777, 0o666);
+        // Once the files are durable nothing stands in the index twice.
+        let kept: i64 = objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap();
+        assert_eq!(kept, 0);
+    }
+
+    #[test]
+    fn copies_in_the_index_go_once_there_are_many() {
+        let (_temp, _dir, objects) = open();
+        let content = vec![7; object_writer::SMALL];
+        let kept = || -> i64 { objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap() };
+        let most = (0..200).map(|number| {
+            objects.put("b", &number.to_string(), &content, &Attributes::default()).unwrap();
+            kept()
+        });
+        assert!(most.max().unwrap() > 0);
+        while kept() > 100 {
+            thread::sleep(std::time::Duration::from_millis(1));
+            objects.put("b", "k", &content, &Attributes::default()).unwrap();
+        }
+        assert_eq!(objects.read("b", "0").unwrap().0.size, content.len() as u64);
     }
 
     #[test]

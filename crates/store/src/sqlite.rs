@@ -128,6 +128,12 @@ impl Database {
         };
         if writer.members >= GROUP || self.coming.load(Ordering::SeqCst) == 0 {
             writer.commit();
+            if let Some(Err(error)) = outcome.get()
+                && is_lost(error)
+            {
+                // Before the next writer gets the lock.
+                self.fail(error);
+            }
             self.committed.notify_all();
         }
         let value = match done? {

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry};
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 1), ("telemetry", 1)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 2), ("telemetry", 1)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -71,6 +71,21 @@ fn format_2_of_the_journal_is_read() {
     let receipt = &rows.checkpoints("titanic", ("", 0), 9).unwrap()[0];
     assert_eq!((receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms), ("epoch-1/model.pt", 2, 5, 1_700_000_000_900));
     assert!(receipt.sha256.starts_with("2cf24dba"));
+}
+
+#[test]
+fn format_2_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 2)).unwrap();
+    // A crash has lost the file of the object; the part was durable.
+    fs::create_dir_all(dir.objects_path().join("07")).unwrap();
+    fs::write(dir.objects_path().join("07/070e6a42d5051505f1de01a9de1afc91"), "part").unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    let mut text = String::new();
+    objects.read("data", "train/a.csv").unwrap().1.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello");
+    assert_eq!(objects.parts(&objects.uploads("data", "").unwrap()[0].id).unwrap()[0].size, 4);
 }
 
 /// Whoever changes a table makes a new format, with the code that brings the old one up to it.
