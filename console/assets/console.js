@@ -92,6 +92,12 @@ document.getElementById("help")?.addEventListener("click", () => document.getEle
 let loading = false;
 let again = false;
 
+// Whether we are signed in; not known when nobody answers.
+async function signedIn() {
+  const answer = await fetch("/console/session").catch(() => null);
+  return answer?.ok ? (await answer.text()) === "true" : null;
+}
+
 async function refresh() {
   if (loading) {
     again = true;
@@ -144,8 +150,7 @@ function listen() {
     missed = true;
     if (offline) offline.hidden = false;
     if (source.readyState === EventSource.CLOSED) {
-      const session = await fetch("/console/session").catch(() => null);
-      if (session?.status === 401) location.reload();
+      if ((await signedIn()) === false) location.reload();
       else setTimeout(listen, 2000);
     }
   });
@@ -194,8 +199,7 @@ if (page?.dataset.changes) {
 // Who comes by a link on another site is signed in, but their browser does not say so until a page of ours asks.
 if (document.querySelector("form[data-session]") && !sessionStorage.getItem("shoal-tried")) {
   sessionStorage.setItem("shoal-tried", "1");
-  const session = await fetch("/console/session").catch(() => null);
-  if (session?.status === 204) location.replace(new URLSearchParams(location.search).get("next") || "/console");
+  if (await signedIn()) location.replace(new URLSearchParams(location.search).get("next") || "/console");
 } else if (page) {
   sessionStorage.removeItem("shoal-tried");
 }

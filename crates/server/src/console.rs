@@ -107,6 +107,10 @@ impl Console {
             ("/", _) => return Ok(front_door(visit)),
             ("/favicon.ico", _) => return Ok(see_other(&assets::path("icon.svg"))),
             (_, ["assets", version, name @ ..]) if get => return assets::answer_of(version, &name.join("/")),
+            (_, ["session"]) if get => {
+                let signed_in = self.sessions.of(&visit.head.headers, now_ms()).is_some();
+                return Ok(text(signed_in.to_string()));
+            }
             (_, ["sign-in"]) if get => return self.sign_in_page(visit).await,
             (_, ["sign-in"]) if post => return self.sign_in(visit, &form(body).await?),
             (_, ["sign-out"]) if post => return self.sign_out(visit).await,
@@ -115,7 +119,6 @@ impl Console {
         let Some(until_s) = self.sessions.of(&visit.head.headers, now_ms()) else { return Ok(sign_in::wanted(visit)) };
         match &path[..] {
             [] if get => self.jobs_page(visit).await,
-            ["session"] if get => Ok(empty(StatusCode::NO_CONTENT)),
             ["changes"] if get => Ok(self.changes(visit.query.get("job").map(str::to_owned), until_s)),
             ["object"] if get => self.download(visit).await,
             ["jobs"] if get => Ok(see_other("/console")),

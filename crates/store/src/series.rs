@@ -65,17 +65,18 @@ impl Telemetry {
                 .query_row(params![job, metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .optional()?;
             let Some((series, Some(first), Some(last))): Option<(i64, Option<u64>, Option<u64>)> = found else { return Ok(Vec::new()) };
-            let next = "SELECT at_ms, value FROM point WHERE series = ? AND at_ms >= ? ORDER BY at_ms, position LIMIT 1";
-            let mut next = connection.prepare_cached(next)?;
-            let mut points: Vec<Point> = Vec::new();
-            for step in 0..most {
-                let from = first + (last - first) * u64::from(step) / u64::from(most.max(2) - 1);
-                let point = next.query_row(params![series, from], point)?;
-                if points.last().is_none_or(|before| before.at_ms < point.at_ms) {
-                    points.push(point);
-                }
+            let columns = "SELECT at_ms, value, position FROM point WHERE series = ?";
+            let mut next = connection.prepare_cached(&format!("{columns} AND at_ms >= ? ORDER BY at_ms, position LIMIT 1"))?;
+            let mut end = connection.prepare_cached(&format!("{columns} ORDER BY at_ms DESC, position DESC LIMIT 1"))?;
+            let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(2)?, point(row)?));
+            let gaps = u64::from(most.max(2)) - 1;
+            let mut points: Vec<(u64, Point)> = Vec::new();
+            for gap in 0..gaps {
+                points.push(next.query_row(params![series, first + (last - first) * gap / gaps], place)?);
             }
-            Ok(points)
+            points.push(end.query_row([series], place)?);
+            points.dedup_by_key(|(position, _)| *position);
+            Ok(points.into_iter().map(|(_, point)| point).collect())
         })
     }
 
@@ -131,6 +132,8 @@ mod tests {
         assert_eq!(values(2), [0.0, 999.0]);
         assert_eq!(values(4), [0.0, 333.0, 666.0, 999.0]);
         assert_eq!(values(2000).len(), 1000);
+        telemetry.append_points("j", &[MetricPoint { metric: "loss".to_owned(), at_ms: 9990, value: 7.0 }]).unwrap();
+        assert_eq!(values(2), [0.0, 7.0], "the last of those of one time");
         assert!(telemetry.sketch_points("j", "auc", 9).unwrap().is_empty());
     }
 }
