@@ -62,7 +62,48 @@ def test_a_summary(jobs, created):
         assert summary[field] == job[field], field
 
 
-def test_a_wrong_token(jobs):
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"WarmPoolStatusEquals": "Available"},
+        {"TrainingPlanArnEquals": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/none"},
+        {"LastModifiedTimeAfter": "2100-01-01T00:00:00Z"},
+        {"LastModifiedTimeBefore": "2000-01-01T00:00:00Z"},
+    ],
+)
+def test_filters_that_no_job_meets(jobs, created, condition):
+    assert names(jobs.sagemaker.list_training_jobs(NameContains="list-", **condition)) == []
+
+
+def test_changes_between_pages_neither_repeat_nor_lose(jobs, created):
+    first = jobs.sagemaker.list_training_jobs(NameContains="list-", MaxResults=2, SortBy="Name", SortOrder="Ascending")
+    # A job before the place, and the last one of the page, which the token names, come and go.
+    jobs.completed(early := jobs.script("true", name="list-A"))
+    rest = jobs.sagemaker.list_training_jobs(NameContains="list-", SortBy="Name", SortOrder="Ascending", NextToken=first["NextToken"])
+    jobs.sagemaker.delete_training_job(TrainingJobName=early)
+    assert sorted(names(first) + names(rest)) == sorted(job["TrainingJobName"] for job in created)
+
+
+def other_digit(token):
+    return token[:-1] + ("1" if token[-1] == "0" else "0")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda token: {"NextToken": "made up"},
+        lambda token: {"NextToken": other_digit(token)},
+        lambda token: {"NextToken": token[1:]},
+        lambda token: {"NextToken": token, "SortBy": "Name"},
+        lambda token: {"NextToken": token, "SortOrder": "Ascending"},
+        lambda token: {"NextToken": token, "StatusEquals": "Failed"},
+        lambda token: {"NextToken": token, "NameContains": "other"},
+    ],
+)
+def test_a_token_is_for_its_own_list(jobs, created, change):
+    token = jobs.sagemaker.list_training_jobs(NameContains="list-", MaxResults=1)["NextToken"]
     with pytest.raises(jobs.sagemaker.exceptions.ClientError) as error:
-        jobs.sagemaker.list_training_jobs(NextToken="made up")
-    assert error.value.response["Error"]["Code"] == "ValidationException"
+        jobs.sagemaker.list_training_jobs(**{"NameContains": "list-", **change(token)})
+    answer = error.value.response["Error"]
+    assert answer["Code"] == "ValidationException" and "nextToken" in answer["Message"], answer
+    assert names(jobs.sagemaker.list_training_jobs(NameContains="list-", MaxResults=100, NextToken=token))
