@@ -4,8 +4,8 @@
 S3 = '''
 import datetime, hashlib, hmac, os, urllib.error, urllib.parse, urllib.request
 
-def s3(method, path, body=b"", key=None):
-    """Status and body of a signed request."""
+def s3(method, path, body=b"", key=None, service="s3", more={}):
+    """Status and body of a signed request; of S3, or of another service."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     key_id, secret = key or (os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
     now = datetime.datetime.utcnow().strftime("%Y%m%dT%H%M%SZ")
@@ -13,9 +13,10 @@ def s3(method, path, body=b"", key=None):
     query = "&".join(sorted(part if "=" in part else part + "=" for part in query.split("&"))) if query else ""
     headers = {"host": urllib.parse.urlsplit(endpoint).netloc, "x-amz-date": now, "x-amz-content-sha256": hashlib.sha256(body).hexdigest()}
     headers["x-amz-security-token"] = os.environ["AWS_SESSION_TOKEN"]
+    headers.update(more)
     names = ";".join(sorted(headers))
     canonical = "\\n".join([method, path, query, *(f"{n}:{headers[n]}" for n in sorted(headers)), "", names, headers["x-amz-content-sha256"]])
-    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+    scope = f"{now[:8]}/us-east-1/{service}/aws4_request"
     text = "\\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     signing = b"AWS4" + secret.encode()
     for part in scope.split("/"):

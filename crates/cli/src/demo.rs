@@ -6,6 +6,7 @@ mod chart;
 mod curve;
 pub(crate) mod dataset;
 mod house;
+mod leftovers;
 mod random;
 pub(crate) mod titanic;
 pub(crate) mod training;

@@ -21,6 +21,7 @@ use tokio::{
     sync::Notify,
 };
 
+use super::leftovers;
 use crate::{
     client::Client,
     serve,
@@ -43,7 +44,8 @@ impl House {
     /// # Errors
     /// It cannot be started.
     pub(super) fn open() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("shoal-demo-").tempdir().context("could not make a temporary directory")?;
+        leftovers::sweep(&std::env::temp_dir());
+        let dir = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir().context("could not make a temporary directory")?;
         let settings = settings(&dir)?;
         let options = serve::options(&settings, &shoal_sandbox::Support::probe())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
