@@ -39,3 +39,18 @@ def points(house, job, metric):
     select = "SELECT value FROM point JOIN series ON series.id = point.series WHERE job = ? AND metric = ? ORDER BY at_ms, position"
     with place:
         return [value for (value,) in database.execute(select, [job, metric])]
+
+
+def receipts(house, job):
+    """`{path: SHA-256}` of a job's checkpoint receipts."""
+    place, database = _copy(house, "shoal")
+    with place:
+        return dict(database.execute("SELECT path, sha256 FROM checkpoint WHERE job = ?", [job]))
+
+
+def objects(house, prefix):
+    """`{key below the prefix: ETag}` of all objects there."""
+    place, database = _copy(house, "objects")
+    with place:
+        found = dict(database.execute("SELECT key, etag FROM object"))
+    return {key.removeprefix(prefix): etag for key, etag in found.items() if key.startswith(prefix)}

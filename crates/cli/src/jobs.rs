@@ -1,5 +1,6 @@
 //! `shoal jobs`: look at training jobs, stop them, read their logs.
 
+mod checkpoints;
 mod list;
 mod logs;
 
@@ -26,6 +27,8 @@ pub(crate) enum JobsCommand {
     Stop(StopArgs),
     /// Print the log lines of all hosts in order of time.
     Logs(logs::LogsArgs),
+    /// List the checkpoint files that are durable in S3: host, bytes, SHA-256, time.
+    Checkpoints(checkpoints::CheckpointsArgs),
 }
 
 /// Arguments of `shoal jobs show`.
@@ -59,6 +62,7 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
         JobsCommand::Show(args) => show_job(args),
         JobsCommand::Stop(args) => stop(args),
         JobsCommand::Logs(args) => logs::run(args),
+        JobsCommand::Checkpoints(args) => checkpoints::run(args),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a parsed call does: the wire's values to commands and reads, and back.
 
+mod checkpoints;
 mod hold;
 mod identity;
 mod logs;
@@ -60,6 +61,7 @@ impl Api {
             }
             Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
             Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
+            Call::ListCheckpoints(request) => self.list_checkpoints(request).await,
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
             Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
             Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,

@@ -5,8 +5,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, ListTrainingJobs, Output, Search, Service, Tag,
-    UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job, validate::validate,
+    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, LIST_CHECKPOINTS, ListCheckpoints, ListTrainingJobs, Output,
+    Search, Service, Tag, UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -59,6 +59,8 @@ pub enum Call {
         /// Those that the resource does not have are left aside.
         tag_keys: Vec<String>,
     },
+    /// Ours.
+    ListCheckpoints(ListCheckpoints),
     /// STS.
     GetCallerIdentity,
     /// IAM.
@@ -116,6 +118,7 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             let tags::DeleteTagsRequest { resource_arn, tag_keys } = read(input)?;
             Ok(Call::DeleteTags { resource_arn, tag_keys: tags::check_keys(tag_keys)? })
         }
+        (Service::SageMaker, LIST_CHECKPOINTS) => read(input).map(Call::ListCheckpoints),
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
         (Service::Iam, "GetRole") => {
             let Role { role_name } = read(input)?;
@@ -164,6 +167,7 @@ pub(crate) fn is_query(service: Service, head: &Parts) -> bool {
 /// The operation that an awsJson request names in a header, and the one operation of SageMaker that is a path.
 fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
     match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
+        Some(LIST_CHECKPOINTS) if service == Service::SageMaker => Ok(LIST_CHECKPOINTS),
         Some(target) => match target.split_once('.') {
             Some((prefix, operation)) if Some(prefix) == service.target_prefix() => Ok(operation),
             _ => Err(unknown(service, target)),
@@ -178,11 +182,16 @@ fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
 /// The operation and its validated input, of a request in JSON.
 fn json_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
     let operation = json_operation(service, head)?;
-    let shape = constraints::input(service, operation).ok_or_else(|| unknown(service, operation))?;
+    let shape = constraints::input(service, operation);
+    if shape.is_none() && operation != LIST_CHECKPOINTS {
+        return Err(unknown(service, operation));
+    }
     let body = if body.is_empty() { b"{}" } else { body };
     let mut input = serde_json::from_slice(body)
         .map_err(|error| Error::new(ErrorCode::SerializationException, format!("The request's body is not valid JSON: {error}")))?;
-    validate(shape, &mut input)?;
+    if let Some(shape) = shape {
+        validate(shape, &mut input)?;
+    }
     Ok((operation.to_owned(), input))
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use serde_json::Value;
 
 use crate::{
-    Service,
+    LIST_CHECKPOINTS, Service,
     sigv4::{self, Credentials},
 };
 
@@ -48,13 +48,16 @@ pub struct ServiceError {
     pub message: String,
 }
 
-/// A signed awsJson request of an operation. `now_ms` is the time in milliseconds since the epoch.
+/// A signed awsJson request of an operation of the service, or of ours ([`crate::LIST_CHECKPOINTS`]). `now_ms` is the time in milliseconds since the epoch.
 ///
 /// # Errors
 /// The endpoint cannot stand in a request.
 pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
     let mut request = unsigned(endpoint, Method::POST, "/", body.to_string().into_bytes())?;
-    let target = format!("{}.{operation}", service.target_prefix().unwrap_or_default());
+    let target = match operation {
+        LIST_CHECKPOINTS => operation.to_owned(),
+        _ => format!("{}.{operation}", service.target_prefix().unwrap_or_default()),
+    };
     let target = HeaderValue::from_str(&target).map_err(|_| ClientError::Header("operation"))?;
     request.headers_mut().insert("x-amz-target", target);
     request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.1"));

@@ -6,6 +6,7 @@
 
 pub mod arn;
 mod call;
+mod checkpoints;
 pub mod client;
 mod constraints;
 mod error;
@@ -25,6 +26,7 @@ mod validate;
 mod xml;
 
 pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_output};
+pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use error::{Error, ErrorCode};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use reply::{Reply, respond, respond_error};

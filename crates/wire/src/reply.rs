@@ -4,7 +4,8 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Error, LogEvent, LogStream, Service, Tag, TrainingJobDescription, TrainingJobSummary, logs, search, tags, timestamp, training_job, xml,
+    CheckpointReceipt, Error, LogEvent, LogStream, Service, Tag, TrainingJobDescription, TrainingJobSummary, checkpoints, logs, search,
+    tags, timestamp, training_job, xml,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -66,6 +67,13 @@ pub enum Reply {
     },
     /// SageMaker.
     DeleteTags,
+    /// Ours.
+    ListCheckpoints {
+        /// By path and host.
+        receipts: Vec<CheckpointReceipt>,
+        /// If there is more.
+        next_token: Option<String>,
+    },
     /// STS.
     GetCallerIdentity {
         /// Twelve digits.
@@ -125,6 +133,9 @@ pub fn respond(reply: &Reply, request_id: &str) -> Response<Vec<u8>> {
         Reply::DeleteTags => json(Service::SageMaker, &json!({}), request_id),
         Reply::StopTrainingJob | Reply::DeleteTrainingJob => {
             response(StatusCode::OK, content_type(Service::SageMaker), Vec::new(), request_id)
+        }
+        Reply::ListCheckpoints { receipts, next_token } => {
+            json(Service::SageMaker, &checkpoints::list(receipts, next_token.as_deref()), request_id)
         }
         Reply::GetCallerIdentity { account, arn, user_id } => {
             let result = [xml::element("Arn", arn), xml::element("UserId", user_id), xml::element("Account", account)].concat();

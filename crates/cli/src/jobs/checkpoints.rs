@@ -1,0 +1,53 @@
+//! `shoal jobs checkpoints`.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+use shoal_wire::LIST_CHECKPOINTS;
+
+use crate::{
+    client::Client,
+    exit::Exit,
+    output::{show, show_json, table, time_text},
+    settings::ClientFlags,
+};
+
+/// Arguments of `shoal jobs checkpoints`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointsArgs {
+    /// Training job's name.
+    name: String,
+    /// The receipts as a list of JSON objects.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Asks page by page and prints.
+pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    let mut input = json!({"TrainingJobName": args.name});
+    let mut receipts: Vec<Value> = Vec::new();
+    loop {
+        let answer = client.sagemaker(LIST_CHECKPOINTS, &input).with_context(|| format!("training job {}", args.name))?;
+        receipts.extend(answer["Checkpoints"].as_array().into_iter().flatten().cloned());
+        match answer.get("NextToken") {
+            Some(token) => input["NextToken"] = token.clone(),
+            None => break,
+        }
+    }
+    if args.json {
+        show_json(&Value::Array(receipts))?;
+    } else {
+        let mut rows = vec![["PATH", "HOST", "BYTES", "SAVED", "SHA-256"].map(str::to_owned).to_vec()];
+        rows.extend(receipts.iter().map(row));
+        show(&table(&rows))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn row(receipt: &Value) -> Vec<String> {
+    let text = |name: &str| receipt[name].as_str().unwrap_or_default().to_owned();
+    vec![text("Path"), text("Host"), receipt["Bytes"].to_string(), time_text(&receipt["SavedTime"]), text("Sha256")]
+}

@@ -1,0 +1,52 @@
+//! Receipts of checkpoints: an operation of ours beside SageMaker's, `Shoal.ListCheckpoints`, as AWS has none that shows them.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::timestamp;
+
+/// What `X-Amz-Target` says.
+pub const LIST_CHECKPOINTS: &str = "Shoal.ListCheckpoints";
+
+/// Which receipts are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ListCheckpoints {
+    /// Training job's name.
+    pub training_job_name: String,
+    /// From the page before.
+    #[serde(default)]
+    pub next_token: Option<String>,
+}
+
+/// A file that is durable in S3.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointReceipt {
+    /// Below the checkpoint location.
+    pub path: String,
+    /// `algo-1`
+    pub host: String,
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256 of its content, hexadecimal.
+    pub sha256: String,
+    /// When it was durable, in milliseconds since the epoch.
+    pub saved_ms: u64,
+}
+
+pub(crate) fn list(receipts: &[CheckpointReceipt], next_token: Option<&str>) -> Value {
+    let shown = |it: &CheckpointReceipt| {
+        json!({
+            "Path": it.path,
+            "Host": it.host,
+            "Bytes": it.bytes,
+            "Sha256": it.sha256,
+            "SavedTime": timestamp::seconds(it.saved_ms),
+        })
+    };
+    let mut answer = json!({ "Checkpoints": receipts.iter().map(shown).collect::<Vec<_>>() });
+    if let Some(token) = next_token {
+        answer["NextToken"] = json!(token);
+    }
+    answer
+}
