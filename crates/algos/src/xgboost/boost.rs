@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::checkpoints::{self, Checkpoints};
 use super::early_stopping::EarlyStopping;
 use super::evaluate::{self, Evaluator, Score, Set};
 use super::failure::Failure;
@@ -35,14 +36,34 @@ pub(super) struct Boosted {
 
 impl Boost<'_> {
     /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. `name` is its file's name. A collective call.
-    pub(super) fn run(&self, train: Option<&Matrix>, sets: &[Set], evaluator: &mut Evaluator, name: &str) -> Result<Boosted, Failure> {
+    pub(super) fn run(
+        &self,
+        train: Option<&Matrix>,
+        sets: &[Set],
+        evaluator: &mut Evaluator,
+        name: &str,
+        mut checkpoints: Option<Checkpoints>,
+    ) -> Result<Boosted, Failure> {
         let hyperparameters = self.hyperparameters;
-        let mut booster = self.booster(train, sets)?;
-        let train = train.unwrap_or(&sets[0].matrix);
+        let num_round = hyperparameters.num_round;
         let is_first = self.group.rank() == 0;
         let mut stopping = self.stopping(sets);
         let mut scores = Vec::new();
-        for round in 0..hyperparameters.num_round {
+        let resumed = match &checkpoints {
+            Some(checkpoints) => checkpoints.newest(self.api, num_round, self.group)?,
+            None => None,
+        };
+        let (mut booster, done) = match resumed {
+            None => (self.booster(train, sets)?, 0),
+            Some(resumed) => (self.renewed(train, sets, &resumed.model, resumed.rounds)?, resumed.rounds),
+        };
+        if let Some((_, stopping)) = &mut stopping {
+            checkpoints::take_stopping(&mut booster, stopping)?;
+        }
+        let is_over = stopping.as_ref().is_some_and(|(_, stopping)| stopping.is_over());
+        let whole = train;
+        let train = train.unwrap_or(&sets[0].matrix);
+        for round in if is_over { num_round } else { done }..num_round {
             booster.update(round as i32, train)?;
             scores = evaluator.evaluate(&mut booster, round, sets, self.group)?;
             if is_first {
@@ -51,6 +72,7 @@ impl Boost<'_> {
                     model_file::save(&booster, self.directory, name)?;
                 }
             }
+            let mut is_last = round + 1 == num_round;
             if let Some((metric, stopping)) = &mut stopping {
                 // Rank 0 alone has all scores.
                 let mut stop = [0.0];
@@ -60,9 +82,18 @@ impl Boost<'_> {
                     stop[0] = f64::from(u8::from(stopping.observe(round, score.value)));
                 }
                 self.group.broadcast(&mut stop)?;
-                if stop[0] > 0.0 {
-                    break;
+                is_last |= stop[0] > 0.0;
+            }
+            if let Some(checkpoints) = checkpoints.as_mut().filter(|checkpoints| checkpoints.is_due(round + 1, is_last)) {
+                if is_first {
+                    checkpoints.write(&mut booster, round + 1, stopping.as_ref().map(|(_, stopping)| stopping))?;
                 }
+                if checkpoints.renews() && !is_last {
+                    booster = self.renewed(whole, sets, &booster.to_bytes()?, round + 1)?;
+                }
+            }
+            if is_last {
+                break;
             }
         }
         let best = stopping.and_then(|(_, stopping)| stopping.best());
@@ -72,8 +103,26 @@ impl Boost<'_> {
 
     /// A booster without trees that is told everything.
     fn booster(&self, train: Option<&Matrix>, sets: &[Set]) -> Result<Booster, Failure> {
+        let mut booster = self.empty(train, sets)?;
+        self.tell(&mut booster)?;
+        Ok(booster)
+    }
+
+    /// The booster of a model of so many rounds, as any process would build it.
+    fn renewed(&self, train: Option<&Matrix>, sets: &[Set], model: &[u8], rounds: u32) -> Result<Booster, Failure> {
+        let mut booster = self.empty(train, sets)?;
+        booster.replace_model(model)?;
+        self.tell(&mut booster)?;
+        booster.set("seed", &checkpoints::seed(self.hyperparameters, rounds).to_string())?;
+        Ok(booster)
+    }
+
+    fn empty(&self, train: Option<&Matrix>, sets: &[Set]) -> Result<Booster, Failure> {
         let matrices: Vec<&Matrix> = train.into_iter().chain(sets.iter().map(|set| &set.matrix)).collect();
-        let mut booster = Booster::new(self.api, &matrices)?;
+        Ok(Booster::new(self.api, &matrices)?)
+    }
+
+    fn tell(&self, booster: &mut Booster) -> Result<(), Failure> {
         for (name, value) in self.parameters {
             booster.set(name, value)?;
         }
@@ -83,7 +132,7 @@ impl Boost<'_> {
         if !self.plan.default_by_library {
             booster.set("disable_default_eval_metric", "1")?;
         }
-        Ok(booster)
+        Ok(())
     }
 
     /// As in the image: only with a validation channel, and only for a metric that was asked for.

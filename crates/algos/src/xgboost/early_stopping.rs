@@ -33,7 +33,32 @@ impl EarlyStopping {
         } else {
             self.without_improvement += 1;
         }
+        self.is_over()
+    }
+
+    /// Whether the patience is at its end.
+    pub(super) fn is_over(&self) -> bool {
         self.without_improvement >= self.patience
+    }
+
+    /// How it stands, exactly, for [`Self::restore`].
+    pub(super) fn to_text(&self) -> String {
+        let (round, value) = self.best.unwrap_or((u32::MAX, f64::NAN));
+        format!("{round} {:016x} {}", value.to_bits(), self.without_improvement)
+    }
+
+    /// Goes on from there; a text that is none changes nothing.
+    pub(super) fn restore(&mut self, text: &str) {
+        let mut words = text.split(' ');
+        let mut read = || {
+            let round: u32 = words.next()?.parse().ok()?;
+            let value = u64::from_str_radix(words.next()?, 16).ok()?;
+            Some((round, f64::from_bits(value), words.next()?.parse().ok()?))
+        };
+        if let Some((round, value, without_improvement)) = read() {
+            self.best = (round != u32::MAX).then_some((round, value));
+            self.without_improvement = without_improvement;
+        }
     }
 
     /// The best round so far and its value.
@@ -58,7 +83,14 @@ mod tests {
         ];
         for (patience, maximize, values, rounds, best) in cases {
             let mut stopping = EarlyStopping::new(patience, maximize);
-            let ran = values.iter().enumerate().take_while(|(round, value)| !stopping.observe(*round as u32, **value)).count();
+            let mut observe = |(round, value): &(usize, &f64)| {
+                // As if every round had been another process's.
+                let text = stopping.to_text();
+                stopping = EarlyStopping::new(patience, maximize);
+                stopping.restore(&text);
+                !stopping.observe(*round as u32, **value)
+            };
+            let ran = values.iter().enumerate().take_while(&mut observe).count();
             assert_eq!((ran + 1).min(values.len()), rounds, "{values:?}");
             assert_eq!(stopping.best().map(|(round, _)| round), Some(best), "{values:?}");
         }

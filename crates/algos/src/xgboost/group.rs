@@ -50,6 +50,14 @@ impl Group {
         self.communicator.as_ref().map_or(Ok(()), |communicator| communicator.broadcast(values))
     }
 
+    /// Gives every host the bytes of rank 0, whatever it had.
+    pub(super) fn broadcast_bytes(&self, bytes: &mut Vec<u8>) -> Result<(), XGBoostError> {
+        let mut length = [bytes.len() as f64];
+        self.broadcast(&mut length)?;
+        bytes.resize(length[0] as usize, 0);
+        self.communicator.as_ref().map_or(Ok(()), |communicator| communicator.broadcast_bytes(bytes))
+    }
+
     /// Leaves the group, when all hosts are done.
     pub(super) fn leave(self) -> Result<(), XGBoostError> {
         self.communicator.map_or(Ok(()), Communicator::leave)

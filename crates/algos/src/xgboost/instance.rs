@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shoal_contract::{BASE, Job, Paths};
+use shoal_contract::{BASE, Job, Paths, checkpoint_directory};
 
 use super::failure::Failure;
 
@@ -22,6 +22,8 @@ pub(super) struct Instance {
     pub(super) paths: Paths,
     /// The job's configuration.
     pub(super) job: Job,
+    /// The directory that is mirrored to S3.
+    pub(super) checkpoints: Option<PathBuf>,
     /// The training job's name.
     pub(super) job_name: String,
     /// Cores that may be used.
@@ -47,10 +49,13 @@ impl Instance {
             std::fs::read(&path).map_err(|source| Failure::File { what: "read", path, source })
         };
         let job = Job::parse(&file("hyperparameters.json")?, &file("resourceconfig.json")?, &file("inputdataconfig.json")?)?;
+        let checkpoint_config = paths.config().join("checkpointconfig.json");
+        let checkpoints = if checkpoint_config.exists() { Some(checkpoint_directory(&file("checkpointconfig.json")?)?) } else { None };
         let cpus = number("SM_NUM_CPUS").map_or_else(available_cpus, |cpus: usize| cpus.max(1));
         Ok(Self {
             paths,
             job,
+            checkpoints,
             job_name: std::env::var("TRAINING_JOB_NAME").unwrap_or_default(),
             cpus,
             port: number("SHOAL_XGBOOST_PORT").unwrap_or(PORT),

@@ -4,6 +4,7 @@
 
 mod boost;
 mod channels;
+mod checkpoints;
 mod container_metrics;
 mod cross_validation;
 mod data;
@@ -125,6 +126,9 @@ fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperpa
     let (train, validation) = channels.complete()?;
     let columns = train.columns().max(validation.as_ref().map_or(0, Source::columns));
     if let Some(folds) = hyperparameters.kfold {
+        if instance.checkpoints.is_some() {
+            log::warning("a cross-validation (_kfold) writes no checkpoints");
+        }
         let channels = Channels { train, validation, columns };
         return cross_validation::train(api, instance, hyperparameters, channels, folds as usize);
     }

@@ -1,6 +1,7 @@
 //! One model from the channels, once the data is read and the group is formed.
 
 use super::boost::Boost;
+use super::checkpoints::Checkpoints;
 use super::data::Source;
 use super::evaluate::{Evaluator, Set};
 use super::failure::Failure;
@@ -50,7 +51,8 @@ pub(super) fn train(
     let mut evaluator = Evaluator::new(&plan, judge);
     let directory = instance.paths.model();
     let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory };
-    let boosted = boost.run(None, &sets, &mut evaluator, model_file::NAME)?;
+    let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters));
+    let boosted = boost.run(None, &sets, &mut evaluator, model_file::NAME, checkpoints)?;
     if group.rank() == 0 {
         model_file::save(&boosted.booster, &directory, model_file::NAME)?;
         log::info(&format!("Stored trained model at {}", directory.join(model_file::NAME).display()));

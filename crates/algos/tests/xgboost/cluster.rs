@@ -104,6 +104,11 @@ impl Ended {
 
 /// Starts every host of a job; `environment` comes on top for all of them.
 pub(crate) fn start(job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
+    start_mirrored(job, environment, None)
+}
+
+/// The same; every host's checkpoints are in a directory of its name in `checkpoints`.
+pub(crate) fn start_mirrored(job: &Job<'_>, environment: &[(&str, &str)], checkpoints: Option<&Path>) -> Cluster {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
     let port = free_port();
@@ -130,6 +135,10 @@ pub(crate) fn start(job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
         write("hyperparameters.json", json!(hyperparameters));
         write("inputdataconfig.json", inputs.into());
         write("resourceconfig.json", json!({ "current_host": name, "hosts": names }));
+        if let Some(directory) = checkpoints.map(|checkpoints| checkpoints.join(name)) {
+            std::fs::create_dir_all(&directory).unwrap();
+            write("checkpointconfig.json", json!({ "S3Uri": "s3://bucket/prefix", "LocalPath": directory }));
+        }
         let log = std::fs::File::create(base.join("stdout")).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["instance", "--exact", "--nocapture", "--test-threads=1"])
@@ -170,6 +179,12 @@ impl Instance {
     pub(crate) fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(status.unwrap().success());
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// What it wrote so far.

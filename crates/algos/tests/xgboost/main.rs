@@ -7,6 +7,7 @@ mod data;
 mod faults;
 mod fetch;
 mod peer;
+mod resume;
 mod single;
 mod together;
 

@@ -48,10 +48,23 @@ impl Booster {
 
     /// The booster of a model file's bytes (UBJSON or JSON).
     pub(in crate::xgboost) fn load(api: &'static Api, model: &[u8]) -> Result<Self, XGBoostError> {
-        let booster = Self::new(api, &[])?;
-        // SAFETY: a live handle, and bytes of that length that the library copies.
-        api.check(unsafe { (api.XGBoosterLoadModelFromBuffer)(booster.handle, model.as_ptr().cast(), model.len() as u64) })?;
+        let mut booster = Self::new(api, &[])?;
+        booster.replace_model(model)?;
         Ok(booster)
+    }
+
+    /// Becomes the booster of a model file's bytes; its cached matrices stay. Parameters that no model keeps are to be set afterwards.
+    pub(in crate::xgboost) fn replace_model(&mut self, model: &[u8]) -> Result<(), XGBoostError> {
+        // SAFETY: a live handle, and bytes of that length that the library copies.
+        self.api.check(unsafe { (self.api.XGBoosterLoadModelFromBuffer)(self.handle, model.as_ptr().cast(), model.len() as u64) })
+    }
+
+    /// Rounds that the model has.
+    pub(in crate::xgboost) fn rounds(&self) -> Result<u32, XGBoostError> {
+        let mut rounds = 0;
+        // SAFETY: a live handle and a valid address for the result.
+        self.api.check(unsafe { (self.api.XGBoosterBoostedRounds)(self.handle, &raw mut rounds) })?;
+        Ok(u32::try_from(rounds).unwrap_or(0))
     }
 
     /// Sets one parameter. The library reads most of them at the first round only, and tells errors there.
@@ -124,6 +137,26 @@ impl Booster {
         let (name, value) = (c_string(name), c_string(value));
         // SAFETY: two live C strings, which the library copies.
         self.api.check(unsafe { (self.api.XGBoosterSetAttr)(self.handle, name.as_ptr(), value.as_ptr()) })
+    }
+
+    /// A text attribute of the model.
+    pub(in crate::xgboost) fn attribute(&self, name: &str) -> Result<Option<String>, XGBoostError> {
+        let name = c_string(name);
+        let (mut value, mut found) = (null(), 0);
+        // SAFETY: a live handle and C string, and valid addresses for the results.
+        self.api.check(unsafe { (self.api.XGBoosterGetAttr)(self.handle, name.as_ptr(), &raw mut value, &raw mut found) })?;
+        if found == 0 || value.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: a C string of this booster that lives until its next call.
+        Ok(Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned()))
+    }
+
+    /// Removes a text attribute from the model, if it has it.
+    pub(in crate::xgboost) fn remove_attribute(&mut self, name: &str) -> Result<(), XGBoostError> {
+        let name = c_string(name);
+        // SAFETY: a live C string; the header says that a null value deletes.
+        self.api.check(unsafe { (self.api.XGBoosterSetAttr)(self.handle, name.as_ptr(), null()) })
     }
 
     /// The model as a UBJSON file's bytes, the library's own format, which `Booster.load_model` tells by its first bytes.

@@ -120,6 +120,12 @@ impl Communicator {
         self.api.check(unsafe { (self.api.XGCommunicatorBroadcast)(values.as_mut_ptr().cast(), size_of_val(values), 0) })
     }
 
+    /// The same of bytes.
+    pub(in crate::xgboost) fn broadcast_bytes(&self, bytes: &mut [u8]) -> Result<(), XGBoostError> {
+        // SAFETY: a live buffer of that many bytes.
+        self.api.check(unsafe { (self.api.XGCommunicatorBroadcast)(bytes.as_mut_ptr().cast(), bytes.len(), 0) })
+    }
+
     /// Leaves the group, after every host's last collective call.
     pub(in crate::xgboost) fn leave(self) -> Result<(), XGBoostError> {
         // SAFETY: ends this thread's group.
