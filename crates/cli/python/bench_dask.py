@@ -26,11 +26,16 @@ def main(directory, workers, rounds, *pairs):
         with Client(cluster) as client:
             client.wait_for_workers(int(workers))
             ready = time.monotonic()
+            with open(f"{directory}/train-0.csv", encoding="ascii") as file:
+                features = [f"f{number}" for number in range(file.readline().count(","))]
             sets = {}
             for name in ("train", "validation"):
-                frame = dd.read_csv(f"{directory}/{name}-*.csv", header=None, blocksize=None, dtype="float32")
+                files = f"{directory}/{name}-*.csv"
+                frame = dd.read_csv(files, header=None, names=["label", *features], blocksize=None, dtype="float32")
+                # Else the files would be read twice, for the features and for the label.
+                frame = client.persist(frame)
                 reference = {"ref": sets["train"]} if sets else {}
-                sets[name] = dxgb.DaskQuantileDMatrix(client, frame.iloc[:, 1:], frame.iloc[:, 0], **reference)
+                sets[name] = dxgb.DaskQuantileDMatrix(client, frame[features], frame["label"], **reference)
             trained = dxgb.train(
                 client, params, sets["train"], num_boost_round=int(rounds), evals=[(matrix, name) for name, matrix in sets.items()]
             )

@@ -15,7 +15,7 @@ use std::{
 };
 
 use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, JobView, Rejection, State, Time, apply, decide};
-use shoal_store::{Batch, CheckpointRow, JobRow, Journal, RowChange, Rows, StoreError};
+use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::ServerError;
@@ -55,7 +55,7 @@ pub(crate) enum Refusal {
     Edit(#[from] shoal_wire::Error),
 }
 
-/// The part of a job's row that the core does not know; kept while the job is live.
+/// The part of a new job's row that the core does not know.
 #[derive(Debug, Clone)]
 pub(crate) struct Opaque {
     pub(crate) uid: String,
@@ -136,7 +136,6 @@ struct Loop {
     capacity: Capacity,
     catalog: Catalog,
     state: State,
-    opaque: HashMap<String, Opaque>,
     version: u64,
     snapshot_at: u64,
     last: Time,
@@ -150,7 +149,6 @@ struct Loop {
 /// What the journal says at a start.
 pub(crate) struct Recovered {
     pub(crate) state: State,
-    opaque: HashMap<String, Opaque>,
     version: u64,
     last: Time,
 }
@@ -159,7 +157,7 @@ pub(crate) struct Recovered {
 ///
 /// # Errors
 /// The store fails, or holds an event that this version cannot read.
-pub(crate) fn recover(journal: &dyn Journal, rows: &dyn Rows, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
+pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
     let (mut state, mut version) = match journal.snapshot()? {
         Some((version, bytes)) => {
             let state = State::from_snapshot(&bytes, capacity.clone(), catalog.clone()).map_err(|error| unreadable("snapshot", &error))?;
@@ -182,19 +180,8 @@ pub(crate) fn recover(journal: &dyn Journal, rows: &dyn Rows, capacity: &Capacit
     })?;
     match failure {
         Some((at, error)) => Err(unreadable(&format!("event {at}"), &error)),
-        None => Ok(Recovered { opaque: opaque_of(&state, rows)?, state, version, last }),
+        None => Ok(Recovered { state, version, last }),
     }
-}
-
-/// What live jobs brought that the core does not know, from their rows.
-fn opaque_of(state: &State, rows: &dyn Rows) -> Result<HashMap<String, Opaque>, StoreError> {
-    let mut opaque = HashMap::new();
-    for name in state.jobs() {
-        if let Some(row) = rows.job(name)? {
-            opaque.insert(name.to_owned(), Opaque { uid: row.uid, arn: row.arn, request: row.request, tags: row.tags });
-        }
-    }
-    Ok(opaque)
 }
 
 fn unreadable(what: &str, error: &impl ToString) -> ServerError {
@@ -218,7 +205,6 @@ pub(crate) fn start(
         capacity,
         catalog,
         state: recovered.state,
-        opaque: recovered.opaque,
         version: recovered.version,
         snapshot_at: recovered.version,
         last: recovered.last,
@@ -294,6 +280,7 @@ impl Loop {
         let mut events = Vec::new();
         let mut actions = Vec::new();
         let mut views = BTreeMap::new();
+        let mut created = HashMap::new();
         let mut receipts = Vec::new();
         let mut replies = Vec::with_capacity(commands.len());
         for Envelope { command, opaque, reply } in commands {
@@ -314,15 +301,15 @@ impl Loop {
                         }
                         events.push(event.encode());
                     }
-                    if let (Command::CreateTrainingJob { name, .. }, Some(opaque)) = (&command, opaque) {
-                        self.opaque.insert(name.clone(), opaque);
+                    if let (Command::CreateTrainingJob { name, .. }, Some(opaque)) = (command, opaque) {
+                        created.insert(name, opaque);
                     }
                     Ok(())
                 }
             };
             replies.extend(reply.map(|reply| (reply, answer)));
         }
-        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views, receipts) };
+        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views, created, receipts) };
         match durable {
             Ok(()) => {
                 if !actions.is_empty() {
@@ -344,18 +331,23 @@ impl Loop {
         }
     }
 
-    fn append(&mut self, events: Vec<Vec<u8>>, views: &BTreeMap<String, JobView>, mut rows: Vec<RowChange>) -> Result<(), StoreError> {
-        for (name, view) in views {
-            if let Some(opaque) = self.opaque.get(name) {
-                rows.push(RowChange::PutJob(Box::new(row(name, opaque, view))));
+    /// Makes events durable, and with them what they change in the rows: whole rows of the jobs that are new, with what the core does
+    /// not know of them.
+    fn append(
+        &mut self,
+        events: Vec<Vec<u8>>,
+        views: &BTreeMap<String, JobView>,
+        mut created: HashMap<String, Opaque>,
+        mut rows: Vec<RowChange>,
+    ) -> Result<(), StoreError> {
+        rows.extend(views.iter().map(|(name, view)| {
+            let progress = progress(name, view);
+            match created.remove(name) {
+                Some(opaque) => RowChange::PutJob(Box::new(row(opaque, view, progress))),
+                None => RowChange::MoveJob(Box::new(progress)),
             }
-        }
+        }));
         self.version = self.journal.append(&Batch { events, rows })?;
-        for name in views.keys() {
-            if self.state.view(name).is_none() {
-                self.opaque.remove(name);
-            }
-        }
         self.changed.send_replace(self.version);
         if self.version >= self.snapshot_at + SNAPSHOT_EVERY {
             self.snapshot();
@@ -378,10 +370,9 @@ impl Loop {
     /// The state ran ahead of a journal that refused: go back to what is durable.
     fn fold_again(&mut self) {
         loop {
-            match recover(&*self.journal, &*self.rows, &self.capacity, &self.catalog) {
+            match recover(&*self.journal, &self.capacity, &self.catalog) {
                 Ok(recovered) => {
                     self.state = recovered.state;
-                    self.opaque = recovered.opaque;
                     self.version = recovered.version;
                     return;
                 }
@@ -394,21 +385,22 @@ impl Loop {
     }
 }
 
-fn row(name: &str, opaque: &Opaque, view: &JobView) -> JobRow {
-    JobRow {
+fn progress(name: &str, view: &JobView) -> JobProgress {
+    JobProgress {
         name: name.to_owned(),
-        uid: opaque.uid.clone(),
-        arn: opaque.arn.clone(),
-        created_ms: view.created.0,
         modified_ms: view.modified.0,
         ended_ms: view.training_end.map(|time| time.0),
         status: format!("{:?}", view.status),
         secondary: format!("{:?}", view.secondary),
         ended: view.ended,
-        request: opaque.request.clone(),
         view: serde_json::to_vec(view).expect("a view has string keys only"),
-        tags: opaque.tags.clone(),
     }
+}
+
+fn row(opaque: Opaque, view: &JobView, progress: JobProgress) -> JobRow {
+    let Opaque { uid, arn, request, tags } = opaque;
+    let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view: view_bytes } = progress;
+    JobRow { name, uid, arn, created_ms: view.created.0, modified_ms, ended_ms, status, secondary, ended, request, view: view_bytes, tags }
 }
 
 /// What a checkpoint's event leaves for readers: it changes no view, and a snapshot drops it.

@@ -213,6 +213,7 @@ impl<J: Journal> Journal for Watched<J> {
         if let Stale::Some(names) = &mut *self.index.stale() {
             names.extend(batch.rows.iter().filter_map(|change| match change {
                 RowChange::PutJob(row) => Some(row.name.clone()),
+                RowChange::MoveJob(progress) => Some(progress.name.clone()),
                 RowChange::DeleteJob(name) => Some(name.clone()),
                 RowChange::PutCheckpoint(_) => None,
             }));

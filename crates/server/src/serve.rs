@@ -76,7 +76,7 @@ impl Server {
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
         let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
         let telemetry = Arc::new(Telemetry::open(&data_dir.telemetry_path())?);
-        let recovered = core::recover(&journal, &*rows, &options.capacity, &options.catalog)?;
+        let recovered = core::recover(&journal, &options.capacity, &options.catalog)?;
         let pending = recovered.state.pending_actions();
         let live = recovery::attempts(&recovered.state);
 

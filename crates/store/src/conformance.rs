@@ -1,6 +1,6 @@
 //! What every implementation of [`Journal`] and [`Rows`] must do.
 
-use crate::{Batch, CheckpointRow, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, SortOrder, StoreError};
+use crate::{Batch, CheckpointRow, JobFilter, JobProgress, JobRow, JobSort, Journal, RowChange, Rows, SortOrder, StoreError};
 
 /// One storage. Opening it again gives the same contents.
 pub type Reopen = Box<dyn Fn() -> (Box<dyn Journal>, Box<dyn Rows>)>;
@@ -89,8 +89,20 @@ fn rows_change_with_their_events(reopen: &Reopen) {
     assert_eq!(rows.job("titanic").expect("job"), Some(row.clone()));
     assert_eq!(rows.job("Titanic").expect("job"), None, "names are case-sensitive");
 
-    let ended = JobRow { ended_ms: Some(9), status: "Completed".to_owned(), ended: true, ..row };
-    journal.append(&Batch { events: vec![b"ended".to_vec()], rows: vec![put(&ended)] }).expect("append");
+    let of_core = |name: &str| JobProgress {
+        name: name.to_owned(),
+        modified_ms: 9,
+        ended_ms: Some(9),
+        status: "Completed".to_owned(),
+        secondary: "Completed".to_owned(),
+        ended: true,
+        view: b"{1}".to_vec(),
+    };
+    let JobProgress { modified_ms, ended_ms, status, secondary, ended, view, .. } = of_core("titanic");
+    let ended = JobRow { modified_ms, ended_ms, status, secondary, ended, view, ..row };
+    let moves = ["titanic", "no-such-job"].map(|name| RowChange::MoveJob(Box::new(of_core(name)))).to_vec();
+    journal.append(&Batch { events: vec![b"ended".to_vec()], rows: moves }).expect("append");
+    assert_eq!(rows.job("no-such-job").expect("job"), None, "only rows that are there move");
     drop((journal, rows));
     let (mut journal, rows) = reopen();
     assert_eq!(rows.job("titanic").expect("job"), Some(ended.clone()));

@@ -1,6 +1,6 @@
 //! The journal: an append-only sequence of events and the rows that they change, written together.
 
-use crate::{CheckpointRow, JobRow, StoreError};
+use crate::{CheckpointRow, JobProgress, JobRow, StoreError};
 
 /// What one decision leaves behind.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +16,8 @@ pub struct Batch {
 pub enum RowChange {
     /// Inserts the job's row or replaces the one of the same name.
     PutJob(Box<JobRow>),
+    /// Changes what the core knows in the job's row.
+    MoveJob(Box<JobProgress>),
     /// Removes the row of this name, if there is one, and its checkpoints' receipts.
     DeleteJob(String),
     /// Inserts a checkpoint file's receipt or replaces the one of the same job, path and host.

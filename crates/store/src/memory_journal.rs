@@ -1,10 +1,13 @@
 //! Journal and rows in memory, for tests of what stands on them. Clones share the contents.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::{Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+use crate::{
+    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError,
+};
 
 /// A journal that lasts as long as its last clone.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +42,12 @@ impl Journal for MemoryJournal {
         for change in &batch.rows {
             match change {
                 RowChange::PutJob(row) => drop(contents.jobs.insert(row.name.clone(), JobRow::clone(row))),
+                RowChange::MoveJob(progress) => {
+                    let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view } = JobProgress::clone(progress);
+                    if let Some(row) = contents.jobs.get_mut(&name) {
+                        *row = JobRow { modified_ms, ended_ms, status, secondary, ended, view, ..mem::take(row) };
+                    }
+                }
                 RowChange::DeleteJob(name) => {
                     contents.jobs.remove(name);
                     contents.checkpoints.retain(|(job, ..), _| job != name);

@@ -34,6 +34,25 @@ pub struct JobRow {
     pub tags: Vec<u8>,
 }
 
+/// What changes of a training job's row while the job goes on: all that the core knows of it, and nothing of what the client said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobProgress {
+    /// Which row; nothing happens if there is none.
+    pub name: String,
+    /// As in [`JobRow`].
+    pub modified_ms: u64,
+    /// As in [`JobRow`].
+    pub ended_ms: Option<u64>,
+    /// As in [`JobRow`].
+    pub status: String,
+    /// As in [`JobRow`].
+    pub secondary: String,
+    /// As in [`JobRow`].
+    pub ended: bool,
+    /// As in [`JobRow`].
+    pub view: Vec<u8>,
+}
+
 /// The receipt of a checkpoint file: what of it is durable in the object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckpointRow {

@@ -7,7 +7,9 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use crate::sqlite::{Database, Schema};
-use crate::{Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError};
+use crate::{
+    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError,
+};
 
 const SCHEMA: Schema = Schema {
     formats: &[
@@ -80,6 +82,7 @@ impl Journal for SqliteJournal {
             for change in &batch.rows {
                 match change {
                     RowChange::PutJob(row) => put_job(tx, row)?,
+                    RowChange::MoveJob(progress) => move_job(tx, progress)?,
                     RowChange::DeleteJob(name) => {
                         tx.prepare_cached("DELETE FROM job WHERE name = ?")?.execute([name])?;
                         tx.prepare_cached("DELETE FROM checkpoint WHERE job = ?")?.execute([name])?;
@@ -150,6 +153,13 @@ fn put_job(tx: &rusqlite::Connection, row: &JobRow) -> Result<(), StoreError> {
         row.view,
         row.tags
     ])?;
+    Ok(())
+}
+
+fn move_job(tx: &rusqlite::Connection, progress: &JobProgress) -> Result<(), StoreError> {
+    let update = "UPDATE job SET modified_ms = ?2, ended_ms = ?3, status = ?4, secondary = ?5, ended = ?6, view = ?7 WHERE name = ?1";
+    let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view } = progress;
+    tx.prepare_cached(update)?.execute(params![name, modified_ms, ended_ms, status, secondary, ended, view])?;
     Ok(())
 }
 

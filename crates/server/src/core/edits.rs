@@ -1,6 +1,6 @@
 //! Changes of rows that are no events: tags, members of a request that may change, the end of an ended job's row.
 //!
-//! They go through the loop, because what it keeps of a live job is written back with the job's next event.
+//! They go through the loop, which writes rows one after the other: a change is made on what the last event left.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use shoal_store::{Batch, JobRow, RowChange};
 use shoal_wire::Error;
 use tokio::sync::oneshot;
 
-use super::{Core, Loop, Message, Opaque, Refusal};
+use super::{Core, Loop, Message, Refusal};
 
 /// What becomes of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +72,6 @@ impl Loop {
                     let _ = reply.send(Err(Refusal::Journal(error.to_string())));
                 }
                 return;
-            }
-            for (name, row) in changed {
-                if let (Some(kept), Some(JobRow { uid, arn, request, tags, .. })) = (self.opaque.get_mut(&name), row) {
-                    *kept = Opaque { uid, arn, request, tags };
-                }
             }
             self.changed.send_replace(self.version);
         }

@@ -50,7 +50,7 @@ fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
     let journal = SqliteJournal::open(path).unwrap();
     let rows: Arc<dyn Rows> = Arc::new(journal.rows());
     let (full, actions) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-    let recovered = recover(&journal, &*rows, &capacity(), &Catalog::default()).unwrap();
+    let recovered = recover(&journal, &capacity(), &Catalog::default()).unwrap();
     let pending = recovered.state.pending_actions();
     let journal = Box::new(Full { inner: journal, full: full.clone() });
     let seen = actions.clone();
