@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::clock::now_ms;
-use crate::objects::file_column;
+use crate::object_rows::file_column;
 use crate::{Objects, StoreError};
 
 /// A bucket.

@@ -14,6 +14,7 @@ mod link_tree;
 mod listing;
 mod logs;
 mod multipart;
+mod object_rows;
 mod object_writer;
 mod objects;
 mod reserve;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
+use crate::object_rows::{file_column, from_json, put_row, to_json};
 use crate::object_writer::{ObjectWriter, file_path};
-use crate::objects::{file_column, from_json, put_row, to_json};
 use crate::unsynced;
 use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
 

@@ -6,12 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
+use crate::object_rows::{OBJECT_COLUMNS, file_column, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
@@ -314,59 +315,6 @@ impl Objects {
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let read = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
     read().map_err(io_at("list", dir))
-}
-
-pub(crate) fn file_column(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<String>, StoreError> {
-    Ok(connection.prepare_cached(sql)?.query_map(params, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
-}
-
-pub(crate) const OBJECT_COLUMNS: &str = "key, file, size, etag, modified_ms, attributes";
-
-pub(crate) fn object_of(row: &Row<'_>) -> Result<ObjectMeta, StoreError> {
-    Ok(ObjectMeta {
-        key: row.get(0)?,
-        id: row.get(1)?,
-        size: row.get(2)?,
-        etag: row.get(3)?,
-        modified_ms: row.get(4)?,
-        attributes: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
-    })
-}
-
-/// Returns the file of the object that this one replaces.
-pub(crate) fn put_row(
-    connection: &Connection,
-    bucket: &str,
-    meta: &ObjectMeta,
-    condition: &PutCondition,
-) -> Result<Option<String>, StoreError> {
-    let id = bucket_id(connection, bucket)?;
-    let mut select = connection.prepare_cached("SELECT file, etag FROM object WHERE bucket = ? AND key = ?")?;
-    let present: Option<(String, String)> = select.query_row(params![id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let holds = match (condition, &present) {
-        (PutCondition::Always, _) | (PutCondition::Absent, None) => true,
-        (PutCondition::Matches(etag), Some((_, present))) => etag == present,
-        (PutCondition::Absent, Some(_)) => false,
-        (PutCondition::Matches(_), None) => {
-            return Err(StoreError::NoSuchKey { bucket: bucket.to_owned(), key: meta.key.clone() });
-        }
-    };
-    if !holds {
-        return Err(StoreError::PreconditionFailed { key: meta.key.clone() });
-    }
-    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, ?, ?, ?, ?, ?)";
-    let attributes = to_json(&meta.attributes);
-    connection.prepare_cached(upsert)?.execute(params![id, meta.key, meta.id, meta.size, meta.etag, meta.modified_ms, attributes])?;
-    Ok(present.map(|(file, _)| file))
-}
-
-pub(crate) fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("maps of strings are always JSON")
-}
-
-pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, StoreError> {
-    let corrupt = |error: serde_json::Error| StoreError::Corrupt { path: "objects.db".into(), detail: error.to_string() };
-    serde_json::from_str(text).map_err(corrupt)
 }
 
 #[cfg(test)]
