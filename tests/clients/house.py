@@ -23,7 +23,7 @@ BUCKET = "tests"
 class House:
     """A server, its data directory, and clients of it."""
 
-    def __init__(self, *flags, user=None, variables=None, data=None, port=0):
+    def __init__(self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0):
         # Short times, so that jobs of a test that failed do not stay for long.
         defaults = {"--grace-s": "5", "--lease-s": "30"}
         self.flags = [*flags, *(word for name, value in defaults.items() if name not in flags for word in (name, value))]
@@ -31,7 +31,7 @@ class House:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.data = data or self.root / "data"
         self.data.mkdir(exist_ok=True)
-        self.port = port
+        self.address, self.port = address, port
         (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
         self.binary = SHOAL
         self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
@@ -59,7 +59,7 @@ class House:
 
     def start(self):
         (self.data / "address").unlink(missing_ok=True)
-        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", f"127.0.0.1:{self.port}", *self.flags]
+        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", f"{self.address}:{self.port}", *self.flags]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
         self.pid = self.process.pid

@@ -11,7 +11,7 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 12] = [
+const REASONS: [(&str, Lacks); 14] = [
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
@@ -26,6 +26,8 @@ const REASONS: [(&str, Lacks); 12] = [
     ("only root gives files away", |_| true),
     ("needs root to have secrets", |_| true),
     ("without root nothing is shown as another user's", |_| true),
+    ("needs promtool", |_| !runs("command -v promtool")),
+    ("needs an address beside loopback", |_| says("hostname -I", "")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
 ];
 

@@ -197,7 +197,9 @@ impl Connection<'_> {
             logs: if lines.lines.is_empty() { Vec::new() } else { vec![lines] },
             points: std::mem::take(points),
         };
+        let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
         self.acked = self.world.telemetry.ingest(&ingest).map_err(io::Error::other)?.max(self.acked);
+        self.world.exporter.ingested(new_lines, new_points);
         Ok(())
     }
 

@@ -145,6 +145,11 @@ impl Attempt {
         Ok(())
     }
 
+    /// How many hosts' agents are connected.
+    pub(crate) fn connected(&self) -> usize {
+        self.lock().iter().filter(|host| host.connection.is_some()).count()
+    }
+
     /// What the server hears of a host, on this connection; one that another has replaced says nothing.
     pub(crate) fn hear(&self, host: u32, connection: u64, heard: fn(&mut Ear)) {
         let host = &mut self.lock()[host as usize - 1];

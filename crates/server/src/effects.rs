@@ -23,6 +23,7 @@ use crate::{
     channels::Trees,
     checkpoints,
     core::{Core, Refusal, now_ms},
+    exporter::Exporter,
     keys::AccessKeys,
 };
 
@@ -41,6 +42,7 @@ pub(crate) struct World {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,

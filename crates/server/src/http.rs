@@ -1,19 +1,21 @@
 //! The one port: requests are told apart by their signature's scope, verified, parsed, answered.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, combinators::BoxBody};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use shoal_s3::S3Front;
-use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Route, Service, parse, respond, respond_error, route, sigv4};
+use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Reply, Route, Service, parse, respond, respond_error, route, sigv4};
 
 use crate::{
     api::{Api, Caller},
+    attempts::Attempts,
     console::Console,
     core::now_ms,
-    keys::{KeyRing, random_hex},
+    exporter::{Asked, Exporter, Process},
+    keys::{KeyRing, random_hex, sha256_hex},
 };
 
 /// Any response body.
@@ -25,27 +27,45 @@ pub(crate) struct Front {
     pub(crate) console: Console,
     pub(crate) s3: S3Front,
     pub(crate) keys: Arc<KeyRing>,
+    pub(crate) exporter: Arc<Exporter>,
+    pub(crate) attempts: Arc<Attempts>,
+    /// Opens `/metrics` to other machines.
+    pub(crate) metrics_token: String,
     pub(crate) max_skew_s: u64,
 }
 
 impl Front {
-    /// Answers a request; what goes wrong is told in the answer.
-    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    /// Answers a request; what goes wrong is told in the answer. `near`: it comes from this machine.
+    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, near: bool) -> Result<Response<Body>, Infallible> {
+        let started = Instant::now();
+        let (asked, response) = self.respond(request, near).await;
+        self.exporter.answered(&asked, response.status(), started.elapsed());
+        Ok(response)
+    }
+
+    async fn respond(&self, request: Request<Incoming>, near: bool) -> (Asked, Response<Body>) {
         let request_id = request_id();
         let (head, body) = request.into_parts();
-        let response = match route(&head) {
+        if let Some(response) = self.metrics(&head, near) {
+            return (Asked::page(), response.map(full));
+        }
+        let (asked, response) = match route(&head) {
             Ok(Route::S3) => {
+                let asked = Asked::s3(&head);
+                self.exporter.received(&head.headers);
                 let mut response = self.s3.call(Request::from_parts(head, body)).await.map(BodyExt::boxed);
                 response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
-                return Ok(response);
+                self.exporter.sent(response.body().size_hint().exact());
+                return (asked, response);
             }
-            Ok(Route::Console) => return Ok(self.console.answer(&self.api, head, body).await),
+            Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body).await),
             Ok(Route::Api(service)) => {
+                let mut asked = Asked::unknown(service);
                 let answered = match collect(body).await {
-                    Ok(body) => self.call(service, &head, &body).await,
+                    Ok(body) => self.call(service, &head, &body, &mut asked).await,
                     Err(error) => Err(error),
                 };
-                match answered {
+                let response = match answered {
                     Ok(reply) => respond(&reply, &request_id),
                     Err(error) => {
                         if error.code.is_server_fault() {
@@ -53,14 +73,34 @@ impl Front {
                         }
                         respond_error(service, &error, &request_id)
                     }
-                }
+                };
+                (asked, response)
             }
-            Err(error) => respond_error(Service::SageMaker, &error, &request_id),
+            Err(error) => (Asked::unknown(Service::SageMaker), respond_error(Service::SageMaker, &error, &request_id)),
         };
-        Ok(response.map(full))
+        (asked, response.map(full))
     }
 
-    async fn call(&self, service: Service, head: &Parts, body: &[u8]) -> Result<shoal_wire::Reply, Error> {
+    /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of that name).
+    fn metrics(&self, head: &Parts, near: bool) -> Option<Response<Vec<u8>>> {
+        let shown = head.headers.get(header::AUTHORIZATION).map(|shown| shown.to_str().unwrap_or_default());
+        let token = shown.map(|shown| shown.strip_prefix("Bearer "));
+        if head.method != Method::GET || head.uri.path() != "/metrics" || head.uri.query().is_some() || token == Some(None) {
+            return None;
+        }
+        // Hashes are compared, so the time that it takes tells nothing of use.
+        let good = token.flatten().is_some_and(|token| sha256_hex(token) == sha256_hex(&self.metrics_token));
+        let (status, kind, text) = match Process::read() {
+            _ if !near && !good => {
+                (401, "text/plain", "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned())
+            }
+            None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),
+            Some(process) => (200, "text/plain; version=0.0.4", self.exporter.page(&self.attempts, &process)),
+        };
+        Some(plain(status, kind, text))
+    }
+
+    async fn call(&self, service: Service, head: &Parts, body: &[u8], asked: &mut Asked) -> Result<Reply, Error> {
         let key_id = sigv4::access_key_id(head)?;
         let key = self.keys.find(&key_id).ok_or_else(|| {
             Error::new(
@@ -74,9 +114,13 @@ impl Front {
             session_token: key.keys.session_token,
         };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
-        let call = parse(service, head, body)?;
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-        self.api.call(call, &Caller { user_agent, attempt: key.attempt }).await
+        let outcome = match parse(service, head, body) {
+            Ok(call) => self.api.call(call, &Caller { user_agent, attempt: key.attempt }).await,
+            Err(error) => Err(error),
+        };
+        *asked = Asked::call(service, head, body, &outcome);
+        outcome
     }
 }
 
@@ -93,6 +137,13 @@ async fn collect(body: Incoming) -> Result<Bytes, Error> {
 /// A body that is there already.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+fn plain(status: u16, kind: &'static str, text: String) -> Response<Vec<u8>> {
+    let mut response = Response::new(text.into_bytes());
+    *response.status_mut() = http::StatusCode::from_u16(status).expect("a status between 100 and 999");
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }
 
 fn request_id() -> String {

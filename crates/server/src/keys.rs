@@ -68,6 +68,11 @@ impl AccessKeys {
         self.derive("agent:", attempt)
     }
 
+    /// What a Prometheus on another machine shows to read `/metrics`.
+    pub(crate) fn metrics_token(&self) -> String {
+        self.derive("metrics", "")
+    }
+
     fn derive(&self, label: &str, attempt: &str) -> String {
         hex(&self.hmac(label, attempt).finalize().into_bytes())
     }

@@ -15,6 +15,7 @@ mod console;
 mod core;
 mod effects;
 mod error;
+mod exporter;
 mod http;
 mod keys;
 mod options;

@@ -32,6 +32,7 @@ use crate::{
     console::Console,
     core::{self, Core},
     effects::{self, World},
+    exporter::Exporter,
     http::Front,
     keys::KeyRing,
     recovery,
@@ -68,6 +69,10 @@ impl Server {
     pub async fn start(options: Options) -> Result<Self, ServerError> {
         let data_dir = DataDir::open(&options.data_dir)?;
         let keys = AccessKeys::read_or_create(&data_dir.keys_path()).map_err(io_error("read or make the access keys"))?;
+        let token = data_dir.metrics_token_path();
+        if std::fs::read_to_string(&token).map_or(true, |written| written != keys.metrics_token()) {
+            DataDir::write_private(&token, keys.metrics_token().as_bytes())?;
+        }
         let listener = TcpListener::bind(options.listen).await.map_err(|source| ServerError::Listen { address: options.listen, source })?;
         let address = listener.local_addr().map_err(io_error("ask for the port"))?;
 
@@ -82,8 +87,10 @@ impl Server {
 
         let (act, actions) = mpsc::unbounded_channel();
         let search = SearchIndex::new();
+        let unfinished: Result<Vec<_>, _> = recovered.state.jobs().map(|name| rows.job(name)).collect();
+        let exporter = Exporter::new(&unfinished?.into_iter().flatten().collect::<Vec<_>>());
         let (core, core_thread) = core::start(
-            search.watch(journal),
+            search.watch(exporter.watch(journal)),
             rows.clone(),
             recovered,
             options.capacity,
@@ -102,6 +109,7 @@ impl Server {
             telemetry,
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
+            exporter: exporter.clone(),
             launcher: options.launcher,
             images: options.images,
             keys: keys.clone(),
@@ -143,6 +151,9 @@ impl Server {
         let front = Arc::new(Front {
             console: Console::new(world.clone(), options.catalog),
             api: Api::new(world.clone(), search, Identity { region: options.region, account: options.account }),
+            exporter,
+            attempts: world.attempts.clone(),
+            metrics_token: keys.metrics_token(),
             s3: S3Front::new(objects, ring.clone(), s3_options),
             keys: ring,
             max_skew_s: options.max_skew_s,
@@ -185,7 +196,8 @@ impl Server {
                         let _ = stream.set_nodelay(true);
                         connections.spawn(async move {
                             let _place = place;
-                            let service = service_fn(move |request| front.clone().answer(request));
+                            let near = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+                            let service = service_fn(move |request| front.clone().answer(request, near));
                             let mut builder = hyper::server::conn::http1::Builder::new();
                             // Who opens a connection and says nothing, or stops in the middle of a head, is not waited for.
                             builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);

@@ -139,6 +139,11 @@ impl DataDir {
         self.root.join("keys")
     }
 
+    /// `metrics-token`: what a Prometheus elsewhere shows to read `/metrics`; write it with [`DataDir::write_private`].
+    pub fn metrics_token_path(&self) -> PathBuf {
+        self.root.join("metrics-token")
+    }
+
     /// `link.sock`: where agents call.
     pub fn socket_path(&self) -> PathBuf {
         self.root.join("link.sock")

@@ -1,0 +1,98 @@
+//! `/metrics`: how the server does, in Prometheus's text format (version 0.0.4). Numbers only: no names of jobs, no keys, nothing of a
+//! request's content. Whoever asks from this machine may read them; others show the token of the data directory.
+
+mod format;
+mod histogram;
+mod jobs;
+mod journal;
+mod process;
+mod requests;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use shoal_store::{JobRow, Journal};
+
+use self::{
+    format::{Kind, Text},
+    histogram::Histogram,
+    jobs::Jobs,
+};
+pub(crate) use self::{process::Process, requests::Asked};
+use crate::attempts::Attempts;
+
+/// Seconds of HTTP requests: from a read of a row to a large upload.
+const REQUEST_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Seconds of the journal's appends.
+const APPEND_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0];
+
+/// What is counted while the server lives.
+pub(crate) struct Exporter {
+    requests: Histogram<3>,
+    appends: Histogram<0>,
+    jobs: Jobs,
+    log_lines: AtomicU64,
+    metric_points: AtomicU64,
+    s3_received: AtomicU64,
+    s3_sent: AtomicU64,
+}
+
+impl Exporter {
+    /// Starts counting, with the jobs that are not over.
+    pub(crate) fn new(live: &[JobRow]) -> Arc<Self> {
+        let exporter = Self {
+            requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),
+            appends: Histogram::new([], APPEND_SECONDS),
+            jobs: Jobs::new(),
+            log_lines: AtomicU64::default(),
+            metric_points: AtomicU64::default(),
+            s3_received: AtomicU64::default(),
+            s3_sent: AtomicU64::default(),
+        };
+        live.iter().for_each(|row| exporter.jobs.changed(row));
+        Arc::new(exporter)
+    }
+
+    /// The journal, whose appends are timed from now on and tell here what becomes of jobs.
+    pub(crate) fn watch<J: Journal>(self: &Arc<Self>, journal: J) -> journal::Watched<J> {
+        journal::Watched { journal, exporter: self.clone() }
+    }
+
+    /// What an agent has brought is durable.
+    pub(crate) fn ingested(&self, lines: usize, points: usize) {
+        self.log_lines.fetch_add(lines as u64, Ordering::Relaxed);
+        self.metric_points.fetch_add(points as u64, Ordering::Relaxed);
+    }
+
+    /// The page.
+    pub(crate) fn page(&self, attempts: &Attempts, process: &Process) -> String {
+        let mut text = Text::default();
+        text.family("shoal_build_info", Kind::Gauge, "The server's version, as a label of a constant 1.");
+        text.sample("shoal_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        self.jobs.write(&mut text);
+        let attempts = attempts.all();
+        let instances: usize = attempts.iter().map(|attempt| attempt.plan.assignments.len()).sum();
+        let connected: usize = attempts.iter().map(|attempt| attempt.connected()).sum();
+        text.gauge("shoal_instances_running", "Instances that training jobs hold.", instances as f64);
+        text.gauge(
+            "shoal_agents_connected",
+            "Agents of instances that are connected; those that are not will call again.",
+            connected as f64,
+        );
+        for (name, help, counter) in [
+            ("shoal_log_lines_total", "Log lines of training jobs that were stored.", &self.log_lines),
+            ("shoal_metric_points_total", "Metric points of training jobs that were stored.", &self.metric_points),
+            ("shoal_s3_received_bytes_total", "Bytes of S3 requests' bodies, as they announced them.", &self.s3_received),
+            ("shoal_s3_sent_bytes_total", "Bytes of S3 answers' bodies, as they announced them.", &self.s3_sent),
+        ] {
+            text.counter(name, help, counter.load(Ordering::Relaxed) as f64);
+        }
+        let help = "Time until an answer began. DescribeTrainingJob to an SDK includes up to 3 s in which it is held for news.";
+        self.requests.write(&mut text, "shoal_http_request_duration_seconds", help);
+        self.appends.write(&mut text, "shoal_journal_append_duration_seconds", "Time of a durable append of events and rows.");
+        process.write(&mut text);
+        text.into_string()
+    }
+}

@@ -1,0 +1,43 @@
+//! The journal, watched: every append is timed, and the rows in it tell what becomes of jobs.
+
+use std::{sync::Arc, time::Instant};
+
+use shoal_store::{Batch, EachEvent, Journal, RowChange, StoreError};
+
+use super::Exporter;
+
+/// A journal that is watched.
+pub(crate) struct Watched<J> {
+    pub(super) journal: J,
+    pub(super) exporter: Arc<Exporter>,
+}
+
+impl<J: Journal> Journal for Watched<J> {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        let started = Instant::now();
+        let version = self.journal.append(batch)?;
+        self.exporter.appends.observe([], started.elapsed());
+        for change in &batch.rows {
+            if let RowChange::PutJob(row) = change {
+                self.exporter.jobs.changed(row);
+            }
+        }
+        Ok(version)
+    }
+
+    fn version(&self) -> Result<u64, StoreError> {
+        self.journal.version()
+    }
+
+    fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
+        self.journal.events_after(version, each)
+    }
+
+    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.journal.put_snapshot(version, bytes)
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        self.journal.snapshot()
+    }
+}

@@ -1,0 +1,128 @@
+//! What a request is counted as. Labels come from closed sets: what an unknown client makes up is "unknown".
+
+use http::{HeaderMap, StatusCode, Uri, header, request::Parts};
+use shoal_wire::{Error, ErrorCode, Reply, Service};
+
+use super::{Exporter, Ordering};
+
+/// A request's service and operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    service: &'static str,
+    operation: String,
+}
+
+impl Asked {
+    /// A page, for browsers and probes.
+    pub(crate) fn page() -> Self {
+        Self { service: "page", operation: "GET".to_owned() }
+    }
+
+    /// A call that nothing is known of yet.
+    pub(crate) fn unknown(service: Service) -> Self {
+        Self { service: service.scope(), operation: "unknown".to_owned() }
+    }
+
+    /// An S3 request.
+    pub(crate) fn s3(head: &Parts) -> Self {
+        Self { service: Service::S3.scope(), operation: s3_operation(&head.uri, head.method.as_str(), &head.headers).to_owned() }
+    }
+
+    /// A call whose signature is good, by what came of it: an operation that is served has a name that is known.
+    pub(crate) fn call(service: Service, head: &Parts, body: &[u8], outcome: &Result<Reply, Error>) -> Self {
+        if outcome.as_ref().is_err_and(|error| matches!(error.code, ErrorCode::UnknownOperationException)) {
+            return Self::unknown(service);
+        }
+        let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()?.split_once('.'));
+        let action = || std::str::from_utf8(body).ok()?.split('&').find_map(|pair| pair.strip_prefix("Action="));
+        let path = || Some(head.uri.path().trim_start_matches('/')).filter(|path| *path == "BatchPutMetrics");
+        let operation = target.map(|(_, operation)| operation).or_else(path).or_else(action);
+        Self { service: service.scope(), operation: operation.unwrap_or("unknown").to_owned() }
+    }
+}
+
+impl Exporter {
+    /// A request was answered, as far as its answer's head.
+    pub(crate) fn answered(&self, asked: &Asked, status: StatusCode, time: std::time::Duration) {
+        self.requests.observe([asked.service, &asked.operation, status.as_str()], time);
+    }
+
+    /// What an S3 request said that it brings.
+    pub(crate) fn received(&self, headers: &HeaderMap) {
+        let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+        let bytes = number("x-amz-decoded-content-length").or_else(|| number(header::CONTENT_LENGTH.as_str()));
+        self.s3_received.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// What an S3 answer brings.
+    pub(crate) fn sent(&self, bytes: Option<u64>) {
+        self.s3_sent.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
+    }
+}
+
+/// S3 has no operations on the wire: method, path and query tell.
+fn s3_operation(uri: &Uri, method: &str, headers: &HeaderMap) -> &'static str {
+    let (bucket, key) = uri.path().trim_start_matches('/').split_once('/').unwrap_or((uri.path().trim_start_matches('/'), ""));
+    let has = |name: &str| uri.query().unwrap_or_default().split('&').any(|pair| pair.split('=').next() == Some(name));
+    match (method, bucket.is_empty(), key.is_empty()) {
+        ("GET", true, _) => "ListBuckets",
+        ("GET", _, true) if has("uploads") => "ListMultipartUploads",
+        ("GET", _, true) if has("location") => "GetBucketLocation",
+        ("GET", _, true) => "ListObjects",
+        ("HEAD", _, true) => "HeadBucket",
+        ("PUT", _, true) => "CreateBucket",
+        ("DELETE", _, true) => "DeleteBucket",
+        ("POST", _, true) => "DeleteObjects",
+        ("GET", _, _) if has("uploadId") => "ListParts",
+        ("GET", _, _) if has("tagging") => "GetObjectTagging",
+        ("GET", ..) => "GetObject",
+        ("HEAD", ..) => "HeadObject",
+        ("PUT", _, _) if has("partNumber") => "UploadPart",
+        ("PUT", _, _) if has("tagging") => "PutObjectTagging",
+        ("PUT", _, _) if headers.contains_key("x-amz-copy-source") => "CopyObject",
+        ("PUT", ..) => "PutObject",
+        ("DELETE", _, _) if has("uploadId") => "AbortMultipartUpload",
+        ("DELETE", _, _) if has("tagging") => "DeleteObjectTagging",
+        ("DELETE", ..) => "DeleteObject",
+        ("POST", _, _) if has("uploads") => "CreateMultipartUpload",
+        ("POST", ..) => "CompleteMultipartUpload",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_operations_are_told_by_method_path_and_query() {
+        for (method, uri, expected) in [
+            ("GET", "/", "ListBuckets"),
+            ("GET", "/b?list-type=2&prefix=a", "ListObjects"),
+            ("GET", "/b/?location", "GetBucketLocation"),
+            ("PUT", "/b", "CreateBucket"),
+            ("POST", "/b?delete", "DeleteObjects"),
+            ("GET", "/b/k/l", "GetObject"),
+            ("PUT", "/b/k?partNumber=1&uploadId=x", "UploadPart"),
+            ("POST", "/b/k?uploads", "CreateMultipartUpload"),
+            ("POST", "/b/k?uploadId=x", "CompleteMultipartUpload"),
+            ("DELETE", "/b/k?uploadId=x", "AbortMultipartUpload"),
+            ("PATCH", "/b/k", "unknown"),
+        ] {
+            assert_eq!(s3_operation(&uri.parse().unwrap(), method, &HeaderMap::new()), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_makes_no_label() {
+        let head = |target: &str| http::Request::post("/").header("x-amz-target", target).body(()).unwrap().into_parts().0;
+        let refused = Err(Error::new(ErrorCode::UnknownOperationException, ""));
+        let asked = Asked::call(Service::SageMaker, &head("SageMaker.Invented"), b"", &refused);
+        assert_eq!(asked, Asked::unknown(Service::SageMaker));
+        let asked = Asked::call(Service::SageMaker, &head("SageMaker.StopTrainingJob"), b"", &Ok(Reply::StopTrainingJob));
+        assert_eq!(asked.operation, "StopTrainingJob");
+        let head = http::Request::post("/").body(()).unwrap().into_parts().0;
+        let refused = Err(Error::validation(""));
+        assert_eq!(Asked::call(Service::Iam, &head, b"Action=GetRole&Version=1", &refused).operation, "GetRole");
+    }
+}
