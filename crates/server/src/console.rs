@@ -8,6 +8,7 @@ mod ansi;
 mod assets;
 mod changes;
 mod cost;
+mod counts;
 mod files;
 mod frame;
 mod job;
@@ -34,6 +35,7 @@ use shoal_plane::Catalog;
 use shoal_wire::ErrorCode;
 
 use self::{
+    counts::Counts,
     frame::{Frame, Trouble},
     query::Query,
     session::Sessions,
@@ -58,6 +60,7 @@ pub(crate) struct Console {
     world: Arc<World>,
     catalog: Arc<Catalog>,
     sessions: Arc<Sessions>,
+    counts: Arc<Counts>,
 }
 
 /// A request for a page, as far as pages look at it.
@@ -71,7 +74,7 @@ struct Visit {
 impl Console {
     pub(crate) fn new(world: Arc<World>, catalog: Catalog) -> Self {
         let sessions = Arc::new(Sessions::open(world.keys.clone(), &world.data_id, world.data_dir.root()));
-        Self { world, catalog: Arc::new(catalog), sessions }
+        Self { world, catalog: Arc::new(catalog), sessions, counts: Arc::default() }
     }
 
     /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`.

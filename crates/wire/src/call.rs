@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, LIST_CHECKPOINTS, ListCheckpoints, ListTrainingJobs, Output,
-    Search, Service, Tag, UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job, validate::validate,
+    Search, Service, Tag, TrainingJobGist, UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job,
+    validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -145,6 +146,39 @@ pub fn restore(raw: &[u8]) -> Result<CreateTrainingJob, Error> {
 /// It was not a request that was accepted.
 pub fn restore_output(raw: &Map<String, Value>) -> Result<Output, Error> {
     semantics::output(read(raw.get("OutputDataConfig").cloned().unwrap_or_default())?)
+}
+
+/// What a kept request runs, and on what, without the cost of [`restore`]: for lists.
+///
+/// # Errors
+/// It was not a request that was accepted.
+pub fn restore_gist(raw: &[u8]) -> Result<TrainingJobGist, Error> {
+    let request: GistRequest = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
+    let algorithm = request.algorithm_specification;
+    Ok(TrainingJobGist {
+        training_image: algorithm.training_image,
+        entrypoint: algorithm.container_entrypoint,
+        arguments: algorithm.container_arguments,
+        resources: semantics::resources(request.resource_config)?,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GistRequest {
+    #[serde(default)]
+    algorithm_specification: GistAlgorithm,
+    resource_config: Option<training_job::request::ResourceConfig>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct GistAlgorithm {
+    training_image: Option<String>,
+    #[serde(default)]
+    container_entrypoint: Vec<String>,
+    #[serde(default)]
+    container_arguments: Vec<String>,
 }
 
 #[derive(Deserialize)]

@@ -25,7 +25,7 @@ mod training_job;
 mod validate;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_output};
+pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use error::{Error, ErrorCode};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
@@ -37,5 +37,5 @@ pub use tags::Tag;
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,
     Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
-    TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };

@@ -273,7 +273,7 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     })
 }
 
-fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error> {
+pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error> {
     let path = "resourceConfig";
     let Some(config) = config else { return refuse(path, "it is required; give InstanceType and InstanceCount") };
     if !config.instance_preferences.is_empty() {

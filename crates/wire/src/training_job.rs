@@ -52,6 +52,19 @@ pub struct CreateTrainingJob {
     pub raw: Map<String, Value>,
 }
 
+/// What a training job runs, and on what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainingJobGist {
+    /// `AlgorithmSpecification.TrainingImage`.
+    pub training_image: Option<String>,
+    /// `ContainerEntrypoint`; empty if absent.
+    pub entrypoint: Vec<String>,
+    /// `ContainerArguments`; empty if absent.
+    pub arguments: Vec<String>,
+    /// On what.
+    pub resources: Resources,
+}
+
 /// `AlgorithmSpecification`: exactly one of image and name is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithm {

@@ -36,7 +36,6 @@ pub(crate) struct Listed {
     /// Relative to its place.
     pub(crate) name: String,
     pub(crate) size: String,
-    pub(crate) modified_ms: u64,
     pub(crate) address: String,
 }
 
@@ -53,7 +52,6 @@ pub(crate) fn place(objects: &Objects, label: &str, uri: &S3Uri, note: String) -
         .map(|meta| Listed {
             name: meta.key[folder..].to_owned(),
             size: amounts::bytes(meta.size),
-            modified_ms: meta.modified_ms,
             address: address("/console/object", &[("bucket", &uri.bucket), ("key", &meta.key)]),
         })
         .collect();

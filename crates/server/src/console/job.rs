@@ -4,7 +4,7 @@ use askama::Template;
 use http::Response;
 use serde_json::{Map, Value};
 use shoal_plane::{JobView, PendingReason};
-use shoal_store::JobRow;
+use shoal_store::{CheckpointRow, JobRow};
 use shoal_wire::{CreateTrainingJob, S3DataType, arn};
 
 use super::{
@@ -14,11 +14,15 @@ use super::{
     frame::{Frame, Trouble, rendered},
     jobs::instances,
     logs::{self, Wanted, lines_html},
+    query::address,
     recipe,
     status::{Badge, badge},
     timeline::{Phase, timeline},
 };
 use crate::{Image, core::now_ms, effects::World, http::Body};
+
+/// Most checkpoint files that are looked at.
+const MOST_RECEIPTS: usize = 200;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -31,7 +35,7 @@ struct JobPage {
     can_stop: bool,
     failure: Option<String>,
     waiting: Option<Waiting>,
-    algorithm: String,
+    program: String,
     command: String,
     instances: String,
     created_ms: u64,
@@ -49,7 +53,8 @@ struct JobPage {
     log_after: String,
     log_more: bool,
     inputs: Vec<Place>,
-    outputs: Vec<Place>,
+    outputs: Place,
+    checkpoints: Option<Checkpoints>,
     hyperparameters: Vec<(String, String)>,
     resources: Vec<(&'static str, String)>,
     environment: Vec<(String, String)>,
@@ -59,18 +64,35 @@ struct JobPage {
     grace_s: u32,
 }
 
+/// Where checkpoints go, and the latest receipts.
+struct Checkpoints {
+    uri: String,
+    files: Vec<Receipt>,
+    more: bool,
+}
+
+/// A checkpoint file that is safe.
+struct Receipt {
+    path: String,
+    address: String,
+    size: String,
+    saved_ms: u64,
+    /// Who saved it, and what.
+    note: String,
+}
+
 struct Waiting {
     text: String,
     place: u32,
 }
 
 /// What a job runs, in a few words: `xgboost`, or its command with the names of files alone.
-pub(super) fn algorithm(world: &World, request: &CreateTrainingJob) -> String {
-    let image = request.algorithm.training_image.as_deref().unwrap_or_default();
+pub(super) fn program(world: &World, image: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
+    let image = image.unwrap_or_default();
     match world.images.resolve(image) {
         Ok(Image::Builtin { name, .. }) => name,
         Ok(Image::Host) => {
-            let words = request.algorithm.entrypoint.iter().chain(&request.algorithm.arguments);
+            let words = entrypoint.iter().chain(arguments);
             let short =
                 |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
             words.map(short).collect::<Vec<_>>().join(" ")
@@ -113,7 +135,7 @@ impl Console {
         let request = shoal_wire::restore(&row.request)?;
         let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
         let end_ms = view.training_end.map_or(now, |end| end.0);
-        let resources = &request.resources;
+        let (resources, algorithm) = (&request.resources, &request.algorithm);
         Ok(JobPage {
             frame,
             name: row.name.clone(),
@@ -123,7 +145,7 @@ impl Console {
             can_stop: !view.ended && view.status == shoal_plane::JobStatus::InProgress,
             failure: view.failure_reason.clone(),
             waiting: view.pending.as_ref().map(|reason| Waiting { text: why_it_waits(reason), place: reason.place }),
-            algorithm: algorithm(world, &request),
+            program: program(world, algorithm.training_image.as_deref(), &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
             instances: instances(resources.instance_count, &resources.instance_type),
             created_ms: row.created_ms,
@@ -140,6 +162,7 @@ impl Console {
             log_more: chunk.more,
             inputs: inputs(world, &request)?,
             outputs: outputs(world, &request)?,
+            checkpoints: checkpoints(world, &request)?,
             hyperparameters: request.hyperparameters.clone().into_iter().collect(),
             resources: facts(&request, view, &row.arn),
             environment: request.environment.clone().into_iter().collect(),
@@ -169,13 +192,26 @@ fn inputs(world: &World, request: &CreateTrainingJob) -> Result<Vec<Place>, Trou
     Ok(places.collect::<Result<_, _>>()?)
 }
 
-fn outputs(world: &World, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+fn outputs(world: &World, request: &CreateTrainingJob) -> Result<Place, Trouble> {
     let output = arn::output(&request.output.s3_output_path, &request.name, "");
-    let mut places = vec![place(&world.objects, "output", &output, "model and other output".to_owned())?];
-    if let Some(checkpoint) = &request.checkpoint {
-        places.push(place(&world.objects, "checkpoints", &checkpoint.uri, checkpoint.local_path.clone())?);
-    }
-    Ok(places)
+    Ok(place(&world.objects, "output", &output, String::new())?)
+}
+
+fn checkpoints(world: &World, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, Trouble> {
+    let Some(config) = &request.checkpoint else { return Ok(None) };
+    let (bucket, prefix) = crate::checkpoints::place(&config.uri);
+    let mut rows = world.rows.checkpoints(&request.name, ("", 0), MOST_RECEIPTS + 1)?;
+    let more = rows.len() > MOST_RECEIPTS;
+    rows.truncate(MOST_RECEIPTS);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.saved_ms));
+    let receipt = |row: CheckpointRow| Receipt {
+        address: address("/console/object", &[("bucket", &bucket), ("key", &format!("{prefix}{}", row.path))]),
+        size: amounts::bytes(row.bytes),
+        saved_ms: row.saved_ms,
+        note: format!("saved by algo-{}, SHA-256 {}", row.host, row.sha256),
+        path: row.path,
+    };
+    Ok(Some(Checkpoints { uri: config.uri.to_string(), files: rows.into_iter().map(receipt).collect(), more }))
 }
 
 fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str) -> Vec<(&'static str, String)> {

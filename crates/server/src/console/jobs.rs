@@ -8,8 +8,9 @@ use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
 
 use super::{
     Console, Visit, amounts, blocking,
+    counts::group_filter,
     frame::{Frame, Trouble, rendered},
-    job::{algorithm, why_it_waits},
+    job::{program, why_it_waits},
     query::address,
     status::{Badge, GROUPS, Group, badge},
 };
@@ -70,7 +71,7 @@ struct Line {
     badge: Badge,
     /// Why it waits or has failed.
     detail: String,
-    algorithm: String,
+    program: String,
     instances: String,
     metric: Option<(String, String)>,
     /// Points of a polyline in a box of 96 x 24.
@@ -100,17 +101,16 @@ impl View {
         address("/console", &[&[("q", self.search.as_str()), ("status", group), ("sort", sort), ("order", order)], more].concat())
     }
 
-    fn filter(&self, group: Option<Group>) -> JobFilter {
-        let some = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+    fn search(&self) -> Option<&str> {
+        Some(self.search.as_str()).filter(|text| !text.is_empty())
+    }
+
+    fn filter(&self) -> JobFilter {
         JobFilter {
-            name_resembles: some(Some(&self.search)),
-            status: some(group.map(|group| group.status)),
-            secondary: some(group.and_then(|group| group.secondary)),
-            secondary_not: some(group.and_then(|group| group.secondary_not)),
             sort: self.job_sort(),
             order: if self.descending { SortOrder::Descending } else { SortOrder::Ascending },
             limit: PAGE,
-            ..JobFilter::default()
+            ..group_filter(self.group, self.search())
         }
     }
 
@@ -130,7 +130,7 @@ fn order_name(descending: bool) -> &'static str {
 /// A page of rows, and where the pages before and after it are.
 struct Listed {
     rows: Vec<JobRow>,
-    counts: Vec<u64>,
+    counts: [u64; GROUPS.len()],
     before: Option<Cursor>,
     after: Option<Cursor>,
 }
@@ -141,7 +141,12 @@ impl Console {
         let cursor = |name| visit.query.get(name).and_then(|text: &str| text.parse::<Cursor>().ok());
         let (after, before) = (cursor("after"), cursor("before"));
         let (world, wanted) = (self.world.clone(), view.clone());
-        let listed = blocking(move || list(&world, &wanted, after, before)).await?;
+        let (version, counts) = (*self.world.core.version().borrow(), self.counts.clone());
+        let listed = blocking(move || {
+            let counts = counts.of(&*world.rows, wanted.search(), version)?;
+            list(&world, &wanted, counts, after, before)
+        })
+        .await?;
 
         let shown = join_all(listed.rows.iter().map(|row| self.current_view(row))).await;
         let rows: Vec<_> = listed.rows.into_iter().zip(shown).collect();
@@ -176,9 +181,8 @@ impl Console {
     }
 }
 
-fn list(world: &World, view: &View, after: Option<Cursor>, before: Option<Cursor>) -> Result<Listed, Trouble> {
-    let counts = GROUPS.into_iter().map(|group| world.rows.count(&view.filter(Some(group)))).collect::<Result<_, _>>()?;
-    let filter = view.filter(view.group);
+fn list(world: &World, view: &View, counts: [u64; GROUPS.len()], after: Option<Cursor>, before: Option<Cursor>) -> Result<Listed, Trouble> {
+    let filter = view.filter();
     let sort = filter.sort;
     let edge = |row: Option<&JobRow>| row.map(|row| Cursor::after(row, sort));
     let Some(before) = before else {
@@ -195,7 +199,7 @@ fn list(world: &World, view: &View, after: Option<Cursor>, before: Option<Cursor
 }
 
 fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
-    let request = shoal_wire::restore(&row.request)?;
+    let wanted = shoal_wire::restore_gist(&row.request)?;
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
         (Some(reason), _) => gist(reason).to_owned(),
@@ -215,8 +219,8 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
         name: row.name.clone(),
         badge,
         detail,
-        algorithm: algorithm(world, &request),
-        instances: instances(request.resources.instance_count, &request.resources.instance_type),
+        program: program(world, wanted.training_image.as_deref(), &wanted.entrypoint, &wanted.arguments),
+        instances: instances(wanted.resources.instance_count, &wanted.resources.instance_type),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
         created_ms: row.created_ms,
