@@ -1,10 +1,10 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | fuzz`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `fuzz` looks
-//! for inputs that break a reader.
+//! for inputs that break a reader, `sim` for histories that break the control core.
 
 mod clients;
 mod codegen;
@@ -67,8 +67,9 @@ fn run(task: &str) -> Result<bool> {
             Ok(problems.is_empty())
         }
         "fuzz" => fuzz::run(&workspace),
+        "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, fuzz"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, fuzz, sim"),
     }
 }
 
@@ -121,6 +122,11 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
     Ok(())
+}
+
+/// Histories of many seeds: `cargo xtask sim [--seeds N] [--from SEED]`.
+fn sim(workspace: &Workspace) -> Result<bool> {
+    succeeds(cargo(workspace).args(["run", "-q", "-p", "shoal-sim", "--example", "seeds", "--"]).args(env::args().skip(2)))
 }
 
 /// A clean release build, timed, and `shoal bench start` with it.

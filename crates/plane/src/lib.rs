@@ -30,6 +30,7 @@ mod queue;
 mod sanity;
 mod state;
 mod training_job;
+mod turn;
 mod view;
 
 pub use action::Action;
@@ -41,6 +42,7 @@ pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
 pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
 pub use state::{SnapshotError, State};
+pub use turn::Turn;
 pub use view::{JobView, PendingReason};
 
 /// Milliseconds since the epoch; always an argument, never read from a clock here.

@@ -212,6 +212,8 @@ impl TrainingJob {
             }
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
+                    // What an earlier attempt measured is not this one's, whatever the clocks of the two say.
+                    self.final_metrics.clear();
                     self.attempt = Some(Attempt {
                         id: attempt.clone(),
                         placement: placement.clone(),

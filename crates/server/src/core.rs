@@ -5,7 +5,7 @@
 //! the same transaction writes).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, JobView, Rejection, State, Time, apply, decide};
+use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, JobView, Rejection, State, Time, Turn, apply};
 use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
@@ -277,43 +277,21 @@ impl Loop {
 
     fn step(&mut self, commands: Vec<Envelope>) {
         let now = self.now();
-        let mut events = Vec::new();
-        let mut actions = Vec::new();
-        let mut views = BTreeMap::new();
+        let mut turn = Turn::default();
         let mut created = HashMap::new();
-        let mut receipts = Vec::new();
         let mut replies = Vec::with_capacity(commands.len());
         for Envelope { command, opaque, reply } in commands {
-            let decided = decide(&self.state, &command, now);
-            let answer = match decided {
-                Err(rejection) => Err(Refusal::Rejected(rejection)),
-                Ok(new) => {
-                    for event in new {
-                        actions.extend(apply(&mut self.state, &event));
-                        if let Some(receipt) = receipt(&event) {
-                            receipts.push(RowChange::PutCheckpoint(receipt));
-                            events.push(event.encode());
-                            continue;
-                        }
-                        // Taken now: a later event of this batch may end the job's stay in the hot state.
-                        if let Some(view) = self.state.view(&event.job) {
-                            views.insert(event.job.clone(), view);
-                        }
-                        events.push(event.encode());
-                    }
-                    if let (Command::CreateTrainingJob { name, .. }, Some(opaque)) = (command, opaque) {
-                        created.insert(name, opaque);
-                    }
-                    Ok(())
-                }
-            };
+            let answer = turn.take(&mut self.state, &command, now).map_err(Refusal::Rejected);
+            if let (Ok(()), Command::CreateTrainingJob { name, .. }, Some(opaque)) = (&answer, command, opaque) {
+                created.insert(name, opaque);
+            }
             replies.extend(reply.map(|reply| (reply, answer)));
         }
-        let durable = if events.is_empty() { Ok(()) } else { self.append(events, &views, created, receipts) };
+        let durable = if turn.events.is_empty() { Ok(()) } else { self.append(&turn, created) };
         match durable {
             Ok(()) => {
-                if !actions.is_empty() {
-                    (self.act)(actions);
+                if !turn.actions.is_empty() {
+                    (self.act)(turn.actions);
                 }
                 for (reply, answer) in replies {
                     let _ = reply.send(answer);
@@ -333,20 +311,16 @@ impl Loop {
 
     /// Makes events durable, and with them what they change in the rows: whole rows of the jobs that are new, with what the core does
     /// not know of them.
-    fn append(
-        &mut self,
-        events: Vec<Vec<u8>>,
-        views: &BTreeMap<String, JobView>,
-        mut created: HashMap<String, Opaque>,
-        mut rows: Vec<RowChange>,
-    ) -> Result<(), StoreError> {
-        rows.extend(views.iter().map(|(name, view)| {
+    fn append(&mut self, turn: &Turn, mut created: HashMap<String, Opaque>) -> Result<(), StoreError> {
+        let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
+        rows.extend(turn.views.iter().map(|(name, view)| {
             let progress = progress(name, view);
             match created.remove(name) {
                 Some(opaque) => RowChange::PutJob(Box::new(row(opaque, view, progress))),
                 None => RowChange::MoveJob(Box::new(progress)),
             }
         }));
+        let events = turn.events.iter().map(Event::encode).collect();
         self.version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(self.version);
         if self.version >= self.snapshot_at + SNAPSHOT_EVERY {

@@ -162,8 +162,8 @@ fn artifacts_that_could_not_be_stored_are_made_again() {
             a algo-1 Training
             a Downloading: Downloading input data
             a Training: Training image download completed. Training in progress.
-        20 ua-1/1 exit 0 at=15 loss:1@14
-            a algo-1 ended: exit 0 loss=1
+        20 ua-1/1 exit 0 at=15 loss:1@14 only_once:1@14
+            a algo-1 ended: exit 0 loss=1 only_once=1
             a Uploading: Uploading generated training model
         30 ua-1/1 uploaded
             a algo-1 uploaded
@@ -181,7 +181,7 @@ fn artifacts_that_could_not_be_stored_are_made_again() {
             a algo-1 Training
             a Downloading: Downloading input data
             a Training: Training image download completed. Training in progress.
-        70 ua-2/1 exit 0 at=65 loss:2@64
+        70 ua-2/1 exit 0 at=65 loss:2@9
             a algo-1 ended: exit 0 loss=2
             a Uploading: Uploading generated training model
         80 ua-2/1 uploaded
@@ -204,7 +204,7 @@ fn artifacts_that_could_not_be_stored_are_made_again() {
             | Uploading 70..90 Uploading generated training model
             | Completed 90..90 Training job completed
             trained 10..90 = 1 s, billed 1 s
-            loss=2@64
+            loss=2@9
     ",
     );
 }

@@ -1,0 +1,51 @@
+//! Errors that a shell could have, planted on request: a simulation that does not find them finds nothing.
+
+/// What the fake shell does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// A turn now and then is not journalled.
+    SkippedAppend,
+    /// Clients are answered before the append.
+    EarlyAnswer,
+    /// An agent's report is acknowledged before the core has made it durable.
+    EarlyAcknowledgement,
+    /// A report that comes again is taken again.
+    RepeatedReport,
+    /// After a restart a launch starts agents that run already.
+    DoubleLaunch,
+    /// A stop is told to connected agents only, and does not stand.
+    LostStop,
+    /// After a restart nothing is done that was left undone.
+    ForgottenActions,
+    /// What an action led to is told once, though the journal may refuse it.
+    OutcomeToldOnce,
+    /// A release now and then is not told to the core: its capacity stays held.
+    CapacityKept,
+    /// A release is told before the agents are gone.
+    EarlyRelease,
+    /// A snapshot stands for one event more than it holds.
+    SnapshotAhead,
+    /// Only the row of a turn's last job is written.
+    StaleRows,
+    /// An append that was refused is taken back nowhere.
+    RefusalForgotten,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 13] = [
+        Bug::SkippedAppend,
+        Bug::EarlyAnswer,
+        Bug::EarlyAcknowledgement,
+        Bug::RepeatedReport,
+        Bug::DoubleLaunch,
+        Bug::LostStop,
+        Bug::ForgottenActions,
+        Bug::OutcomeToldOnce,
+        Bug::CapacityKept,
+        Bug::EarlyRelease,
+        Bug::SnapshotAhead,
+        Bug::StaleRows,
+        Bug::RefusalForgotten,
+    ];
+}

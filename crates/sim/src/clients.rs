@@ -1,0 +1,87 @@
+//! Clients: they ask until they are answered, as SDKs do.
+
+use shoal_plane::{Command, Rejection};
+
+use crate::{
+    Bug,
+    scenario::Job,
+    shell::Refusal,
+    world::{Happening, Step, World, broken},
+};
+
+/// What a job's client knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Client {
+    /// It has asked before, and was not answered.
+    asked: bool,
+    pub(crate) created: bool,
+    pub(crate) stopped: bool,
+    /// Something has happened to the job that its outcome may depend on.
+    pub(crate) touched: bool,
+}
+
+impl Client {
+    pub(crate) fn is_done(&self, job: &Job) -> bool {
+        self.created && (self.stopped || job.stop_after_ms.is_none())
+    }
+}
+
+impl World {
+    fn again(&mut self, happening: Happening) {
+        let pause = self.faults.random.between(50, 800);
+        self.after(pause, happening);
+    }
+
+    pub(crate) fn creates(&mut self, index: usize) -> Step {
+        if self.clients[index].created {
+            return Ok(());
+        }
+        // It asks again unless an answer comes: a crash leaves no time to say so.
+        self.again(Happening::Creates(index));
+        if self.server.is_none() {
+            return Ok(());
+        }
+        let Job { name, uid, spec, .. } = self.jobs[index].clone();
+        self.say(|| format!("client: create {name}"));
+        let had_asked = std::mem::replace(&mut self.clients[index].asked, true);
+        if self.bug == Some(Bug::EarlyAnswer) {
+            self.clients[index].created = true;
+        }
+        let name_taken = self.disk.rows.contains_key(&name);
+        let told = self.tell(&Command::CreateTrainingJob { name: name.clone(), uid, spec, name_taken }, true)?;
+        match told.answer {
+            Ok(()) => {}
+            Err(Refusal::Rejected(Rejection::NameTaken(_))) if had_asked => {}
+            Err(Refusal::Journal) => return Ok(()),
+            Err(Refusal::Rejected(rejection)) => return broken(format!("{name} was refused: {rejection}")),
+        }
+        self.clients[index].created = true;
+        if let Some(ms) = self.jobs[index].stop_after_ms {
+            self.after(ms, Happening::Stops(index));
+        }
+        if let Some(next) = self.jobs.iter().position(|job| job.follows == Some(index)) {
+            self.after(1, Happening::Creates(next));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stops(&mut self, index: usize) -> Step {
+        if self.clients[index].stopped {
+            return Ok(());
+        }
+        self.again(Happening::Stops(index));
+        if self.server.is_none() {
+            return Ok(());
+        }
+        let name = self.jobs[index].name.clone();
+        self.say(|| format!("client: stop {name}"));
+        let ended = self.disk.rows.get(&name).filter(|row| row.ended).map(|row| row.status);
+        let told = self.tell(&Command::StopTrainingJob { name: name.clone(), ended }, true)?;
+        match told.answer {
+            Ok(()) | Err(Refusal::Rejected(Rejection::AlreadyEnded(_))) => self.clients[index].stopped = true,
+            Err(Refusal::Journal) => {}
+            Err(Refusal::Rejected(rejection)) => return broken(format!("the stop of {name} was refused: {rejection}")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
+
+use shoal_plane::{Capacity, TrainingSpec};
+
+use crate::random::Random;
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// One GPU, so that one job can keep another waiting.
+pub(crate) fn capacity() -> Capacity {
+    Capacity { cpus: 8, memory_bytes: 96 * GIB, gpus: 1, instances: 8 }
+}
+
+/// A training job of the scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) spec: TrainingSpec,
+    pub(crate) kind: Kind,
+    /// By host number - 1.
+    pub(crate) hosts: Vec<Program>,
+    /// When its client asks for it; after the acknowledgement of the job before, if it follows one.
+    pub(crate) at_ms: u64,
+    pub(crate) follows: Option<usize>,
+    /// When its client asks to stop it, from the acknowledgement of its creation on.
+    pub(crate) stop_after_ms: Option<u64>,
+}
+
+/// What is to become of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Every program ends well.
+    Completes,
+    /// One program fails, or two.
+    Fails,
+    /// Runs until its user stops it, or waits until then.
+    Stopped,
+    /// Runs until MaxRuntimeInSeconds.
+    Outruns,
+    /// Ends well, or is stopped before: both happen at about the same time.
+    Races,
+    /// Waits until MaxPendingTimeInSeconds, since the job before it holds the GPU.
+    Starves,
+}
+
+/// What runs on an instance.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) download_ms: u64,
+    /// One line and one metric value each.
+    pub(crate) steps: u32,
+    pub(crate) step_ms: u64,
+    /// Steps between two checkpoints.
+    pub(crate) saves_every: u32,
+    pub(crate) end: End,
+    /// From SIGTERM to the end.
+    pub(crate) term_ms: u64,
+    /// Of the model.
+    pub(crate) parts: u32,
+}
+
+/// How a program ends by itself, after its last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit(i32),
+    Signal(i32),
+    OutOfMemory,
+    Never,
+}
+
+/// At least twelve jobs.
+pub(crate) fn jobs(seed: u64) -> Vec<Job> {
+    let mut random = Random::new(seed, 1);
+    let mut kinds = vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
+    kinds.extend([Kind::Stopped, Kind::Outruns, Kind::Races, Kind::Stopped, Kind::Starves]);
+    for _ in 0..random.below(4) {
+        kinds.insert(0, random.pick(&[Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns, Kind::Races]));
+    }
+    let starving = kinds.len() - 1;
+    (0..).zip(kinds).map(|(index, kind)| job(&mut random, index, kind, starving)).collect()
+}
+
+fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
+    let holds_gpu = index + 1 == starving;
+    let wants_gpu = holds_gpu || kind == Kind::Starves;
+    let instances = match kind {
+        _ if wants_gpu => 1,
+        Kind::Fails => random.pick(&[1, 2, 3, 4]),
+        _ => random.pick(&[1, 1, 2, 2, 3, 4]),
+    };
+    let mut hosts: Vec<_> = (0..instances).map(|_| program(random, kind)).collect();
+    if kind == Kind::Fails {
+        for _ in 0..random.between(1, 2) {
+            let end = random.pick(&[End::Exit(1), End::Exit(3), End::Signal(9), End::Signal(11), End::OutOfMemory]);
+            let host = usize::try_from(random.below(u64::from(instances))).expect("few hosts");
+            hosts[host].end = end;
+        }
+    }
+    let max_runtime_s = if kind == Kind::Outruns { random.between(5, 40) } else { 86_400 };
+    let kinds = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"];
+    Job {
+        name: format!("job-{index}"),
+        uid: format!("u{index}"),
+        spec: TrainingSpec {
+            instance_type: (if wants_gpu { "ml.g5.xlarge" } else { random.pick(&kinds) }).to_owned(),
+            instances,
+            max_runtime_s,
+            max_pending_s: (kind == Kind::Starves).then(|| random.between(5, 30)),
+            grace_s: 20,
+            retries: random.pick(&[0, 0, 1, 3]),
+        },
+        kind,
+        hosts,
+        at_ms: if holds_gpu { 0 } else { random.below(30_000) },
+        follows: (kind == Kind::Starves).then(|| index - 1),
+        stop_after_ms: match kind {
+            // Whoever waits behind it waits for so long in vain.
+            Kind::Stopped if holds_gpu => Some(1_000_000),
+            Kind::Stopped => Some(random.between(1, 60_000)),
+            Kind::Races => Some(random.between(1, 12_000)),
+            Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Starves => None,
+        },
+    }
+}
+
+fn program(random: &mut Random, kind: Kind) -> Program {
+    Program {
+        download_ms: random.between(1, 1500),
+        steps: u32::try_from(random.between(2, 8)).expect("few"),
+        step_ms: random.between(50, 1500),
+        saves_every: u32::try_from(random.between(1, 3)).expect("few"),
+        end: if matches!(kind, Kind::Stopped | Kind::Outruns) { End::Never } else { End::Exit(0) },
+        term_ms: random.between(1, 3000),
+        parts: u32::try_from(random.between(0, 4)).expect("few"),
+    }
+}

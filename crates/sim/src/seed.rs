@@ -1,0 +1,41 @@
+//! One seed: undisturbed, and then with faults.
+
+use crate::{Bug, History, faults::Severity, outcome::compare, world::run};
+
+/// Least events and jobs of a seed: fewer would say little.
+const LEAST_EVENTS: usize = 200;
+const LEAST_JOBS: usize = 5;
+
+/// Even seeds are mild.
+fn severity(seed: u64) -> Severity {
+    if seed.is_multiple_of(2) { Severity::Mild } else { Severity::Lethal }
+}
+
+/// Runs a seed with faults, and compares its outcome with that of the same seed without.
+///
+/// # Errors
+/// What is wrong, after what happened before, and how to see it again: for people.
+pub fn check(seed: u64) -> Result<History, String> {
+    find(seed, None).map_err(|what| {
+        let is_calm = what.starts_with(UNDISTURBED);
+        let (_, mut told) = run(seed, if is_calm { Severity::None } else { severity(seed) }, None, true);
+        told.push(format!("seed {seed}: {what}\nagain: cargo xtask sim --seeds 1 --from {seed}"));
+        told.join("\n")
+    })
+}
+
+const UNDISTURBED: &str = "without faults, ";
+
+/// The same where the shell has an error.
+///
+/// # Errors
+/// What is wrong.
+pub fn find(seed: u64, bug: Option<Bug>) -> Result<History, String> {
+    let undisturbed = run(seed, Severity::None, None, false).0.map_err(|what| format!("{UNDISTURBED}{what}"))?;
+    if undisturbed.events < LEAST_EVENTS || undisturbed.outcomes.len() < LEAST_JOBS {
+        return Err(format!("{UNDISTURBED}only {} events of {} jobs", undisturbed.events, undisturbed.outcomes.len()));
+    }
+    let faulty = run(seed, severity(seed), bug, false).0?;
+    let wrong = compare(&faulty, &undisturbed);
+    if wrong.is_empty() { Ok(faulty) } else { Err(wrong.join("\n")) }
+}

@@ -1,0 +1,202 @@
+//! The fake server's loop: commands to events, the journal first, then actions and answers; and its start.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use shoal_plane::{Action, Catalog, Command, Event, Rejection, State, Time, Turn, apply};
+
+use crate::{
+    Bug,
+    coverage::{Point, kind},
+    effects::Task,
+    links::Running,
+    scenario,
+    world::{Halt, Happening, Step, World, broken},
+};
+
+/// After a start agents get this long to say what happened meanwhile.
+const LISTEN_FIRST_MS: u64 = 3000;
+/// The loop looks at the clock at least so often.
+const LONGEST_SLEEP_MS: u64 = 60_000;
+/// Before a deadline is looked at again that the journal did not let through.
+const REFUSED_PAUSE_MS: u64 = 500;
+/// Between two looks at whether agents live.
+pub(crate) const WATCH_MS: u64 = 500;
+
+/// What a server has in memory.
+pub(crate) struct Server {
+    pub(crate) state: State,
+    last: Time,
+    listening_until: Option<u64>,
+    /// Numbers timeouts, so that one that was set anew is known to be stale.
+    timer: u64,
+    turns: u64,
+    pub(crate) attempts: BTreeMap<String, Running>,
+    pub(crate) queues: BTreeMap<String, VecDeque<Task>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Rejected(Rejection),
+    Journal,
+}
+
+/// What became of a command.
+pub(crate) struct Told {
+    pub(crate) answer: Result<(), Refusal>,
+    /// Of its events.
+    pub(crate) kinds: Vec<&'static str>,
+}
+
+impl World {
+    pub(crate) fn server(&mut self) -> &mut Server {
+        self.server.as_mut().expect("a handler of the server runs while there is one")
+    }
+
+    /// One turn. Somebody waits for the answer if it was asked.
+    pub(crate) fn tell(&mut self, command: &Command, asked: bool) -> Step<Told> {
+        let (wall, bug) = (self.wall(), self.bug);
+        let server = self.server();
+        server.last = server.last.max(wall);
+        server.turns += 1;
+        let is_odd_turn = server.turns % 37 == 0;
+        let (mut turn, now) = (Turn::default(), server.last);
+        if let Err(rejection) = turn.take(&mut server.state, command, now) {
+            return Ok(Told { answer: Err(Refusal::Rejected(rejection)), kinds: Vec::new() });
+        }
+        let kinds: Vec<_> = turn.events.iter().map(|event| kind(&event.fact)).collect();
+        if !turn.events.is_empty() {
+            self.passes(&kinds, Point::BeforeAppend)?;
+            if self.strikes(&kinds, Point::Refused) || self.now < self.full_until {
+                self.say(|| format!("refused: {command:?}"));
+                if bug != Some(Bug::RefusalForgotten) {
+                    self.server().state = self.fold()?;
+                }
+                self.set_timer(REFUSED_PAUSE_MS);
+                return Ok(Told { answer: Err(Refusal::Journal), kinds });
+            }
+            if !(bug == Some(Bug::SkippedAppend) && is_odd_turn) {
+                self.append(&turn)?;
+            }
+            self.passes(&kinds, Point::AfterAppend)?;
+            if self.strikes(&kinds[kinds.len() - 1..], Point::Snapshot) {
+                let (version, bytes) = self.snapshot();
+                self.disk.snapshot = Some((version, bytes));
+                return Err(Halt::Crash);
+            }
+            if self.faults.one_in(30) {
+                let ((version, bytes), epoch, ms) = (self.snapshot(), self.epoch, self.faults.random.below(3000));
+                self.after(ms, Happening::SnapshotIsMade { epoch, version, bytes });
+            }
+        }
+        turn.actions.into_iter().for_each(|action| self.hand_out(action));
+        self.set_timer(0);
+        if asked {
+            self.passes(&kinds, Point::BeforeReply)?;
+        }
+        Ok(Told { answer: Ok(()), kinds })
+    }
+
+    fn append(&mut self, turn: &Turn) -> Step {
+        let mut rows = turn.views.clone();
+        if self.bug == Some(Bug::StaleRows) {
+            rows = rows.into_iter().next_back().into_iter().collect();
+        }
+        self.disk.append(&turn.events, rows);
+        self.journalled(&turn.events)
+    }
+
+    fn snapshot(&mut self) -> (usize, Vec<u8>) {
+        let ahead = usize::from(self.bug == Some(Bug::SnapshotAhead));
+        (self.disk.events.len() + ahead, self.server().state.snapshot())
+    }
+
+    /// The state of what is durable.
+    fn fold(&self) -> Step<State> {
+        let mut state = State::new(scenario::capacity(), Catalog::default());
+        let mut version = 0;
+        if let Some((at, bytes)) = &self.disk.snapshot {
+            state = State::from_snapshot(bytes, scenario::capacity(), Catalog::default()).or_else(|error| broken(error.to_string()))?;
+            version = *at;
+        }
+        for bytes in self.disk.events.iter().skip(version) {
+            apply(&mut state, &Event::decode(bytes).or_else(|error| broken(error.to_string()))?);
+        }
+        Ok(state)
+    }
+
+    /// When the loop wakes by itself, not before so many milliseconds.
+    fn set_timer(&mut self, at_least: u64) {
+        let (wall, now, epoch) = (self.wall(), self.now, self.epoch);
+        let server = self.server();
+        let sleep = match (server.listening_until, server.state.next_deadline()) {
+            (Some(until), _) => until.saturating_sub(now),
+            (None, Some(deadline)) => deadline.0.saturating_sub(wall.0).min(LONGEST_SLEEP_MS),
+            (None, None) => return,
+        };
+        server.timer += 1;
+        let timer = server.timer;
+        self.after(sleep.max(at_least), Happening::Wakes { epoch, timer });
+    }
+
+    pub(crate) fn wakes(&mut self, timer: u64) -> Step {
+        if self.server().timer != timer {
+            return Ok(());
+        }
+        self.server().listening_until = None;
+        let told = self.tell(&Command::Tick, false)?;
+        let server = self.server();
+        let (last, next) = (server.last, server.state.next_deadline());
+        if told.answer.is_ok() && next.is_some_and(|deadline| deadline <= last) {
+            return broken("a tick leaves a deadline behind");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn server_starts(&mut self) -> Step {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        self.epoch += 1;
+        self.say(|| "a server starts".to_owned());
+        let state = self.fold()?;
+        let pending = state.pending_actions();
+        self.server = Some(Server {
+            state,
+            last: Time(0),
+            listening_until: Some(self.now + LISTEN_FIRST_MS),
+            timer: 0,
+            turns: 0,
+            attempts: BTreeMap::new(),
+            queues: BTreeMap::new(),
+        });
+        for (attempt, instances) in self.disk.plans.clone() {
+            if self.server().state.job_of(&attempt).is_some() {
+                self.server().attempts.insert(attempt, Running::new(instances));
+            } else {
+                self.clear(&attempt);
+            }
+        }
+        if self.bug != Some(Bug::ForgottenActions) {
+            pending.into_iter().for_each(|action| self.hand_out(action));
+        }
+        self.set_timer(0);
+        self.after(WATCH_MS, Happening::Watches { epoch: self.epoch });
+        Ok(())
+    }
+
+    fn hand_out(&mut self, action: Action) {
+        let attempt = match &action {
+            Action::Launch { attempt, .. }
+            | Action::StopInstances { attempt, .. }
+            | Action::StoreArtifacts { attempt, .. }
+            | Action::Release { attempt, .. } => attempt.clone(),
+        };
+        self.say(|| format!("  -> {action:?}"));
+        let queue = self.server().queues.entry(attempt.clone()).or_default();
+        queue.push_back(Task::Do(action));
+        if queue.len() == 1 {
+            let pause = self.faults.latency();
+            self.after(pause, Happening::Works { epoch: self.epoch, attempt });
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The history: what happens next, in the order of its own time, and what must hold after each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shoal_plane::{Catalog, Event, State, Time, apply};
+
+use crate::{
+    Bug, Coverage,
+    agent::{Agent, Down, Up},
+    clients::Client,
+    coverage::{Point, kind},
+    disk::Disk,
+    faults::{Fault, Faults, Severity},
+    launcher::{FakeLauncher, Key},
+    links::Connection,
+    outcome::{self, Outcome},
+    scenario::{self, Job},
+    shell::Server,
+};
+
+/// The epoch's start of all histories, in milliseconds.
+const BEGINNING_MS: u64 = 1_700_000_000_000;
+/// Deadlines of stops pass in so long.
+const LONG_MS: u64 = 50_000;
+/// A history that goes on for longer does not end.
+const MOST_HAPPENINGS: u64 = 300_000;
+const MOST_MS: u64 = 40 * 3_600_000;
+
+/// A history that came to its end.
+#[derive(Debug)]
+pub struct History {
+    /// By job.
+    pub(crate) outcomes: BTreeMap<String, Outcome>,
+    /// Events in the journal.
+    pub events: usize,
+    /// Where it was cut.
+    pub coverage: Coverage,
+}
+
+/// Why a handler did not come to its end.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The server has crashed in it.
+    Crash,
+    /// An invariant does not hold.
+    Broken(String),
+}
+
+pub(crate) type Step<T = ()> = Result<T, Halt>;
+
+pub(crate) fn broken<T>(what: impl Into<String>) -> Step<T> {
+    Err(Halt::Broken(what.into()))
+}
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A client asks for a job, or to stop one, unless it has been answered already.
+    Creates(usize),
+    Stops(usize),
+    Strikes(Fault),
+    ServerStarts,
+    /// The loop's timeout; stale if it has been set anew since.
+    Wakes {
+        epoch: u64,
+        timer: u64,
+    },
+    /// The next task of an attempt's queue.
+    Works {
+        epoch: u64,
+        attempt: String,
+    },
+    /// The server looks whether agents live.
+    Watches {
+        epoch: u64,
+    },
+    SnapshotIsMade {
+        epoch: u64,
+        version: usize,
+        bytes: Vec<u8>,
+    },
+    Connects(Key),
+    /// An agent goes on with what it does; stale if it does something else since.
+    GoesOn {
+        key: Key,
+        step: u64,
+    },
+    Up {
+        connection: u64,
+        message: Up,
+    },
+    Down {
+        connection: u64,
+        message: Down,
+    },
+}
+
+pub(crate) struct World {
+    pub(crate) now: u64,
+    skew: i64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    number: u64,
+    pub(crate) faults: Faults,
+    pub(crate) coverage: Coverage,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) disk: Disk,
+    pub(crate) launcher: FakeLauncher,
+    pub(crate) agents: BTreeMap<Key, Agent>,
+    pub(crate) connections: BTreeMap<u64, Connection>,
+    /// Counts connections.
+    pub(crate) called: u64,
+    pub(crate) server: Option<Server>,
+    /// Counts servers.
+    pub(crate) epoch: u64,
+    /// The journal refuses until then.
+    pub(crate) full_until: u64,
+    /// The fold of all that is in the journal.
+    pub(crate) mirror: State,
+    last_event: Time,
+    /// The server was away for long.
+    pub(crate) away: bool,
+    trace: Option<Vec<String>>,
+}
+
+/// The history of a seed, or the first invariant that does not hold in it; and what happened, if that was asked for.
+pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<History, String>, Vec<String>) {
+    let mut world = World::new(seed, severity, bug, traced);
+    let lived = world.live();
+    let trace = world.trace.take().unwrap_or_default();
+    let history = match lived {
+        Ok(()) => {
+            let outcomes = world.jobs.iter().map(|job| (job.name.clone(), outcome::of(&world, job))).collect();
+            Ok(History { outcomes, events: world.disk.events.len(), coverage: world.coverage })
+        }
+        Err(what) => Err(format!("at {} ms: {what}", world.now)),
+    };
+    (history, trace)
+}
+
+impl World {
+    fn new(seed: u64, severity: Severity, bug: Option<Bug>, trace: bool) -> Self {
+        let jobs = scenario::jobs(seed);
+        let mut world = World {
+            now: 0,
+            skew: 0,
+            queue: BTreeMap::new(),
+            number: 0,
+            faults: Faults::new(seed, severity),
+            coverage: Coverage::default(),
+            bug,
+            clients: vec![Client::default(); jobs.len()],
+            jobs,
+            disk: Disk::default(),
+            launcher: FakeLauncher::default(),
+            agents: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            called: 0,
+            server: None,
+            epoch: 0,
+            full_until: 0,
+            mirror: State::new(scenario::capacity(), Catalog::default()),
+            last_event: Time(0),
+            away: false,
+            trace: trace.then(Vec::new),
+        };
+        world.after(0, Happening::ServerStarts);
+        for index in 0..world.jobs.len() {
+            if world.jobs[index].follows.is_none() {
+                world.after(world.jobs[index].at_ms, Happening::Creates(index));
+            }
+        }
+        for (at, fault) in world.faults.timed() {
+            world.after(at, Happening::Strikes(fault));
+        }
+        world
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        let mut happened = 0;
+        while !self.is_over() {
+            let Some(((at, _), next)) = self.queue.pop_first() else { return Err(format!("nothing happens any more: {}", self.left())) };
+            happened += 1;
+            if happened > MOST_HAPPENINGS || at > MOST_MS {
+                return Err(format!("it does not end: {}", self.left()));
+            }
+            self.now = at;
+            match self.happens(next).and_then(|()| self.check()) {
+                Ok(()) => {}
+                Err(Halt::Crash) => {
+                    self.crash();
+                    self.check_agents()?;
+                }
+                Err(Halt::Broken(what)) => return Err(what),
+            }
+        }
+        if self.server.as_ref().is_some_and(|server| server.state.jobs().next().is_some()) {
+            return Err("capacity is still held".to_owned());
+        }
+        Ok(())
+    }
+
+    fn happens(&mut self, happening: Happening) -> Step {
+        match happening {
+            Happening::Creates(index) => self.creates(index),
+            Happening::Stops(index) => self.stops(index),
+            Happening::Strikes(fault) => self.fault(fault),
+            Happening::ServerStarts => self.server_starts(),
+            Happening::Wakes { epoch, timer } if self.serves(epoch) => self.wakes(timer),
+            Happening::Works { epoch, attempt } if self.serves(epoch) => self.works(&attempt),
+            Happening::Watches { epoch } if self.serves(epoch) => self.watches(),
+            Happening::SnapshotIsMade { epoch, version, bytes } => {
+                if self.serves(epoch) && self.disk.snapshot.as_ref().is_none_or(|(before, _)| *before <= version) {
+                    self.disk.snapshot = Some((version, bytes));
+                }
+                Ok(())
+            }
+            Happening::Wakes { .. } | Happening::Works { .. } | Happening::Watches { .. } => Ok(()),
+            Happening::Connects(key) => {
+                self.connects(&key);
+                Ok(())
+            }
+            Happening::GoesOn { key, step } => {
+                self.goes_on(&key, step);
+                Ok(())
+            }
+            Happening::Up { connection, message } => self.up(connection, message),
+            Happening::Down { connection, message } => self.down(connection, message),
+        }
+    }
+
+    fn serves(&self, epoch: u64) -> bool {
+        self.server.is_some() && self.epoch == epoch
+    }
+
+    fn fault(&mut self, fault: Fault) -> Step {
+        match fault {
+            Fault::KillServer if self.server.is_some() => return Err(Halt::Crash),
+            Fault::KillServer => {}
+            Fault::Cut => {
+                let open: Vec<u64> = self.connections.keys().copied().collect();
+                if !open.is_empty() {
+                    let connection = self.faults.random.pick(&open);
+                    self.say(|| format!("connection {connection} breaks"));
+                    self.cut(connection);
+                }
+            }
+            Fault::KillAgent => {
+                let alive = self.launcher.alive();
+                if !alive.is_empty() {
+                    let index = self.faults.random.below(alive.len() as u64);
+                    let key = alive[usize::try_from(index).expect("an index")].clone();
+                    self.say(|| format!("agent {key:?} is killed"));
+                    self.touch(&key.0);
+                    self.agent_ends(&key);
+                }
+            }
+            Fault::Jump(ms) => {
+                self.say(|| format!("the clock jumps by {ms} ms"));
+                self.skew += ms;
+                if ms.abs() > 5000 {
+                    self.clients.iter_mut().for_each(|client| client.touched = true);
+                }
+            }
+            Fault::Full(ms) => {
+                self.say(|| format!("the journal refuses for {ms} ms"));
+                self.full_until = self.now + ms;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something has happened to an attempt that its job's outcome may depend on.
+    pub(crate) fn touch(&mut self, attempt: &str) {
+        let uid = attempt.rsplit_once('-').map_or(attempt, |(uid, _)| uid);
+        if let Some(index) = self.jobs.iter().position(|job| job.uid == uid) {
+            self.clients[index].touched = true;
+        }
+    }
+
+    pub(crate) fn after(&mut self, ms: u64, happening: Happening) {
+        self.at(self.now + ms, happening);
+    }
+
+    pub(crate) fn at(&mut self, at: u64, happening: Happening) {
+        self.number += 1;
+        self.queue.insert((at, self.number), happening);
+    }
+
+    /// What the machine's clock shows.
+    pub(crate) fn wall(&self) -> Time {
+        Time((BEGINNING_MS + self.now).saturating_add_signed(self.skew))
+    }
+
+    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9} {}", self.now, what()));
+        }
+    }
+
+    /// Counts and tells whether a fault strikes one of these kinds here.
+    pub(crate) fn strikes(&mut self, kinds: &[&'static str], point: Point) -> bool {
+        // All are asked: each passes this point.
+        let struck: Vec<_> = kinds.iter().filter(|kind| self.faults.strikes(kind, point)).copied().collect();
+        for kind in &struck {
+            self.coverage.hit(kind, point);
+            self.say(|| format!("fault at {kind} {point:?}"));
+        }
+        !struck.is_empty()
+    }
+
+    /// A crash, if one strikes here.
+    pub(crate) fn passes(&mut self, kinds: &[&'static str], point: Point) -> Step {
+        if self.strikes(kinds, point) { Err(Halt::Crash) } else { Ok(()) }
+    }
+
+    fn crash(&mut self) {
+        self.say(|| "the server is gone".to_owned());
+        self.server = None;
+        for connection in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.cut(connection);
+        }
+        let downtime = self.faults.downtime();
+        self.away |= downtime >= LONG_MS;
+        self.after(downtime, Happening::ServerStarts);
+    }
+
+    /// The journal has these events now: they are folded one by one, and the state is checked after each.
+    pub(crate) fn journalled(&mut self, events: &[Event]) -> Step {
+        for event in events {
+            self.say(|| format!("  {} {} {:?}", event.job, kind(&event.fact), event.fact));
+            if event.at < self.last_event {
+                return broken(format!("{event:?} is before the event before it"));
+            }
+            self.last_event = event.at;
+            apply(&mut self.mirror, event);
+            self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Step {
+        if let Some(server) = &self.server
+            && server.state != self.mirror
+        {
+            return broken("the server's state is not the fold of its journal");
+        }
+        self.check_agents().map_err(Halt::Broken)?;
+        let lost = self.clients.iter().zip(&self.jobs).find_map(|(client, job)| {
+            let row = self.disk.rows.get(&job.name);
+            match row {
+                None if client.created => Some(format!("the creation of {} was acknowledged and is lost", job.name)),
+                Some(row) if client.stopped && row.status == shoal_plane::JobStatus::InProgress => {
+                    Some(format!("the stop of {} was acknowledged and is lost", job.name))
+                }
+                _ => None,
+            }
+        });
+        lost.map_or(Ok(()), broken)
+    }
+
+    fn check_agents(&self) -> Result<(), String> {
+        let alive = self.launcher.alive();
+        if alive.len() > scenario::capacity().instances as usize {
+            return Err(format!("{} instances run, and there is room for {}", alive.len(), scenario::capacity().instances));
+        }
+        let mut attempts = BTreeMap::<&str, &str>::new();
+        for (attempt, _) in &alive {
+            let uid = attempt.rsplit_once('-').map_or(attempt.as_str(), |(uid, _)| uid);
+            if let Some(other) = attempts.insert(uid, attempt)
+                && other != attempt
+            {
+                return Err(format!("attempts {other} and {attempt} of one job run"));
+            }
+        }
+        match self.agents.iter().find(|(_, agent)| agent.twins > 0) {
+            Some(((attempt, host), _)) => Err(format!("host {host} of {attempt} was started twice")),
+            None => Ok(()),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let asked = self.clients.iter().zip(&self.jobs).all(|(client, job)| client.is_done(job));
+        asked
+            && self.mirror.jobs().next().is_none()
+            && self.launcher.alive().is_empty()
+            && self.disk.plans.is_empty()
+            && self.server.is_some()
+    }
+
+    fn left(&self) -> String {
+        let live: Vec<_> = self.mirror.jobs().filter_map(|job| Some((job, self.mirror.view(job)?.transitions.pop()?))).collect();
+        let unanswered: BTreeSet<_> =
+            self.clients.iter().zip(&self.jobs).filter(|(client, job)| !client.is_done(job)).map(|(_, job)| &job.name).collect();
+        let (alive, plans) = (self.launcher.alive(), &self.disk.plans);
+        format!("jobs {live:?}, clients of {unanswered:?}, agents {alive:?}, plans {plans:?}")
+    }
+}

@@ -1,0 +1,27 @@
+//! Seeds that must come to their end, and planted errors that they must find.
+
+use shoal_sim::{Bug, Coverage, check, find};
+
+/// More with `cargo xtask sim --seeds N`.
+const SEEDS: u64 = 500;
+
+#[test]
+fn seeds_come_to_their_end_and_strike_everywhere() {
+    let mut coverage = Coverage::default();
+    for seed in 0..SEEDS {
+        let history = check(seed).unwrap_or_else(|told| panic!("{told}"));
+        coverage.add(&history.coverage);
+    }
+    println!("{coverage}");
+    assert_eq!(coverage.holes(), [] as [String; 0]);
+}
+
+#[test]
+fn planted_errors_are_found() {
+    for bug in Bug::ALL {
+        let found = (0..SEEDS).find_map(|seed| Some((seed, find(seed, Some(bug)).err()?)));
+        let (seed, what) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS} seeds"));
+        let first: String = what.lines().next().unwrap_or_default().chars().take(150).collect();
+        println!("{bug:?}: found by seed {} of {SEEDS}: {first}", seed + 1);
+    }
+}
