@@ -43,7 +43,7 @@ pub(crate) enum Up {
 }
 
 /// From the server to an agent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Down {
     Welcome { acked: u64 },
     Refused,

@@ -95,7 +95,7 @@ impl World {
                 }
                 self.clear(&attempt);
                 self.passes(&["release_ordered"], Point::AfterAction)?;
-                if self.bug == Some(Bug::CapacityKept) && self.now % 7 == 0 {
+                if self.bug == Some(Bug::CapacityKept) && self.now.is_multiple_of(7) {
                     return Ok(None);
                 }
                 Ok(Some((0, Task::Tell(Command::Released { attempt }))))

@@ -58,7 +58,7 @@ impl World {
         let server = self.server();
         server.last = server.last.max(wall);
         server.turns += 1;
-        let is_odd_turn = server.turns % 37 == 0;
+        let is_odd_turn = server.turns.is_multiple_of(37);
         let (mut turn, now) = (Turn::default(), server.last);
         if let Err(rejection) = turn.take(&mut server.state, command, now) {
             return Ok(Told { answer: Err(Refusal::Rejected(rejection)), kinds: Vec::new() });
