@@ -47,6 +47,18 @@ def test_an_agent_that_stays_frozen_is_given_up(jobs, host):
         traces.nothing_left(jobs.house, namespaces)
 
 
+def test_another_attempt_follows_where_the_request_allows_it(jobs):
+    name = jobs.command(WAITS, RetryStrategy={"MaximumRetryAttempts": 1})
+    jobs.saying(name, "ready")
+    agents = set(traces.agents(jobs.house).values())
+    with frozen(*agents):
+        eventually(lambda: agents.isdisjoint(traces.agents(jobs.house).values()) and traces.ranks(jobs.house))
+        jobs.until(name, "Training")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    traces.nothing_left(jobs.house)
+
+
 def test_an_agent_that_is_frozen_while_the_server_starts_anew_is_given_up(jobs):
     house = jobs.house
     name, namespaces = running(jobs)

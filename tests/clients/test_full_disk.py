@@ -83,8 +83,10 @@ def test_creating_jobs(jobs, disk):
         # It has tidied up, which made some room.
         disk.fill()
         assert refused(create_until_refused)[0] == 503
+        # What waits goes on waiting when its turn has come, until there is room for it.
+        jobs.sagemaker.stop_training_job(TrainingJobName=first)
+        eventually(lambda: "is not launched yet: no space left" in jobs.house.log.read_text())
     last = jobs.command("echo there is room again")
-    jobs.sagemaker.stop_training_job(TrainingJobName=first)
     for name in acknowledged[1:]:
         jobs.completed(name)
     jobs.completed(last)

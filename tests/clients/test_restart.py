@@ -2,10 +2,11 @@
 
 import hashlib
 import signal
+import subprocess
 import time
 
 import traces
-from house import eventually
+from house import eventually, free_port
 from jobs import Jobs
 
 COUNT = "i=1; while [ $i -le 400 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo m > /opt/ml/model/$(hostname); echo loss=2"
@@ -138,3 +139,20 @@ def test_a_second_server_is_told_who_has_the_directory(house):
     second = house.shoal("serve", "--listen", "127.0.0.1:0", check=False, timeout=30)
     assert second.returncode == 1
     assert str(house.pid) in second.stderr
+
+
+def test_of_many_servers_on_one_directory_one_serves(new_house):
+    house = new_house(port=free_port())
+    jobs = Jobs(house)
+    name = jobs.script("echo ready; sleep 3; echo end")
+    jobs.saying(name, "ready")
+    house.stop(signal.SIGKILL)
+    command = [str(house.binary), "serve", "--data-dir", str(house.data), "--listen", f"127.0.0.1:{house.port}"]
+    with open(house.log, "ab") as log:
+        started = [subprocess.Popen(command, stdout=log, stderr=log) for _ in range(4)]
+        eventually(lambda: sum(process.poll() is None for process in started) == 1)
+    (house.process,) = [process for process in started if process.poll() is None]
+    house.pid = house.process.pid
+    assert {process.poll() for process in started} == {None, 1} and house.log.read_text().count(f"in use by process {house.pid}") == 3
+    jobs.completed(name)
+    assert jobs.lines(name) == ["ready", "end"]

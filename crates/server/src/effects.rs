@@ -151,11 +151,30 @@ impl World {
     }
 
     fn launch(&self, job: &str, attempt: &str, placement: &Placement, instances: u32, lease_s: u64) -> Result<(), Refusal> {
+        if !self.await_room(job) {
+            return Ok(());
+        }
         let outcome = self.request(job).and_then(|request| self.start_agents(&request, attempt, placement, instances, lease_s));
         match outcome {
             Ok(()) => Ok(()),
             Err(reason) => self.insist(&Command::LaunchFailed { attempt: attempt.to_owned(), reason }),
         }
+    }
+
+    /// A full disk must not fail one job of the queue after the other. Says whether the job is still to be launched.
+    fn await_room(&self, job: &str) -> bool {
+        let mut complained = false;
+        while let Err(error) = self.data_dir.ensure_room() {
+            if !std::mem::replace(&mut complained, true) {
+                tracing::error!("training job {job} is not launched yet: {error}");
+            }
+            thread::sleep(INSIST);
+            let is_wanted = self.rows.job(job).is_ok_and(|row| row.is_some_and(|row| !row.ended));
+            if !is_wanted || matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
+                return false;
+            }
+        }
+        true
     }
 
     fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
