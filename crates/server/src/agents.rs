@@ -304,7 +304,8 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
 }
 
 pub(crate) fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
-    let mut buffer = [0; 64 << 10];
+    // As much as a socket holds: what comes together shares a transaction.
+    let mut buffer = vec![0; 256 << 10];
     match stream.read(&mut buffer)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         read => {

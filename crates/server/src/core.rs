@@ -240,9 +240,11 @@ impl Loop {
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
                     Message::Snapshot { version, bytes } => {
+                        let began = Instant::now();
                         if let Err(error) = self.journal.put_snapshot(version, &bytes) {
                             tracing::warn!("snapshot not written: {error}");
                         }
+                        stood_still(began);
                     }
                     Message::Stop => stop = true,
                 }
@@ -324,7 +326,9 @@ impl Loop {
         self.version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(self.version);
         if self.version >= self.snapshot_at + SNAPSHOT_EVERY {
+            let began = Instant::now();
             self.snapshot();
+            stood_still(began);
         }
         Ok(())
     }
@@ -357,6 +361,11 @@ impl Loop {
             }
         }
     }
+}
+
+/// For those who measure: how long a snapshot kept the loop from its work.
+fn stood_still(began: Instant) {
+    tracing::info!("a snapshot held the core up for {} us", began.elapsed().as_micros());
 }
 
 fn progress(name: &str, view: &JobView) -> JobProgress {

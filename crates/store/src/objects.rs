@@ -35,8 +35,6 @@ const SCHEMA: Schema = Schema {
     ",
         "
     CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
-    -- Where a part begins in a file that it shares with others of its upload; null in a file of its own.
-    ALTER TABLE part ADD COLUMN start INTEGER;
     ",
     ],
 };

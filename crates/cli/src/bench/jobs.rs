@@ -58,6 +58,12 @@ pub(crate) fn run(args: &JobsArgs) -> Result<Exit> {
     progress.draw("looking whether all are there");
     ensure!(listed(&server)? == args.jobs, "jobs are missing in the list, or there twice");
     memory(&mut lines, &server, "after they were admitted", None)?;
+    let pauses = pauses(&server.said()?);
+    if !pauses.is_empty() {
+        let longest = pauses.iter().copied().fold(0.0, f64::max);
+        let what = format!("longest time that one of {} snapshots held the core up", pauses.len());
+        lines.push(line(what, vec![longest], "ms", Some(Goal::AtMost(5.0))));
+    }
 
     let mut starts = Vec::new();
     for run in 1..=RUNS {
@@ -172,6 +178,20 @@ fn reads(jobs: usize) -> Reads {
         3 => json!({"MaxResults": 100, "NameContains": "no-such-job"}),
         _ => json!({"MaxResults": 100, "SortBy": "Status", "SortOrder": "Descending"}),
     };
+    let search = |call: usize| {
+        let filter = |name: &str, operator: &str, value: String| json!({"Name": name, "Operator": operator, "Value": value});
+        let filters = match call % 4 {
+            0 => json!([filter("TrainingJobStatus", "Equals", "InProgress".to_owned())]),
+            1 => json!([filter("TrainingJobName", "Contains", format!("{:03}", call % 1000))]),
+            2 => json!([filter("HyperParameters.learning_rate", "GreaterThan", "0.05".to_owned())]),
+            _ => json!([
+                filter("Tags.project", "Equals", format!("p{}", call % 10)),
+                filter("HyperParameters.optimizer", "Equals", "adam".to_owned())
+            ]),
+        };
+        let order = if call.is_multiple_of(2) { "Ascending" } else { "Descending" };
+        json!({"Resource": "TrainingJob", "SearchExpression": {"Filters": filters}, "SortBy": "CreationTime", "SortOrder": order, "MaxResults": 100})
+    };
     vec![
         ("Describe", 10.0, Box::new(move |call| ("DescribeTrainingJob", json!({"TrainingJobName": name(any(call))}), "TrainingJobArn"))),
         (
@@ -179,6 +199,7 @@ fn reads(jobs: usize) -> Reads {
             50.0,
             Box::new(move |call| ("ListTrainingJobs", list(call), "TrainingJobSummaries")),
         ),
+        ("Search by status, name, hyperparameter and tag, sorted", 100.0, Box::new(move |call| ("Search", search(call), "Results"))),
     ]
 }
 
@@ -199,6 +220,12 @@ fn latencies(endpoint: &Endpoint, calls: usize, read: &dyn Fn(usize) -> Read) ->
     Ok(Spread(times))
 }
 
+/// How long snapshots kept the core from its work, in milliseconds, as the server says.
+fn pauses(said: &str) -> Vec<f64> {
+    let of_line = |line: &str| line.split_once("a snapshot held the core up for ")?.1.split(' ').next()?.parse::<f64>().ok();
+    said.lines().filter_map(of_line).map(|microseconds| microseconds / 1e3).collect()
+}
+
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -207,4 +234,15 @@ fn memory(lines: &mut Vec<Line>, server: &Server, when: &str, goal: Option<Goal>
     let bytes = machine::resident_bytes(server.pid()).context("the server's memory cannot be read")?;
     lines.push(line(format!("the server's memory {when}"), vec![bytes as f64 / 1e6], "MB", goal));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_of_snapshots_is_read() {
+        let said = "12:00:00 INFO a snapshot held the core up for 1500 us\nother\n12:00:01 INFO a snapshot held the core up for 20 us\n";
+        assert_eq!(pauses(said), [1.5, 0.02]);
+    }
 }

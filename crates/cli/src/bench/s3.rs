@@ -71,9 +71,15 @@ pub(crate) fn run(args: &S3Args) -> Result<Exit> {
     let (mut shoal, mut peer, mut disk) = (Values::default(), Values::default(), Values::default());
     let mut progress = Progress::new();
     for run in 1..=args.runs {
-        let ours = || load.run(Server::start_in(Kind::Real, args.dir.as_deref())?.client().endpoint());
+        let ours = || {
+            let server = Server::start_in(Kind::Real, args.dir.as_deref())?;
+            load.run(server.client().endpoint(), &server.data_dir().join("objects"))
+        };
         let theirs = || match &program {
-            Some(program) => load.run(peer::Peer::start(program, args.dir.as_deref())?.endpoint()),
+            Some(program) => {
+                let peer = peer::Peer::start(program, args.dir.as_deref())?;
+                load.run(peer.endpoint(), peer.dir())
+            }
             None => Ok([f64::NAN; WORK.len()]),
         };
         let bare = || disk::run(&load, temporary_dir(args.dir.as_deref())?.path());
@@ -125,7 +131,7 @@ fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: 
     let intro = format!(
         "{machine}.\n\nOne client in Rust, {} connections, bodies signed (SHA-256) and with a CRC32 as boto3 sends them; what is read is \
          compared with what was written. Shoal answers when content and name are durable. {peer} The disk: the same bytes by \
-         `write` and `fsync`, the same number of threads; reads come from the page cache everywhere. Medians of {} run(s) in turns, least and most \
+         `write` and `fsync`, the same number of threads. Before they are read the kernel is made to forget all files. Medians of {} run(s) in turns, least and most \
          in brackets.",
         args.connections, args.runs
     );

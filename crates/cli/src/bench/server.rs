@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
+    fs::{self, File},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -19,6 +20,9 @@ use crate::{
     settings::{Settings, Typed},
 };
 
+/// Below the temporary directory: the server's data directory and its own log.
+const DATA: &str = "data";
+const SAID: &str = "said";
 /// How long a server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -63,7 +67,7 @@ impl Server {
     /// It does not come up.
     pub(super) fn start_with(kind: Kind, dir: Option<&Path>, variables: &[(&str, &str)]) -> Result<Self> {
         let dir = temporary_dir(dir)?;
-        let (child, client) = come_up(kind, dir.path(), variables)?;
+        let (child, client) = come_up(kind, &dir.path().join(DATA), variables)?;
         Ok(Self { kind, child, client, dir })
     }
 
@@ -74,7 +78,7 @@ impl Server {
     pub(super) fn restart(&mut self) -> Result<f64> {
         self.terminate();
         let started = Instant::now();
-        (self.child, self.client) = come_up(self.kind, self.dir.path(), &[])?;
+        (self.child, self.client) = come_up(self.kind, &self.dir.path().join(DATA), &[])?;
         Ok(started.elapsed().as_secs_f64())
     }
 
@@ -89,8 +93,16 @@ impl Server {
     }
 
     /// Its data directory.
-    pub(super) fn data_dir(&self) -> &Path {
-        self.dir.path()
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.dir.path().join(DATA)
+    }
+
+    /// What a server with a fake launcher has written to its own log.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn said(&self) -> Result<String> {
+        fs::read_to_string(self.dir.path().join(SAID)).context("the server's log cannot be read")
     }
 
     /// Kills it, as a crash does.
@@ -111,7 +123,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.kind == Kind::Real {
-            serve::wait_for_release(self.dir.path());
+            serve::wait_for_release(&self.data_dir());
         }
         self.terminate();
     }
@@ -140,6 +152,11 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
     let flags = [("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)];
     let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
+    if kind == Kind::Fake {
+        // What it says of itself is measured, too.
+        let said = File::options().create(true).append(true).open(dir.with_file_name(SAID)).context("could not make a file")?;
+        command.args(["--log", "info"]).stderr(said);
+    }
     command.envs(variables.iter().copied());
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;

@@ -108,7 +108,7 @@ fn measure(agents: usize, reports: usize, body: fn(usize) -> ReportBody) -> Resu
     for agent in 0..agents {
         server.client().sagemaker("CreateTrainingJob", &job(agent))?;
     }
-    let files = launched(server.data_dir(), agents)?;
+    let files = launched(&server.data_dir(), agents)?;
     // Frames are made before the clock runs, as an agent makes them while it waits for its program.
     let frames: Vec<Vec<u8>> = (0..reports)
         .map(|report| {
@@ -126,7 +126,7 @@ fn measure(agents: usize, reports: usize, body: fn(usize) -> ReportBody) -> Resu
     beside(agents, agents, &|| Ok(()), &|(), number| lines[number].lock().expect("one thread each").send(&frames))?;
     let seconds = started.elapsed().as_secs_f64();
     server.kill();
-    let (found_lines, found_points) = found(server.data_dir(), agents)?;
+    let (found_lines, found_points) = found(&server.data_dir(), agents)?;
     let expected = agents * reports * EACH;
     ensure!(found_lines + found_points == expected, "{found_lines} lines and {found_points} points of {expected} are there");
     Ok(expected as f64 / seconds)

@@ -253,7 +253,7 @@ fn train(work: &Work, data: &Path, library: &str, times: &mut Times) -> Result<f
     let at = |field: &str| description[field].as_f64().with_context(|| format!("the description has no {field}"));
     times.program.0.push(at("TrainingEndTime")? - at("TrainingStartTime")?);
     // The instances' time is the server's once it has waited for its agents.
-    crate::serve::wait_for_release(server.data_dir());
+    crate::serve::wait_for_release(&server.data_dir());
     thread::sleep(Duration::from_millis(200));
     let after = machine::cpu_s(server.pid()).context("the server's CPU time cannot be read")?;
     times.cpu.0.push(after - before);

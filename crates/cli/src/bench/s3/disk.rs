@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use super::{WORK, load::Load};
+use super::{
+    WORK,
+    load::{Load, forget},
+};
 use crate::bench::beside::beside;
 
 /// Bytes at a time.
@@ -25,6 +28,7 @@ pub(super) fn run(load: &Load, dir: &Path) -> Result<[f64; WORK.len()]> {
     let write = load.megabytes() / started.elapsed().as_secs_f64();
     drop(file);
 
+    forget(dir)?;
     let started = Instant::now();
     let (mut file, mut piece, mut read) = (File::open(&large)?, vec![0; PIECE], 0);
     loop {
@@ -47,6 +51,7 @@ pub(super) fn run(load: &Load, dir: &Path) -> Result<[f64; WORK.len()]> {
         Ok(file.sync_all()?)
     })?;
     let puts = load.small as f64 / started.elapsed().as_secs_f64();
+    forget(dir)?;
     let started = Instant::now();
     beside(load.connections, load.small, &|| Ok(()), &|(), number| {
         ensure!(fs::read(path(number))? == load.content(number), "other bytes were read");

@@ -1,8 +1,13 @@
 //! The client: what it stores and fetches, and how fast that went.
 
-use std::time::Instant;
+use std::{
+    fs::{self, File},
+    path::Path,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use rustix::fs::{Advice, fadvise};
 use shoal_wire::{client::Endpoint, sigv4};
 use ureq::http::{HeaderValue, Method, Request, header};
 
@@ -67,15 +72,17 @@ impl Load {
     ///
     /// # Errors
     /// The server refuses, or gives other bytes back.
-    pub(super) fn run(&self, to: &Endpoint) -> Result<[f64; WORK.len()]> {
+    pub(super) fn run(&self, to: &Endpoint, dir: &Path) -> Result<[f64; WORK.len()]> {
         self.all(to, &[sign(to, Method::PUT, "/bench", &[])])?;
         let speed = |seconds: f64| self.megabytes() / seconds;
         let rate = |seconds: f64| self.small as f64 / seconds;
         let put = speed(self.all(to, &[sign(to, Method::PUT, "/bench/one", &self.large)])?);
         let parts = speed(self.put_parts(to, "/bench/parts")?);
+        forget(dir)?;
         let get = speed(self.get(to, "/bench/one", std::slice::from_ref(&(0..self.large.len())))?);
         let starts = (0..self.large.len()).step_by(PART);
         let ranges: Vec<_> = starts.map(|start| start..self.large.len().min(start + PART)).collect();
+        forget(dir)?;
         let get_ranges = speed(self.get(to, "/bench/parts", &ranges)?);
 
         let contents: Vec<_> = (0..self.small).map(|number| self.content(number)).collect();
@@ -83,6 +90,7 @@ impl Load {
         let puts: Vec<_> = contents.iter().enumerate().map(|(number, content)| sign(to, Method::PUT, &path(number), content)).collect();
         let put_small = rate(self.all(to, &puts)?);
         let gets: Vec<_> = (0..self.small).map(|number| sign(to, Method::GET, &path(number), &[])).collect();
+        forget(dir)?;
         let started = Instant::now();
         beside(self.connections, gets.len(), &|| Connection::open(&to.authority), &|connection, number| {
             ensure!(connection.send(&gets[number].head, &[])?.0 == contents[number], "object {number} came back changed");
@@ -147,6 +155,24 @@ impl Load {
         })?;
         Ok(started.elapsed().as_secs_f64())
     }
+}
+
+/// Makes the kernel forget what it has of the files below a directory, once that is on the disk, so that the disk is read.
+///
+/// # Errors
+/// A file cannot be looked at.
+pub(super) fn forget(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            forget(&path)?;
+        } else if kind.is_file() {
+            let file = File::open(&path)?;
+            file.sync_data()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
 }
 
 fn sign<'a>(to: &Endpoint, method: Method, path: &str, body: &'a [u8]) -> Signed<'a> {

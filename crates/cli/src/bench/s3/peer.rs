@@ -35,7 +35,7 @@ pub(super) fn find(named: Option<&Path>) -> Result<Option<PathBuf>> {
 pub(super) struct Peer {
     child: Child,
     endpoint: Endpoint,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Peer {
@@ -66,9 +66,15 @@ impl Peer {
             thread::sleep(Duration::from_millis(5));
         }
         let credentials = Credentials { access_key_id: id.to_owned(), secret_access_key: secret.to_owned(), session_token: None };
-        Ok(Self { child, endpoint: Endpoint { authority, region: "us-east-1".to_owned(), credentials }, _dir: dir })
+        Ok(Self { child, endpoint: Endpoint { authority, region: "us-east-1".to_owned(), credentials }, dir })
     }
 
+    /// Where it keeps what it is given.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where it listens, and its keys.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }

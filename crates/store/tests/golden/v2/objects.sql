@@ -16,5 +16,4 @@ CREATE TABLE upload (
 INSERT INTO "upload" VALUES('b998152bfe243e81f2ae3a616fa45d1b',1,'model',1795248496764,'{"content_type":"text/csv","headers":{"cache-control":"no-store"},"user":{"k":"v"},"checksums":{"crc32":"NhCmhg=="}}');
 CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
 INSERT INTO "unsynced" VALUES(3,'df35ee0fa1a46deefad0815422bdb153',X'68656C6C6F');
-ALTER TABLE part ADD COLUMN start INTEGER;
 COMMIT;
