@@ -11,6 +11,7 @@ mod codegen;
 mod environment;
 mod fuzz;
 mod outcome;
+mod peers;
 mod rust_tests;
 mod skips;
 mod tidy;
@@ -129,7 +130,7 @@ fn sim(workspace: &Workspace) -> Result<bool> {
     succeeds(cargo(workspace).args(["run", "-q", "-p", "shoal-sim", "--example", "seeds", "--"]).args(env::args().skip(2)))
 }
 
-/// A clean release build, timed, and `shoal bench start` with it.
+/// A clean release build, timed, and every `shoal bench` with it.
 fn bench(workspace: &Workspace) -> Result<bool> {
     let environments = Environments::find(workspace)?;
     let (python, sdk_v3) = (environments.clients()?, environments.sdk_v3()?);
@@ -147,5 +148,12 @@ fn bench(workspace: &Workspace) -> Result<bool> {
     if let Some(python) = sdk_v3 {
         shoal.arg("--sdk-v3").arg(python);
     }
-    succeeds(shoal.args(["--write", "docs/benchmarks.md"]))
+    let mut fine = succeeds(shoal.args(["--write", "docs/benchmarks.md"]))?;
+    peers::install()?;
+    for what in ["jobs", "telemetry", "s3", "xgboost"] {
+        let mut shoal = Command::new(target.join("release/shoal"));
+        shoal.current_dir(&workspace.root).args(["bench", what, "--write", "docs/benchmarks.md"]);
+        fine &= succeeds(&mut shoal)?;
+    }
+    Ok(fine)
 }

@@ -102,3 +102,24 @@ fn a_bench_writes_its_section() {
     assert!(!text.contains("old numbers"), "{text}");
     assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
 }
+
+/// Every other bench at its smallest; the peers are not there, and each says what it needs.
+#[test]
+fn small_benches_find_what_they_stored() {
+    let (temporary, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (what, flags, expected) in [
+        ("jobs", &["--jobs", "300", "--calls", "40"][..], "jobs admitted per second"),
+        ("telemetry", &["--agents", "2", "--lines", "4000", "--points", "4000", "--runs", "1"], "metric points durable per second"),
+        ("s3", &["--large", "20", "--small", "100", "--runs", "1"], "s3s-fs 0.14.1 is not here"),
+    ] {
+        let mut bench = shoal(temporary.path());
+        let output = bench.args(["bench", what]).args(flags).env("HOME", home.path()).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(expected), "{what}: {text}");
+    }
+    let output = shoal(temporary.path()).args(["bench", "xgboost"]).env("HOME", home.path()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo xtask bench"), "{output:?}");
+    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
+}
