@@ -25,6 +25,9 @@ pub(crate) struct Schema {
     pub(crate) formats: &'static [&'static str],
 }
 
+/// The log goes into the file after so many pages (16 MiB): a page that many commits change is then written there once.
+const CHECKPOINT_PAGES: u32 = 4096;
+
 /// How often a full disk is tried: others may have taken what the reserve gave.
 const TRIES: usize = 3;
 
@@ -65,6 +68,7 @@ impl Database {
         configure(&writer)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
+        writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         // What an fsync that failed has left in the log lies in memory only, perhaps: into the file with it, and begin a new log.
         match writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
             // There is no room for it: a server on a full disk can still delete.
