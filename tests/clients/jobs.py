@@ -94,7 +94,7 @@ class Jobs:
             pytest.skip(f"needs {PYTHON}: instances see the machine's own /usr")
         return self.script(text, interpreter=PYTHON, **options)
 
-    def xgboost(self, train, validation=None, instances=1, sharded=False, content_type="text/csv", image=XGBOOST, **hyperparameters):
+    def xgboost(self, train, validation=None, instances=1, sharded=False, content_type="text/csv", image=XGBOOST, changes=None, **hyperparameters):
         """Creates an XGBoost job over the files below these prefixes; gives its name."""
         distribution = "ShardedByS3Key" if sharded else "FullyReplicated"
         channels = [self.channel("train", train, distribution, content_type)]
@@ -105,6 +105,7 @@ class Jobs:
             AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
             HyperParameters={key: str(value) for key, value in hyperparameters.items()},
             InputDataConfig=channels,
+            **(changes or {}),
         )
         request["ResourceConfig"]["InstanceCount"] = instances
         self.sagemaker.create_training_job(**request)
