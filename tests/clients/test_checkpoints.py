@@ -14,7 +14,7 @@ import records
 import traces
 from botocore.exceptions import ClientError
 from house import BUCKET, eventually
-from jobs import Jobs
+from jobs import GROUP, Jobs
 
 
 def config(prefix, path=None):
@@ -106,6 +106,22 @@ def test_a_killed_program_goes_on_where_it_was(jobs):
     jobs.completed(name)
     assert [line for line in jobs.lines(name)] == ["from 7", *(f"step {step}" for step in range(8, 21))]
     assert saved(jobs, "killed", "state") == b"20"
+
+
+def test_another_attempt_goes_on_where_the_first_was(new_house):
+    jobs = Jobs(new_house())
+    name = jobs.python(COUNT_ON.format(last=40, death=0), RetryStrategy={"MaximumRetryAttempts": 1}, **config("attempts"))
+    eventually(lambda: int(saved(jobs, "attempts", "state") or 0) >= 10)
+    (agent,) = traces.agents(jobs.house).values()
+    os.kill(agent, signal.SIGKILL)
+    jobs.completed(name)
+    # Both attempts' streams are of the same host; the second one's begins where S3 was.
+    streams = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
+    starts = []
+    for stream in streams:
+        answer = jobs.logs_client.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True)
+        starts += [int(event["message"].split()[1]) for event in answer["events"] if event["message"].startswith("from ")]
+    assert len(starts) == 2 and max(starts) >= 10 and saved(jobs, "attempts", "state") == b"40", starts
 
 
 def test_a_stopped_program_saves_in_its_grace(jobs):

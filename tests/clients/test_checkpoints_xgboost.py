@@ -46,11 +46,18 @@ def test_stopped_and_submitted_again(jobs, instances):
 
 
 def test_a_spot_job_of_the_sdk(house, jobs, tmp_path):
-    (tmp_path / "train.csv").write_text(data.as_csv(data.rows(300, 1)))
-    run = house.shoal("exec", "--", sys.executable, str(PROGRAM), "train.csv", cwd=tmp_path, check=False)
+    rows = data.as_csv(data.rows(300, 1))
+    jobs.put("spot/train/1.csv", rows)
+    uri = f"s3://{BUCKET}/spot/checkpoints"
+    first = jobs.xgboost(
+        "spot/train", changes={"CheckpointConfig": {"S3Uri": uri}}, num_round=5, objective="binary:logistic", subsample=0.5
+    )
+    jobs.completed(first)
+    assert rounds(jobs, first) == [0, 1, 2, 3, 4]
+    (tmp_path / "train.csv").write_text(rows)
+    run = house.shoal("exec", "--", sys.executable, str(PROGRAM), "train.csv", uri, "10", cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
-    first, second, bucket = json.loads(run.stdout.splitlines()[-1])
-    assert jobs.describe(first)["EnableManagedSpotTraining"]
-    keys = [entry["Key"] for entry in jobs.s3.list_objects_v2(Bucket=bucket, Prefix="spot/")["Contents"]]
-    assert "spot/xgboost-checkpoint.4" in keys and "spot/xgboost-checkpoint.9" in keys
+    second = json.loads(run.stdout.splitlines()[-1])
+    assert jobs.describe(second)["EnableManagedSpotTraining"]
     assert any("Resuming from iteration 5" in line for line in jobs.lines(second)), jobs.lines(second)
+    assert rounds(jobs, second) == [5, 6, 7, 8, 9]

@@ -64,6 +64,9 @@ pub(crate) struct TrainArgs {
     /// Where artifacts go [default: the default bucket].
     #[arg(long, value_name = "S3_URI")]
     output: Option<String>,
+    /// Keep `/opt/ml/checkpoints` here: restored before the program starts, mirrored while it runs.
+    #[arg(long, value_name = "S3_URI")]
+    checkpoints: Option<String>,
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     max_runtime: Option<u64>,

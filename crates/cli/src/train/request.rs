@@ -37,6 +37,9 @@ pub(super) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, 
     if let Some(output) = &args.output {
         request.insert("OutputDataConfig".to_owned(), json!({"S3OutputPath": output}));
     }
+    if let Some(uri) = &args.checkpoints {
+        request.insert("CheckpointConfig".to_owned(), json!({"S3Uri": uri}));
+    }
     set_default(&mut request, "OutputDataConfig", || json!({"S3OutputPath": format!("s3://{}/", settings.default_bucket)}));
     set_default(&mut request, "ResourceConfig", || json!({}));
     let resources = object(&mut request, "ResourceConfig")?;
