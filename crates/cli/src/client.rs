@@ -70,6 +70,11 @@ pub(crate) enum ClientError {
 }
 
 impl ClientError {
+    /// Whether a server could not be reached.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
     /// Whether what was asked about does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         let Self::Refused(ServiceError { status, code, message }) = self else { return false };
@@ -138,6 +143,14 @@ impl Client {
     /// See [`ClientError`].
     pub(crate) fn sagemaker(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
         self.json(Service::SageMaker, operation, input)
+    }
+
+    /// An operation of CloudWatch.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn cloudwatch(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
+        self.json(Service::CloudWatch, operation, input)
     }
 
     /// An operation of an AWS JSON service.

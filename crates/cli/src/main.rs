@@ -20,6 +20,7 @@ mod output;
 mod serve;
 mod settings;
 mod setup;
+mod top;
 mod train;
 mod watch;
 
@@ -70,6 +71,8 @@ enum Command {
     Jobs(jobs::JobsCommand),
     /// Print a link that opens the web console, signed in.
     Console(console::ConsoleArgs),
+    /// Watch the training jobs that run and wait, as top(1) watches processes.
+    Top(top::TopArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
     /// Measure on this machine.
@@ -109,6 +112,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Train(args) => train::run(&args),
         Command::Jobs(command) => jobs::run(&command),
         Command::Console(args) => console::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {

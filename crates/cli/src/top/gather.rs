@@ -1,0 +1,161 @@
+//! What is on the screen, asked of the public API.
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, ClientError, now_ms};
+
+/// Most jobs that are looked at one by one.
+const DETAILED: usize = 60;
+/// How many of those that ended are shown.
+const ENDED: usize = 5;
+/// Metrics shown of a job.
+const METRICS: usize = 4;
+/// How old a metric's last value may be, in seconds.
+const FRESH_S: u64 = 900;
+
+/// The server's training jobs at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    /// `http://127.0.0.1:9777`.
+    pub(super) server: String,
+    /// Jobs that are not over.
+    pub(super) jobs: Vec<Job>,
+    /// Not over, but too many to be looked at.
+    pub(super) more: usize,
+    /// The last that ended, the newest first.
+    pub(super) ended: Vec<Job>,
+    /// Why this picture is an old one.
+    pub(super) trouble: Option<String>,
+}
+
+/// A training job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Job {
+    pub(super) name: String,
+    /// Secondary status.
+    pub(super) state: String,
+    /// Times in seconds since the epoch.
+    pub(super) created: f64,
+    /// When instances began to work on it.
+    pub(super) started: Option<f64>,
+    pub(super) ended: Option<f64>,
+    /// Seconds.
+    pub(super) max_runtime: Option<f64>,
+    pub(super) instances: u64,
+    pub(super) instance_type: String,
+    /// Name and last value.
+    pub(super) metrics: Vec<(String, f64)>,
+    /// What its last transition, or its failure, says.
+    pub(super) message: String,
+}
+
+impl Job {
+    /// Whether it waits for capacity.
+    pub(super) fn waits(&self) -> bool {
+        self.state == "Pending"
+    }
+}
+
+/// Asks.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
+    let mut picture = Picture { server: client.url(), ..Picture::default() };
+    for status in ["InProgress", "Stopping"] {
+        let mut input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100});
+        loop {
+            let answer = client.sagemaker("ListTrainingJobs", &input)?;
+            for summary in answer["TrainingJobSummaries"].as_array().into_iter().flatten() {
+                if picture.jobs.len() == DETAILED {
+                    picture.more += 1;
+                } else if let Some(job) = job(client, summary, true)? {
+                    picture.jobs.push(job);
+                }
+            }
+            match answer.get("NextToken") {
+                Some(token) => input["NextToken"] = token.clone(),
+                None => break,
+            }
+        }
+    }
+    let input = json!({"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100});
+    let answer = client.sagemaker("ListTrainingJobs", &input)?;
+    let mut over: Vec<&Value> = answer["TrainingJobSummaries"].as_array().into_iter().flatten().filter(|it| is_over(it)).collect();
+    over.sort_by(|left, right| modified(right).total_cmp(&modified(left)));
+    for summary in over.into_iter().take(ENDED) {
+        picture.ended.extend(job(client, summary, false)?);
+    }
+    Ok(picture)
+}
+
+fn is_over(summary: &Value) -> bool {
+    matches!(summary["TrainingJobStatus"].as_str(), Some("Completed" | "Failed" | "Stopped"))
+}
+
+fn modified(summary: &Value) -> f64 {
+    summary["LastModifiedTime"].as_f64().unwrap_or_default()
+}
+
+/// A job in full; `None` if it was deleted in between.
+fn job(client: &Client, summary: &Value, live: bool) -> Result<Option<Job>, ClientError> {
+    let name = text(&summary["TrainingJobName"]);
+    let description = match client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        description => description?,
+    };
+    let mut job = read(&description);
+    if live && job.metrics.is_empty() && job.started.is_some() {
+        let definitions = description["AlgorithmSpecification"]["MetricDefinitions"].as_array().into_iter().flatten();
+        for metric in definitions.take(METRICS).map(|it| text(&it["Name"])) {
+            job.metrics.extend(last_value(client, &name, &metric)?.map(|value| (metric, value)));
+        }
+    }
+    Ok(Some(job))
+}
+
+fn read(description: &Value) -> Job {
+    let resources = &description["ResourceConfig"];
+    let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last()).map(|it| text(&it["StatusMessage"]));
+    let metrics = description["FinalMetricDataList"].as_array().into_iter().flatten().take(METRICS);
+    Job {
+        name: text(&description["TrainingJobName"]),
+        state: text(&description["SecondaryStatus"]),
+        created: description["CreationTime"].as_f64().unwrap_or_default(),
+        started: description["TrainingStartTime"].as_f64(),
+        ended: description["TrainingEndTime"].as_f64(),
+        max_runtime: description["StoppingCondition"]["MaxRuntimeInSeconds"].as_f64(),
+        instances: resources["InstanceCount"].as_u64().unwrap_or(1),
+        instance_type: text(&resources["InstanceType"]),
+        metrics: metrics.filter_map(|it| Some((text(&it["MetricName"]), it["Value"].as_f64()?))).collect(),
+        message: description["FailureReason"].as_str().map(str::to_owned).or(last).unwrap_or_default(),
+    }
+}
+
+/// The newest value of a metric of a job that runs.
+fn last_value(client: &Client, job: &str, metric: &str) -> Result<Option<f64>, ClientError> {
+    let now_s = now_ms() / 1000;
+    let asked = client.cloudwatch(
+        "GetMetricStatistics",
+        &json!({
+            "Namespace": "/aws/sagemaker/TrainingJobs", "MetricName": metric, "Statistics": ["Average"], "Period": 1,
+            "Dimensions": [{"Name": "TrainingJobName", "Value": job}], "StartTime": now_s - FRESH_S, "EndTime": now_s + 1,
+        }),
+    );
+    let answer = match asked {
+        // A metric that the server does not tell is left out; the rest of the picture is worth seeing.
+        Err(ClientError::Refused(_)) => return Ok(None),
+        answer => answer?,
+    };
+    let points = answer["Datapoints"].as_array().into_iter().flatten();
+    let newest = points.max_by(|left, right| time(left).total_cmp(&time(right)));
+    Ok(newest.and_then(|point| point["Average"].as_f64()))
+}
+
+fn time(point: &Value) -> f64 {
+    point["Timestamp"].as_f64().unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
