@@ -46,7 +46,7 @@ def place(make_house):
     jobs.failed(evil)
     done = jobs.script("echo 'loss=3;'; echo 'loss=2;'; echo weights > /opt/ml/model/w.txt", metrics=[("loss", "loss=(.*?);")])
     jobs.completed(done)
-    running = jobs.script(PROGRAM, instances=2, metrics=METRICS, name="running")
+    running = jobs.script(PROGRAM, instances=2, metrics=METRICS, name="running", StoppingCondition={"MaxRuntimeInSeconds": 3600})
     jobs.until(running, "Training")
     waiting = jobs.command("true")
     jobs.until(waiting, "Pending")
@@ -109,6 +109,7 @@ def test_an_empty_house_says_how_to_begin(window, new_house):
     jobs = Jobs(house)
     name = jobs.command("sleep 2")
     row = page.locator(f"#job-{name}")
+    expect(row).to_contain_text("sh -c sleep 2")
     expect(row).to_contain_text("Training")
     expect(row).to_contain_text("Completed")
     assert page.evaluate("window.same"), "without a reload"

@@ -82,8 +82,8 @@ struct Receipt {
 }
 
 struct Waiting {
-    text: String,
-    place: u32,
+    place: String,
+    lacks: String,
 }
 
 /// What a job runs, in a few words: `xgboost`, or its command with the names of files alone.
@@ -106,11 +106,12 @@ fn command(request: &CreateTrainingJob) -> String {
     [&request.algorithm.entrypoint[..], &request.algorithm.arguments[..]].concat().join(" ")
 }
 
-/// Why a job waits, below a heading that says that it does.
-pub(super) fn why_it_waits(reason: &PendingReason) -> String {
+/// Why a job waits, beside words that say that it does: its place, and what lacks.
+pub(super) fn why_it_waits(reason: &PendingReason) -> (String, String) {
     let text = reason.to_string();
     let why = text.strip_prefix("Waiting for capacity: ").unwrap_or(&text);
-    why[..1].to_uppercase() + &why[1..]
+    let (lacks, place) = why.rsplit_once("; ").unwrap_or((why, "in the queue"));
+    (place.to_owned(), lacks.to_owned())
 }
 
 impl Console {
@@ -144,7 +145,11 @@ impl Console {
             live: !view.ended,
             can_stop: !view.ended && view.status == shoal_plane::JobStatus::InProgress,
             failure: view.failure_reason.clone(),
-            waiting: view.pending.as_ref().map(|reason| Waiting { text: why_it_waits(reason), place: reason.place }),
+            waiting: view.pending.as_ref().map(|reason| {
+                let (place, lacks) = why_it_waits(reason);
+                let place = if reason.place == 1 { "Next in the queue".to_owned() } else { place };
+                Waiting { place, lacks: lacks[..1].to_uppercase() + &lacks[1..] }
+            }),
             program: program(world, algorithm.training_image.as_deref(), &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
             instances: instances(resources.instance_count, &resources.instance_type),

@@ -203,7 +203,10 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
         (Some(reason), _) => gist(reason).to_owned(),
-        (None, Some(pending)) => why_it_waits(pending),
+        (None, Some(pending)) => {
+            let (place, lacks) = why_it_waits(pending);
+            format!("{place}: {lacks}")
+        }
         (None, None) => String::new(),
     };
     let metrics = world.telemetry.metrics(&row.name)?;
