@@ -21,7 +21,9 @@ def main(directory, workers, rounds, *pairs):
 
     # Workers that die noisily at the end would hide the numbers.
     dask.config.set({"distributed.scheduler.worker-ttl": None, "dataframe.convert-string": False})
-    params = {"tree_method": "hist", "nthread": 1, **dict(pair.split("=", 1) for pair in pairs)}
+    params = dict(pair.split("=", 1) for pair in pairs)
+    # xgboost.dask sets it for the whole process, by its type.
+    params["nthread"] = int(params.get("nthread", 1))
     with LocalCluster(n_workers=int(workers), threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         with Client(cluster) as client:
             client.wait_for_workers(int(workers))
