@@ -1,5 +1,6 @@
 //! What instances report in bulk: log lines and metric points, each report at most once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -167,13 +168,21 @@ fn insert_lines(connection: &Connection, logs: &[LogLines]) -> Result<(), StoreE
 }
 
 fn insert_points(connection: &Connection, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
-    let count = "INSERT INTO series (job, metric, points) VALUES (?, ?, 1)
-        ON CONFLICT (job, metric) DO UPDATE SET points = points + 1 RETURNING id, points";
+    // A metric's points stand together in its series: one step for the metric, then one for each point.
+    let mut by_metric: BTreeMap<&str, Vec<&MetricPoint>> = BTreeMap::new();
+    for point in points {
+        by_metric.entry(&point.metric).or_default().push(point);
+    }
+    let count = "INSERT INTO series (job, metric, points) VALUES (?1, ?2, ?3)
+        ON CONFLICT (job, metric) DO UPDATE SET points = points + ?3 RETURNING id, points";
     let mut count = connection.prepare_cached(count)?;
     let mut insert = connection.prepare_cached("INSERT INTO point (series, at_ms, position, value) VALUES (?, ?, ?, ?)")?;
-    for point in points {
-        let (series, position): (i64, u64) = count.query_row(params![job, point.metric], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        insert.execute(params![series, point.at_ms, position, point.value])?;
+    for (metric, points) in by_metric {
+        let (series, last): (i64, u64) = count.query_row(params![job, metric, points.len()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let first = last + 1 - points.len() as u64;
+        for (position, point) in (first..).zip(points) {
+            insert.execute(params![series, point.at_ms, position, point.value])?;
+        }
     }
     Ok(())
 }
