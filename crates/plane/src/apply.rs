@@ -7,11 +7,11 @@ use crate::{Action, Event, Fact, State, training_job::TrainingJob};
 pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
     state.clock = state.clock.max(event.at);
     if let Fact::JobCreated { uid, spec, message } = &event.fact {
-        if !state.jobs.contains_key(&event.job) {
+        if !state.jobs.contains(&event.job) {
             let job = TrainingJob::new(&event.job, uid, spec.clone(), state.created, event.at, message);
             state.created += 1;
             state.index.add(&job);
-            state.jobs.insert(event.job.clone(), job);
+            state.jobs.insert(job);
         }
         return Vec::new();
     }

@@ -64,7 +64,7 @@ struct Decision<'a> {
 impl Decision<'_> {
     fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
         cut(spec, &self.state.capacity, &self.state.catalog)?;
-        if name_taken || self.state.jobs.contains_key(name) {
+        if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
         }
         let message = "Starting the training job";

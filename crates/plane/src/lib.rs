@@ -25,6 +25,7 @@ mod decide;
 mod event;
 mod failure;
 mod job;
+mod jobs;
 mod lifecycle;
 mod queue;
 mod sanity;
@@ -41,7 +42,7 @@ pub use command::{Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
 pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
-pub use state::{SnapshotError, State};
+pub use state::{Frozen, SnapshotError, State};
 pub use turn::Turn;
 pub use view::{JobView, PendingReason};
 

@@ -23,9 +23,10 @@ impl State {
     pub fn sanity_check(&self) -> Result<(), String> {
         let mut orders = BTreeSet::new();
         let mut gpus = BTreeSet::new();
-        for (name, job) in &self.jobs {
+        for job in self.jobs.iter() {
+            let name = &job.name;
             let of_job = |error: String| format!("training job {name}: {error}");
-            ensure(job.name == *name, "stands under another name").map_err(of_job)?;
+            ensure(self.jobs.get(name) == Some(job), "is not found under its name").map_err(of_job)?;
             ensure(job.order < self.created && orders.insert(job.order), "its place in the order of creation is its own")
                 .map_err(of_job)?;
             ensure(job.modified <= self.clock, "was modified in the future").map_err(of_job)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, lifecycle, queue, training_job::TrainingJob};
+use crate::{Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, jobs::Jobs, lifecycle, queue, training_job::TrainingJob};
 
 /// Version of the snapshot's encoding.
 const SNAPSHOT_FORMAT: u32 = 1;
@@ -18,7 +18,7 @@ pub struct State {
     pub(crate) clock: Time,
     /// For the next training job's place in the order of creation.
     pub(crate) created: u64,
-    pub(crate) jobs: BTreeMap<String, TrainingJob>,
+    pub(crate) jobs: Jobs,
     pub(crate) index: Index,
 }
 
@@ -33,8 +33,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn of(jobs: &BTreeMap<String, TrainingJob>) -> Index {
-        let mut in_order: Vec<_> = jobs.values().collect();
+    pub(crate) fn of(jobs: &Jobs) -> Index {
+        let mut in_order: Vec<_> = jobs.iter().collect();
         in_order.sort_unstable_by_key(|job| job.order);
         let mut index = Index::default();
         in_order.into_iter().for_each(|job| index.add(job));
@@ -73,11 +73,29 @@ impl Index {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Snapshot {
+struct Snapshot<Jobs> {
     v: u32,
     clock: Time,
     created: u64,
-    jobs: Vec<TrainingJob>,
+    jobs: Jobs,
+}
+
+/// A state as it was, without capacity and catalogue. Taking one costs microseconds and shares memory with the state, which goes on; so it can be
+/// written elsewhere, however large it is.
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    clock: Time,
+    created: u64,
+    jobs: Jobs,
+}
+
+impl Frozen {
+    /// As bytes, for [`State::from_snapshot`].
+    pub fn encode(&self) -> Vec<u8> {
+        let jobs = self.jobs.iter().collect::<Vec<_>>();
+        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs };
+        serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
+    }
 }
 
 /// The bytes are no snapshot.
@@ -97,14 +115,17 @@ pub enum SnapshotError {
 impl State {
     /// Nothing has happened yet.
     pub fn new(capacity: Capacity, catalog: Catalog) -> State {
-        State { capacity, catalog, clock: Time::default(), created: 0, jobs: BTreeMap::new(), index: Index::default() }
+        State { capacity, catalog, clock: Time::default(), created: 0, jobs: Jobs::new(), index: Index::default() }
+    }
+
+    /// The state as it is now, to be encoded elsewhere.
+    pub fn freeze(&self) -> Frozen {
+        Frozen { clock: self.clock, created: self.created, jobs: self.jobs.clone() }
     }
 
     /// The state as bytes, without capacity and catalogue.
     pub fn snapshot(&self) -> Vec<u8> {
-        let jobs = self.jobs.values().cloned().collect();
-        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs };
-        serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
+        self.freeze().encode()
     }
 
     /// The state of [`State::snapshot`], on what this machine has now.
@@ -112,11 +133,11 @@ impl State {
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
     pub fn from_snapshot(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
-        let snapshot: Snapshot = serde_json::from_slice(bytes)?;
+        let snapshot: Snapshot<Vec<TrainingJob>> = serde_json::from_slice(bytes)?;
         if snapshot.v != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format { found: snapshot.v });
         }
-        let jobs = snapshot.jobs.into_iter().map(|job| (job.name.clone(), job)).collect();
+        let jobs = snapshot.jobs.into_iter().collect();
         let index = Index::of(&jobs);
         Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, index })
     }
@@ -152,9 +173,9 @@ impl State {
         self.index.attempts.get(attempt).map(String::as_str)
     }
 
-    /// Live jobs, by name.
+    /// Names of the live jobs, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = &str> {
-        self.jobs.keys().map(String::as_str)
+        self.jobs.iter().map(|job| job.name.as_str())
     }
 
     /// Waiting jobs from the head of the queue on, and why each waits as of now.

@@ -162,6 +162,16 @@ fn a_snapshot_is_read_as_it_once_was() {
 }
 
 #[test]
+fn a_snapshot_of_a_retried_job_is_read_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    retried().iter().for_each(|event| drop(apply(&mut state, event)));
+    let bytes = golden("snapshot_retried", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
+#[test]
 fn what_is_no_event_is_refused() {
     let refused = |bytes: &[u8]| Event::decode(bytes).expect_err("refused").to_string();
     assert!(refused(br#"{"v":2,"at":1,"job":"a","type":"revised"}"#).starts_with("event of format 2"));
