@@ -23,7 +23,8 @@ fn shard_of(name: &str) -> usize {
 
 impl Jobs {
     pub(crate) fn new() -> Self {
-        Self { shards: vec![Arc::new(Vec::new()); SHARDS] }
+        let empty = Arc::new(Vec::new());
+        Self { shards: (0..SHARDS).map(|_| Arc::clone(&empty)).collect() }
     }
 
     fn place(&self, name: &str) -> (usize, Result<usize, usize>) {

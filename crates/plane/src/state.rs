@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, jobs::Jobs, lifecycle, queue, training_job::TrainingJob};
+use crate::{
+    Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, jobs::Jobs, lifecycle, queue, training_job::TrainingJob,
+};
 
 /// Version of the snapshot's encoding.
 const SNAPSHOT_FORMAT: u32 = 1;

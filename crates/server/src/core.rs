@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, JobView, Rejection, State, Time, Turn, apply};
+use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, Frozen, JobView, Rejection, State, Time, Turn, apply};
 use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
@@ -72,9 +72,15 @@ struct Envelope {
 
 enum Message {
     Do(Box<Envelope>),
-    View { job: String, reply: oneshot::Sender<Option<JobView>> },
+    View {
+        job: String,
+        reply: oneshot::Sender<Option<JobView>>,
+    },
     Edit(RowEdit),
-    Snapshot { version: u64, bytes: Vec<u8> },
+    /// For measurements.
+    Freeze {
+        reply: oneshot::Sender<(Frozen, u64)>,
+    },
     Stop,
 }
 
@@ -92,6 +98,21 @@ impl Core {
         let envelope = Envelope { command, opaque, reply: Some(reply) };
         self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
         answer.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// The same from a thread that may wait.
+    fn tell_with(&self, command: Command, opaque: Opaque) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let envelope = Envelope { command, opaque: Some(opaque), reply: Some(reply) };
+        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+        answer.blocking_recv().unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// The state as of now and its version; none if the loop has ended.
+    fn freeze(&self) -> Option<(Frozen, u64)> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox.send(Message::Freeze { reply }).ok()?;
+        answer.blocking_recv().ok()
     }
 
     /// Tells, from a thread that may wait.
@@ -141,7 +162,7 @@ struct Loop {
     last: Time,
     /// Until when no deadline counts; `None` once that has passed and one tick has taken up what changed while we were away.
     listening: Option<Instant>,
-    inbox: mpsc::Sender<Message>,
+    snapshotting: Option<thread::JoinHandle<()>>,
     act: Box<dyn Fn(Vec<Action>) + Send>,
     changed: watch::Sender<u64>,
 }
@@ -209,7 +230,7 @@ pub(crate) fn start(
         snapshot_at: recovered.version,
         last: recovered.last,
         listening: Some(Instant::now() + LISTEN_FIRST),
-        inbox: inbox.clone(),
+        snapshotting: None,
         act,
         changed,
     };
@@ -219,6 +240,16 @@ pub(crate) fn start(
 
 impl Loop {
     fn run(&mut self, messages: &mpsc::Receiver<Message>) {
+        self.turns(messages);
+        // Nothing is written to the data directory once the server has let it go.
+        if let Some(thread) = self.snapshotting.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the snapshot's thread panicked");
+        }
+    }
+
+    fn turns(&mut self, messages: &mpsc::Receiver<Message>) {
         let mut stop = false;
         while !stop {
             let mut batch = Vec::new();
@@ -239,12 +270,8 @@ impl Loop {
                     Message::Do(envelope) => commands.push(*envelope),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
-                    Message::Snapshot { version, bytes } => {
-                        let began = Instant::now();
-                        if let Err(error) = self.journal.put_snapshot(version, &bytes) {
-                            tracing::warn!("snapshot not written: {error}");
-                        }
-                        stood_still(began);
+                    Message::Freeze { reply } => {
+                        let _ = reply.send((self.state.freeze(), self.version));
                     }
                     Message::Stop => stop = true,
                 }
@@ -333,16 +360,19 @@ impl Loop {
         Ok(())
     }
 
-    /// A copy of the state is serialised off the loop and comes back as a message.
+    /// The state as it is now is written beside the loop, which goes on.
     fn snapshot(&mut self) {
         self.snapshot_at = self.version;
-        let (state, version, inbox) = (self.state.clone(), self.version, self.inbox.clone());
-        let spawned = thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
-            let _ = inbox.send(Message::Snapshot { version, bytes: state.snapshot() });
-        });
-        if let Err(error) = spawned {
-            tracing::warn!("no thread for a snapshot: {error}");
+        if self.snapshotting.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
         }
+        let (frozen, version, snapshots) = (self.state.freeze(), self.version, self.journal.snapshots());
+        let spawned = thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+            if let Err(error) = snapshots.put(version, &frozen.encode()) {
+                tracing::warn!("snapshot not written: {error}");
+            }
+        });
+        self.snapshotting = spawned.inspect_err(|error| tracing::warn!("no thread for a snapshot: {error}")).ok();
     }
 
     /// The state ran ahead of a journal that refused: go back to what is durable.
@@ -399,5 +429,8 @@ fn receipt(event: &Event) -> Option<CheckpointRow> {
     })
 }
 
+mod delays;
 #[cfg(test)]
 mod tests;
+
+pub use delays::{SnapshotDelays, snapshot_delays};

@@ -25,6 +25,7 @@ mod search;
 mod serve;
 mod silence;
 
+pub use core::{SnapshotDelays, snapshot_delays};
 pub use error::ServerError;
 pub use keys::AccessKeys;
 pub use options::{Image, ImageError, Images, Options, RemoveTree, Sweep};

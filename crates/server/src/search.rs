@@ -14,7 +14,7 @@ use std::{
 };
 
 use serde_json::Value;
-use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, StoreError};
+use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, Snapshots, StoreError};
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
 use document::{Document, Key};
@@ -229,8 +229,8 @@ impl<J: Journal> Journal for Watched<J> {
         self.journal.events_after(version, each)
     }
 
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.journal.put_snapshot(version, bytes)
+    fn snapshots(&self) -> Box<dyn Snapshots> {
+        self.journal.snapshots()
     }
 
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {

@@ -52,14 +52,14 @@ fn a_snapshot_replaces_its_events(reopen: &Reopen) {
     let (mut journal, _rows) = reopen();
     assert_eq!(journal.snapshot().expect("snapshot"), None);
     journal.append(&batch(&[b"a", b"b", b"c"])).expect("append");
-    journal.put_snapshot(2, b"ab").expect("snapshot");
+    journal.snapshots().put(2, b"ab").expect("snapshot");
     assert_eq!(journal.snapshot().expect("snapshot"), Some((2, b"ab".to_vec())));
     assert_eq!(replay(&*journal, 0), [(3, b"c".to_vec())]);
 
-    journal.put_snapshot(1, b"a").expect("late snapshot");
+    journal.snapshots().put(1, b"a").expect("late snapshot");
     assert_eq!(journal.snapshot().expect("snapshot"), Some((2, b"ab".to_vec())), "an older snapshot must not win");
 
-    journal.put_snapshot(3, b"abc").expect("snapshot");
+    journal.snapshots().put(3, b"abc").expect("snapshot");
     drop(journal);
     let (mut journal, _rows) = reopen();
     assert_eq!(journal.version().expect("version"), 3, "the version outlives the events");

@@ -51,16 +51,22 @@ pub trait Journal: Send {
     /// The storage's, and what `each` returns.
     fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError>;
 
-    /// Replaces the snapshot and drops the events that it stands for. The latest snapshot wins: one of a lower version than the
-    /// present one is ignored.
-    ///
-    /// # Errors
-    /// The storage's; then the old snapshot and its events are still there.
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    /// The way to put snapshots, for another thread.
+    fn snapshots(&self) -> Box<dyn Snapshots>;
 
     /// The snapshot and its version, if there is one.
     ///
     /// # Errors
     /// The storage's.
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError>;
+}
+
+/// Puts snapshots of a journal's state beside whoever appends to it: no append waits for more than some milliseconds, however large it is.
+pub trait Snapshots: Send {
+    /// Replaces the snapshot and drops the events that it stands for. The latest snapshot wins: one of a lower version than the
+    /// present one is ignored. One caller at a time.
+    ///
+    /// # Errors
+    /// The storage's; then what the old snapshot or this one needs is still there.
+    fn put(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError>;
 }

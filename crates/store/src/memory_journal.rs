@@ -6,7 +6,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::{
-    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError,
+    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, Snapshots, SortOrder,
+    StoreError,
 };
 
 /// A journal that lasts as long as its last clone.
@@ -69,7 +70,17 @@ impl Journal for MemoryJournal {
         events.range(version.saturating_add(1)..).try_for_each(|(version, bytes)| each(*version, bytes))
     }
 
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn snapshots(&self) -> Box<dyn Snapshots> {
+        Box::new(self.clone())
+    }
+
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        Ok(self.lock().snapshot.clone())
+    }
+}
+
+impl Snapshots for MemoryJournal {
+    fn put(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut contents = self.lock();
         if contents.snapshot.as_ref().is_none_or(|(present, _)| version >= *present) {
             contents.version = contents.version.max(version);
@@ -77,10 +88,6 @@ impl Journal for MemoryJournal {
             contents.snapshot = Some((version, bytes.to_owned()));
         }
         Ok(())
-    }
-
-    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        Ok(self.lock().snapshot.clone())
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
+use crate::snapshot_file::SnapshotFile;
 use crate::sqlite::{Database, Schema};
 use crate::{
-    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, SortOrder, StoreError,
+    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, Snapshots, SortOrder,
+    StoreError,
 };
 
 const SCHEMA: Schema = Schema {
@@ -34,12 +36,16 @@ const SCHEMA: Schema = Schema {
     ],
 };
 
+/// Events that go in one transaction: whoever appends meanwhile waits for it.
+const DROPPED_AT_ONCE: u64 = 200;
+
 const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags";
 
 /// The journal in a data directory's `shoal.db`.
 #[derive(Debug)]
 pub struct SqliteJournal {
     database: Arc<Database>,
+    file: SnapshotFile,
 }
 
 /// The rows of the same file, for any number of readers.
@@ -54,7 +60,7 @@ impl SqliteJournal {
     /// # Errors
     /// [`StoreError::Format`] for another version's file.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { database: Arc::new(Database::open(path, &SCHEMA)?) })
+        Ok(Self { database: Arc::new(Database::open(path, &SCHEMA)?), file: SnapshotFile::beside(path) })
     }
 
     /// A reader of the rows.
@@ -109,22 +115,52 @@ impl Journal for SqliteJournal {
         })
     }
 
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.database.write(|tx| {
-            let newer = "INSERT INTO snapshot (one, version, bytes) VALUES (1, ?1, ?2)
-                ON CONFLICT DO UPDATE SET version = ?1, bytes = ?2 WHERE ?1 >= version";
-            if tx.execute(newer, params![version, bytes])? == 1 {
-                tx.execute("DELETE FROM event WHERE version <= ?", [version])?;
-            }
-            Ok(())
-        })
+    fn snapshots(&self) -> Box<dyn Snapshots> {
+        Box::new(SqliteSnapshots { database: Arc::clone(&self.database), file: self.file.clone() })
     }
 
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        self.database.read(|connection| {
+        let row: Option<(u64, Vec<u8>)> = self.database.read(|connection| {
             let select = "SELECT version, bytes FROM snapshot";
             Ok(connection.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
-        })
+        })?;
+        let file = self.file.read()?;
+        match (row, file) {
+            // A crash came between the file and its row: the events are all there still.
+            (None, file) => Ok(file),
+            (Some((version, _)), Some(file)) if file.0 >= version => Ok(Some(file)),
+            // Rows of the first snapshots held them.
+            (Some((version, bytes)), _) if !bytes.is_empty() => Ok(Some((version, bytes))),
+            (Some((version, _)), _) => Err(StoreError::Corrupt {
+                path: self.file.path().to_owned(),
+                detail: format!("the events up to {version} are in no other place, and it does not hold them"),
+            }),
+        }
+    }
+}
+
+/// Snapshots lie in a file; the row tells the version that outlives the events.
+#[derive(Debug)]
+struct SqliteSnapshots {
+    database: Arc<Database>,
+    file: SnapshotFile,
+}
+
+impl Snapshots for SqliteSnapshots {
+    fn put(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let select = "SELECT coalesce((SELECT version FROM snapshot), 0)";
+        let present: u64 = self.database.read(|connection| Ok(connection.query_row(select, [], |row| row.get(0))?))?;
+        if version < present {
+            return Ok(());
+        }
+        self.file.write(version, bytes)?;
+        self.database.write(|tx| {
+            tx.execute("INSERT OR REPLACE INTO snapshot (one, version, bytes) VALUES (1, ?, x'')", [version])?;
+            Ok(())
+        })?;
+        let delete = "DELETE FROM event WHERE version IN (SELECT version FROM event WHERE version <= ? ORDER BY version LIMIT ?)";
+        while self.database.write(|tx| Ok(tx.prepare_cached(delete)?.execute([version, DROPPED_AT_ONCE])?))? > 0 {}
+        Ok(())
     }
 }
 

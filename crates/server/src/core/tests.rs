@@ -26,8 +26,8 @@ impl Journal for Full {
     fn events_after(&self, version: u64, each: &mut shoal_store::EachEvent<'_>) -> Result<(), StoreError> {
         self.inner.events_after(version, each)
     }
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.inner.put_snapshot(version, bytes)
+    fn snapshots(&self) -> Box<dyn shoal_store::Snapshots> {
+        self.inner.snapshots()
     }
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
         self.inner.snapshot()

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use shoal_store::{Batch, EachEvent, Journal, RowChange, StoreError};
+use shoal_store::{Batch, EachEvent, Journal, RowChange, Snapshots, StoreError};
 
 use super::Exporter;
 
@@ -33,8 +33,8 @@ impl<J: Journal> Journal for Watched<J> {
         self.journal.events_after(version, each)
     }
 
-    fn put_snapshot(&mut self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.journal.put_snapshot(version, bytes)
+    fn snapshots(&self) -> Box<dyn Snapshots> {
+        self.journal.snapshots()
     }
 
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
