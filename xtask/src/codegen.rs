@@ -28,7 +28,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
             "UpdateTrainingJob",
         ],
     ),
-    ("sagemaker-metrics", &["BatchPutMetrics"]),
+    ("sagemaker-metrics", &["BatchGetMetrics", "BatchPutMetrics"]),
     ("sts", &["AssumeRole", "GetCallerIdentity"]),
 ];
 

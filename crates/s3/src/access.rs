@@ -12,19 +12,25 @@ use crate::signed_headers;
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
-    /// The key of this id; `None` if there is none or it is no longer good.
-    fn secret(&self, access_key_id: &str) -> Option<Key>;
+    /// The secret of the key of this id; `None` if there is none or it is no longer good.
+    fn secret(&self, access_key_id: &str) -> Option<String>;
+
+    /// What the key opens with the session token that came with it, which only temporary keys need.
+    ///
+    /// # Errors
+    /// It opens nothing.
+    fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault>;
 }
 
-/// An access key.
-#[derive(Clone)]
-pub struct Key {
-    /// Secret access key.
-    pub secret: String,
-    /// Token that temporary keys must come with.
-    pub session_token: Option<String>,
-    /// What it opens.
-    pub scope: Scope,
+/// Why a key opens nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFault {
+    /// There is no such key, or no longer.
+    Unknown,
+    /// The session token is not the one that goes with it.
+    WrongToken,
+    /// The time of a temporary key is over.
+    Expired,
 }
 
 /// What a key opens.
@@ -105,7 +111,7 @@ pub(crate) struct Keys(pub(crate) Arc<dyn KeyStore>);
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.0.secret(access_key) {
-            Some(key) => Ok(SecretKey::from(key.secret)),
+            Some(secret) => Ok(SecretKey::from(secret)),
             None => Err(s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")),
         }
     }
@@ -118,17 +124,16 @@ pub(crate) struct ScopedAccess(pub(crate) Arc<dyn KeyStore>);
 impl S3Access for ScopedAccess {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
-        let key = self.0.secret(&credentials.access_key).ok_or_else(denied)?;
         signed_headers::check(cx.headers(), cx.uri().query())?;
-        if let Some(expected) = &key.session_token
-            && !session_token(cx).is_some_and(|given| same(given.as_bytes(), expected.as_bytes()))
-        {
-            return Err(s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."));
-        }
-        if !key.scope.permits(cx.s3_op().name(), cx.s3_path()) {
+        let scope = self.0.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
+            KeyFault::Unknown => denied(),
+            KeyFault::WrongToken => s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."),
+            KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+        })?;
+        if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
         }
-        cx.extensions_mut().insert(key.scope);
+        cx.extensions_mut().insert(scope);
         Ok(())
     }
 
@@ -200,11 +205,6 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(bytes).ok()
-}
-
-/// Takes the same time wherever two texts of one length differ.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use crate::operations::Operations;
 /// S3 never removes more at once.
 const LARGEST_BATCH: usize = 1000;
 
+/// Bytes of a key; in paths the framework sees to it.
+const LONGEST_KEY: usize = 1024;
+
 pub(crate) async fn delete_object(front: &Operations, input: DeleteObjectInput) -> S3Result<S3Response<DeleteObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&front.objects);
@@ -21,18 +24,21 @@ pub(crate) async fn delete_object(front: &Operations, input: DeleteObjectInput) 
 pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput) -> S3Result<S3Response<DeleteObjectsOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_bucket(&input.bucket).await?;
-    if input.delete.objects.len() > LARGEST_BATCH {
-        return Err(s3_error!(MalformedXML, "At most 1000 objects can be removed at once"));
+    if !(1..=LARGEST_BATCH).contains(&input.delete.objects.len()) {
+        return Err(s3_error!(MalformedXML, "1 to 1000 objects can be removed at once"));
     }
     let quiet = input.delete.quiet.unwrap_or_default();
     let objects = Arc::clone(&front.objects);
     let (deleted, errors) = blocking(move || {
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {
-            match objects.delete(&input.bucket, &object.key) {
+            let done = match object.key.len() {
+                ..=LONGEST_KEY => objects.delete(&input.bucket, &object.key).map_err(from_store),
+                _ => Err(s3_error!(KeyTooLongError, "Your key is too long")),
+            };
+            match done {
                 Ok(_) => deleted.push(DeletedObject { key: Some(object.key), ..DeletedObject::default() }),
                 Err(error) => {
-                    let error = from_store(error);
                     errors.push(Error {
                         code: Some(error.code().as_str().to_owned()),
                         message: error.message().map(str::to_owned),

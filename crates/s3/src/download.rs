@@ -85,7 +85,8 @@ pub(crate) async fn get_object_attributes(
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let meta = find(front, input.bucket, input.key).await?;
-    let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+    // Some clients send a header each, others one with all.
+    let asked = |name: &str| input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name);
     let checksum = Some(checksums::to_dto(&meta.attributes.checksums)).filter(|_| !meta.attributes.checksums.is_empty());
     let parts = (asked(ObjectAttributes::OBJECT_PARTS) && !meta.attributes.parts.is_empty())
         .then(|| parts_page(&meta, input.part_number_marker.unwrap_or(0), input.max_parts.unwrap_or(LARGEST_PAGE)));

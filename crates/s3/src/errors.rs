@@ -1,7 +1,7 @@
 //! The store's errors as S3's.
 
-use http::StatusCode;
-use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
+use http::{HeaderValue, Response, StatusCode};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use shoal_store::StoreError;
 
 /// Runs the store's synchronous code where it may block.
@@ -68,6 +68,15 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
     } else {
         S3Error::with_message(S3ErrorCode::IncompleteBody, format!("The body could not be read: {text}"))
     }
+}
+
+/// An error of our own before the framework sees the request. Neither text needs escaping.
+pub(crate) fn document(status: StatusCode, code: &str, message: &str) -> Response<Body> {
+    let xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    let mut response = Response::new(Body::from(xml));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    response
 }
 
 /// What an error code of the framework means, for people.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -52,6 +52,11 @@ impl S3Front {
     /// Answers one request; also for use in a hyper service. Errors are S3's XML.
     pub async fn call<B: Into<Body>>(&self, request: Request<B>) -> Response<Body> {
         let mut request = request.map(Into::into);
+        // The framework would take one of any age.
+        if request.headers().get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS ")) {
+            let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
+            return errors::document(StatusCode::BAD_REQUEST, "InvalidRequest", message);
+        }
         restore_amz_headers(&mut request);
         match self.service.call(request).await {
             Ok(response) => with_message(response).await,

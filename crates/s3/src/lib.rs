@@ -22,7 +22,7 @@ mod signed_headers;
 mod tags;
 mod upload;
 
-pub use access::{Key, KeyStore, Scope};
+pub use access::{KeyFault, KeyStore, Scope};
 pub use front::{Options, S3Front};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

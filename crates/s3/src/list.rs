@@ -124,7 +124,7 @@ impl Encoding {
 
     pub(crate) fn text(self, text: String) -> String {
         match self {
-            Self::Plain => text,
+            Self::Plain => text.replace(|letter| !in_xml(letter), "\u{fffd}"),
             Self::Url => url_encode(&text),
         }
     }
@@ -144,6 +144,11 @@ impl Encoding {
     fn common(self, prefixes: Vec<String>) -> Vec<CommonPrefix> {
         prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(self.text(prefix)) }).collect()
     }
+}
+
+/// XML 1.0 has no way to write other characters; clients whose keys may have them ask for the encoding.
+fn in_xml(letter: char) -> bool {
+    letter >= ' ' && !matches!(letter, '\u{fffe}' | '\u{ffff}') || matches!(letter, '\t' | '\n' | '\r')
 }
 
 /// Never writes a `+`, which some clients read as a space and some do not.

@@ -1,9 +1,11 @@
 //! A bucket's settings. All access goes by keys and nothing is encrypted by us, so what is put is checked for its form and not kept; what is
 //! got is what holds. Set-up scripts of S3 then run, and who looks sees the truth.
 
+use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
+use crate::errors::custom;
 use crate::operations::Operations;
 
 async fn check(front: &Operations, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
@@ -57,7 +59,11 @@ pub(crate) async fn get_bucket_encryption(
     input: GetBucketEncryptionInput,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Err(s3_error!(ServerSideEncryptionConfigurationNotFoundError, "The server side encryption configuration was not found"))
+    Err(custom(
+        "ServerSideEncryptionConfigurationNotFoundError",
+        StatusCode::NOT_FOUND,
+        "The server side encryption configuration was not found",
+    ))
 }
 
 pub(crate) async fn delete_bucket_encryption(

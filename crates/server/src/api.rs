@@ -1,26 +1,29 @@
 //! What a parsed call does: the wire's values to commands and reads, and back.
 
 mod checkpoints;
+mod filter_logs;
 mod hold;
 mod identity;
 mod logs;
+mod metrics;
 mod search;
 mod tags;
 mod token;
 mod training;
+mod trial_metrics;
 
 use std::sync::Arc;
 
 use shoal_wire::{Call, Error, ErrorCode, Reply};
 
-use crate::{admission::internal, effects::World, search::SearchIndex};
+use crate::{admission::internal, effects::World, keys::Holder, search::SearchIndex};
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
     /// The request's `User-Agent`.
     pub(crate) user_agent: String,
-    /// The owner of the server, or one of its training jobs by temporary keys.
-    pub(crate) attempt: Option<String>,
+    /// Whose keys the request is signed with.
+    pub(crate) holder: Holder,
 }
 
 /// Settings that answers show.
@@ -52,9 +55,15 @@ impl Api {
     pub(crate) async fn call(&self, call: Call, caller: &Caller) -> Result<Reply, Error> {
         match call {
             Call::GetCallerIdentity => Ok(self.caller_identity(caller)),
-            _ if caller.attempt.is_some() => {
+            // A program may tell its own metrics.
+            Call::BatchPutMetrics(request) => self.put_metrics(request, &caller.holder).await,
+            _ if matches!(caller.holder, Holder::Attempt { .. }) => {
                 Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"))
             }
+            Call::BatchGetMetrics(queries) => self.get_metrics(queries).await,
+            Call::AssumeRole(request) => self.assume_role(request),
+            Call::ListRoles { path_prefix, paging } => self.list_roles(&path_prefix, &paging),
+            Call::SimulatePrincipalPolicy(request) => self.simulate_policy(request),
             Call::CreateTrainingJob(request) => {
                 self.holds.created(&request.name, &caller.user_agent);
                 self.create_training_job(*request).await
@@ -69,9 +78,14 @@ impl Api {
             Call::AddTags { resource_arn, tags } => self.add_tags(&resource_arn, tags).await,
             Call::ListTags { resource_arn, next_token } => self.list_tags(&resource_arn, next_token.as_deref()).await,
             Call::DeleteTags { resource_arn, tag_keys } => self.delete_tags(&resource_arn, tag_keys).await,
-            Call::GetRole { role_name } => Ok(self.role(role_name)),
+            Call::GetRole { role_name } => Ok(self.get_role(role_name)),
             Call::DescribeLogStreams(request) => self.log_streams(request).await,
             Call::GetLogEvents(request) => self.log_events(request).await,
+            Call::FilterLogEvents(request) => self.filter_log_events(request).await,
+            Call::DescribeLogGroups(request) => self.log_groups(request).await,
+            Call::GetMetricStatistics(request) => self.metric_statistics(request).await,
+            Call::GetMetricData(request) => self.metric_data(request).await,
+            Call::ListMetrics(request) => self.list_metrics(request).await,
         }
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, combinators::BoxBody};
 use hyper::body::{Body as _, Incoming};
-use shoal_s3::S3Front;
-use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Reply, Route, Service, parse, respond, respond_error, route, sigv4};
+use shoal_s3::{KeyFault, S3Front};
+use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Protocol, Reply, Route, Service, parse, respond, respond_error, route, sigv4};
 
 use crate::{
     api::{Api, Caller},
@@ -61,22 +61,23 @@ impl Front {
             Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body).await),
             Ok(Route::Api(service)) => {
                 let mut asked = Asked::unknown(service);
+                let protocol = Protocol::of(service, &head);
                 let answered = match collect(body).await {
                     Ok(body) => self.call(service, &head, &body, &mut asked).await,
                     Err(error) => Err(error),
                 };
                 let response = match answered {
-                    Ok(reply) => respond(&reply, &request_id),
+                    Ok(reply) => respond(&reply, protocol, &request_id),
                     Err(error) => {
                         if error.code.is_server_fault() {
                             tracing::error!("{request_id}: {error}");
                         }
-                        respond_error(service, &error, &request_id)
+                        respond_error(service, protocol, &error, &request_id)
                     }
                 };
                 (asked, response)
             }
-            Err(error) => (Asked::unknown(Service::SageMaker), respond_error(Service::SageMaker, &error, &request_id)),
+            Err(error) => (Asked::unknown(Service::SageMaker), respond_error(Service::SageMaker, Protocol::Json, &error, &request_id)),
         };
         (asked, response.map(full))
     }
@@ -102,11 +103,17 @@ impl Front {
 
     async fn call(&self, service: Service, head: &Parts, body: &[u8], asked: &mut Asked) -> Result<Reply, Error> {
         let key_id = sigv4::access_key_id(head)?;
-        let key = self.keys.find(&key_id).ok_or_else(|| {
-            Error::new(
-                ErrorCode::UnrecognizedClient,
-                format!("The security token included in the request is invalid: this server does not know access key {key_id}; `shoal env` prints its keys"),
-            )
+        let token = head.headers.get("x-amz-security-token").and_then(|token| token.to_str().ok());
+        let key = self.keys.find(&key_id, token).map_err(|fault| {
+            let (code, why) = match fault {
+                KeyFault::Unknown => {
+                    let why = format!("is invalid: this server does not know access key {key_id}; `shoal env` prints its keys");
+                    (ErrorCode::UnrecognizedClient, why)
+                }
+                KeyFault::WrongToken => (ErrorCode::UnrecognizedClient, "is invalid".to_owned()),
+                KeyFault::Expired => (ErrorCode::ExpiredToken, "is expired".to_owned()),
+            };
+            Error::new(code, format!("The security token included in the request {why}"))
         })?;
         let credentials = sigv4::Credentials {
             access_key_id: key.keys.access_key_id,
@@ -116,7 +123,7 @@ impl Front {
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let outcome = match parse(service, head, body) {
-            Ok(call) => self.api.call(call, &Caller { user_agent, attempt: key.attempt }).await,
+            Ok(call) => self.api.call(call, &Caller { user_agent, holder: key.holder }).await,
             Err(error) => Err(error),
         };
         *asked = Asked::call(service, head, body, &outcome);

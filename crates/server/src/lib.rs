@@ -23,7 +23,9 @@ mod parts;
 mod recovery;
 mod search;
 mod serve;
+mod sessions;
 mod silence;
+mod statistics;
 
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use error::ServerError;

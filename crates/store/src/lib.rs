@@ -44,6 +44,6 @@ pub use multipart::{PartMeta, UploadChecksum, UploadMeta};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
-pub use series::Point;
+pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
 pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};

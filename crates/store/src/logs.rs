@@ -30,6 +30,8 @@ pub struct LogEvent {
     pub ingested_ms: u64,
     /// The line.
     pub text: String,
+    /// Lines before it in its stream.
+    pub position: u64,
 }
 
 /// Which lines to read. A *position* is a place between two lines: `n` has `n` lines before it.
@@ -140,15 +142,15 @@ impl Telemetry {
             let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
             let mut select = connection.prepare_cached(&sql)?;
             let rows = select.query_map(params![stream, start, from_ms, to_ms, limit], |row| {
-                Ok((row.get::<_, u64>(0)?, LogEvent { at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? }))
+                Ok(LogEvent { position: row.get(0)?, at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? })
             })?;
             let mut rows = within(rows, query.max_bytes)?;
             if query.direction == LogDirection::Backward {
                 rows.reverse();
             }
-            let backward = rows.first().map_or(start, |(position, _)| *position);
-            let forward = rows.last().map_or(start, |(position, _)| position + 1);
-            Ok(Some(LogPage { events: rows.into_iter().map(|(_, event)| event).collect(), backward, forward }))
+            let backward = rows.first().map_or(start, |event| event.position);
+            let forward = rows.last().map_or(start, |event| event.position + 1);
+            Ok(Some(LogPage { events: rows, backward, forward }))
         })
     }
 
@@ -169,11 +171,11 @@ impl Telemetry {
 }
 
 /// As many lines as fit, at least one; what does not fit is not read.
-fn within(rows: impl Iterator<Item = rusqlite::Result<(u64, LogEvent)>>, max_bytes: usize) -> rusqlite::Result<Vec<(u64, LogEvent)>> {
+fn within(rows: impl Iterator<Item = rusqlite::Result<LogEvent>>, max_bytes: usize) -> rusqlite::Result<Vec<LogEvent>> {
     let (mut fitting, mut left) = (Vec::new(), max_bytes);
     for row in rows {
         let row = row?;
-        let taken = row.1.text.len().saturating_add(LINE_OVERHEAD);
+        let taken = row.text.len().saturating_add(LINE_OVERHEAD);
         if taken > left && !fitting.is_empty() {
             break;
         }

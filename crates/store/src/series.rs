@@ -2,7 +2,8 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use crate::{StoreError, Telemetry};
+use crate::telemetry::insert_points;
+use crate::{MetricPoint, StoreError, Telemetry};
 
 /// A value at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,7 +14,75 @@ pub struct Point {
     pub value: f64,
 }
 
+/// Which series to name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeriesQuery {
+    /// Only this job's.
+    pub job: Option<String>,
+    /// Only of this metric.
+    pub metric: Option<String>,
+    /// Only those with a point at or after this time, in milliseconds since the epoch.
+    pub active_since_ms: Option<u64>,
+    /// Only those that come after this job and metric.
+    pub after: Option<(String, String)>,
+    /// Most names to return.
+    pub limit: usize,
+}
+
 impl Telemetry {
+    /// Names of series that have points, as (job, metric), in that order.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn series(&self, query: &SeriesQuery) -> Result<Vec<(String, String)>, StoreError> {
+        let (job, metric) = query.after.as_ref().map(|(job, metric)| (job.as_str(), metric.as_str())).unzip();
+        self.database.read(|connection| {
+            let sql = "SELECT job, metric FROM series
+                WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR metric = ?2) AND (?3 IS NULL OR (job, metric) > (?3, ?4))
+                AND (?5 IS NULL OR (SELECT max(at_ms) FROM point WHERE series = series.id) >= ?5) ORDER BY job, metric LIMIT ?6";
+            let mut select = connection.prepare_cached(sql)?;
+            let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+            let params = params![query.job, query.metric, job, metric, query.active_since_ms, limit];
+            let found = select.query_map(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Appends points that come from no report, each with the step (iteration) that it is of, if any.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn append_steps(&self, job: &str, points: &[MetricPoint], steps: &[Option<u32>]) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            // The point that went in last has the position that its series counts.
+            let insert = "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
+            let mut insert = tx.prepare_cached(insert)?;
+            for (point, step) in points.iter().zip(steps) {
+                insert_points(tx, job, std::slice::from_ref(point))?;
+                if let Some(step) = step {
+                    insert.execute(params![step, point.at_ms, job, point.metric])?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The values of a job's metric that have a step from `from` to `to`, both inclusive, as (step, value): by step, then by time.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn read_steps(&self, job: &str, metric: &str, from: u64, to: u64) -> Result<Vec<(u64, f64)>, StoreError> {
+        let bound = |step: u64| i64::try_from(step).unwrap_or(i64::MAX);
+        self.database.read(|connection| {
+            let sql = "SELECT step, value FROM step JOIN point USING (series, at_ms, position)
+                WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?) AND step BETWEEN ? AND ? ORDER BY step, at_ms, position";
+            let mut select = connection.prepare_cached(sql)?;
+            let value = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN)));
+            let values = select.query_map(params![job, metric, bound(from), bound(to)], value)?;
+            Ok(values.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
     /// Points of a job's metric from `from_ms` (inclusive) to `to_ms` (exclusive), by time; equal times in order of arrival.
     ///
     /// # Errors
@@ -87,6 +156,7 @@ impl Telemetry {
     pub fn delete_series(&self, job: &str) -> Result<(), StoreError> {
         self.database.write(|tx| {
             tx.execute("DELETE FROM point WHERE series IN (SELECT id FROM series WHERE job = ?)", [job])?;
+            tx.execute("DELETE FROM step WHERE series IN (SELECT id FROM series WHERE job = ?)", [job])?;
             tx.execute("DELETE FROM series WHERE job = ?", [job])?;
             Ok(())
         })
@@ -101,7 +171,6 @@ fn point(row: &rusqlite::Row<'_>) -> rusqlite::Result<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetricPoint;
 
     #[test]
     fn points_come_by_time_and_arrival() {
@@ -117,6 +186,16 @@ mod tests {
         assert!(values(8, u64::MAX)[0].is_nan());
         assert_eq!(telemetry.metrics("j").unwrap(), ["auc", "loss"]);
         assert_eq!(telemetry.series_lengths("j").unwrap(), [("auc".to_owned(), 1), ("loss".to_owned(), 4)]);
+        let series = |query: &SeriesQuery| {
+            let found = telemetry.series(&SeriesQuery { limit: 9, ..query.clone() }).unwrap();
+            found.into_iter().map(|(job, metric)| format!("{job}/{metric}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(series(&SeriesQuery::default()), "j/auc j/loss k/loss");
+        assert_eq!(series(&SeriesQuery { job: Some("j".to_owned()), ..SeriesQuery::default() }), "j/auc j/loss");
+        assert_eq!(series(&SeriesQuery { metric: Some("loss".to_owned()), ..SeriesQuery::default() }), "j/loss k/loss");
+        assert_eq!(series(&SeriesQuery { after: Some(("j".to_owned(), "auc".to_owned())), ..SeriesQuery::default() }), "j/loss k/loss");
+        assert_eq!(series(&SeriesQuery { active_since_ms: Some(5), ..SeriesQuery::default() }), "j/loss k/loss");
+        assert_eq!(telemetry.series(&SeriesQuery { limit: 1, ..SeriesQuery::default() }).unwrap().len(), 1);
         telemetry.delete_series("j").unwrap();
         assert!(telemetry.metrics("j").unwrap().is_empty());
         assert_eq!(telemetry.read_points("k", "loss", 0, 9).unwrap().len(), 1);
@@ -135,5 +214,20 @@ mod tests {
         telemetry.append_points("j", &[MetricPoint { metric: "loss".to_owned(), at_ms: 9990, value: 7.0 }]).unwrap();
         assert_eq!(values(2), [0.0, 7.0], "the last of those of one time");
         assert!(telemetry.sketch_points("j", "auc", 9).unwrap().is_empty());
+    }
+
+    #[test]
+    fn points_may_have_steps() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let point = |at_ms, value| MetricPoint { metric: "loss".to_owned(), at_ms, value };
+        telemetry.append_steps("j", &[point(9, 0.3), point(7, 0.5), point(8, 0.4)], &[Some(2), Some(1), None]).unwrap();
+        telemetry.append_steps("j", &[point(9, 0.2), point(6, 0.1)], &[Some(2), Some(2)]).unwrap();
+        assert_eq!(telemetry.read_steps("j", "loss", 0, u64::MAX).unwrap(), [(1, 0.5), (2, 0.1), (2, 0.3), (2, 0.2)]);
+        assert_eq!(telemetry.read_steps("j", "loss", 1, 1).unwrap(), [(1, 0.5)]);
+        assert_eq!(telemetry.read_points("j", "loss", 0, 99).unwrap().len(), 5);
+        telemetry.delete_series("j").unwrap();
+        telemetry.append_points("j", &[point(9, 0.3)]).unwrap();
+        assert_eq!(telemetry.read_steps("j", "loss", 0, u64::MAX).unwrap(), []);
     }
 }

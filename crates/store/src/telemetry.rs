@@ -10,7 +10,8 @@ use crate::clock::now_ms;
 use crate::sqlite::{Database, Schema};
 
 const SCHEMA: Schema = Schema {
-    formats: &["
+    formats: &[
+        "
     CREATE TABLE ack (attempt TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (attempt, host)) WITHOUT ROWID;
     CREATE TABLE stream (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL, lines INTEGER NOT NULL DEFAULT 0,
@@ -23,7 +24,13 @@ const SCHEMA: Schema = Schema {
     CREATE TABLE point (
         series INTEGER NOT NULL, at_ms INTEGER NOT NULL, position INTEGER NOT NULL, value REAL,
         PRIMARY KEY (series, at_ms, position)) WITHOUT ROWID;
-    "],
+    ",
+        "
+    CREATE TABLE step (
+        series INTEGER NOT NULL, step INTEGER NOT NULL, at_ms INTEGER NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (series, step, at_ms, position)) WITHOUT ROWID;
+    ",
+    ],
 };
 
 /// Logs, series and acknowledgements of a data directory: `telemetry.db`. All methods may be called from many threads at once.
@@ -167,7 +174,7 @@ fn insert_lines(connection: &Connection, logs: &[LogLines]) -> Result<(), StoreE
     Ok(())
 }
 
-fn insert_points(connection: &Connection, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
+pub(crate) fn insert_points(connection: &Connection, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
     // A metric's points stand together in its series: one step for the metric, then one for each point.
     let mut by_metric: BTreeMap<&str, Vec<&MetricPoint>> = BTreeMap::new();
     for point in points {

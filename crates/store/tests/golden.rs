@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry};
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 2), ("telemetry", 1)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 2), ("telemetry", 2)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -86,6 +86,14 @@ fn format_2_of_the_objects_is_read() {
     objects.read("data", "train/a.csv").unwrap().1.read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello");
     assert_eq!(objects.parts(&objects.uploads("data", "").unwrap()[0].id).unwrap()[0].size, 4);
+}
+
+#[test]
+fn format_2_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 2)).unwrap();
+    assert_eq!(Telemetry::open(&path).unwrap().read_steps("titanic", "train:rmse", 0, 9).unwrap(), [(3, 0.5)]);
 }
 
 /// Whoever changes a table makes a new format, with the code that brings the old one up to it.

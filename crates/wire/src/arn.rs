@@ -39,9 +39,14 @@ pub fn assumed_role(account: &str, role: &str, session: &str) -> String {
     format!("arn:aws:sts::{account}:assumed-role/{role}/{session}")
 }
 
-/// `arn:aws:logs:<region>:<account>:log-group:<group>:log-stream:<stream>`.
+/// `arn:aws:logs:<region>:<account>:log-group:<group>`.
+pub fn log_group(region: &str, account: &str, group: &str) -> String {
+    format!("arn:aws:logs:{region}:{account}:log-group:{group}")
+}
+
+/// `<log group's ARN>:log-stream:<stream>`.
 pub fn log_stream(region: &str, account: &str, group: &str, stream: &str) -> String {
-    format!("arn:aws:logs:{region}:{account}:log-group:{group}:log-stream:{stream}")
+    format!("{}:log-stream:{stream}", log_group(region, account, group))
 }
 
 /// Where a training job's outputs go: `<S3OutputPath>/<job>/output/<file>`, for `model.tar.gz`, `output.tar.gz` or `model/`.

@@ -5,9 +5,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    CreateTrainingJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, LIST_CHECKPOINTS, ListCheckpoints, ListTrainingJobs, Output,
-    Search, Service, Tag, TrainingJobGist, UpdateTrainingJob, constraints, logs, query, search, semantics, tags, training_job,
-    validate::validate,
+    AssumeRole, BatchPutMetrics, CreateTrainingJob, DescribeLogGroups, DescribeLogStreams, Error, ErrorCode, FilterLogEvents, GetLogEvents,
+    GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs, Output, Paging, Protocol, Search,
+    SeriesQuery, Service, SimulatePrincipalPolicy, Tag, TrainingJobGist, UpdateTrainingJob, cloudwatch, constraints, filter_logs, identity,
+    logs, query, search, semantics, tags, training_job, trial_metrics, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -64,6 +65,17 @@ pub enum Call {
     ListCheckpoints(ListCheckpoints),
     /// STS.
     GetCallerIdentity,
+    /// STS.
+    AssumeRole(AssumeRole),
+    /// IAM.
+    ListRoles {
+        /// What their paths begin with.
+        path_prefix: String,
+        /// Of the roles.
+        paging: Paging,
+    },
+    /// IAM.
+    SimulatePrincipalPolicy(SimulatePrincipalPolicy),
     /// IAM.
     GetRole {
         /// Role's name, without a path.
@@ -73,6 +85,20 @@ pub enum Call {
     DescribeLogStreams(DescribeLogStreams),
     /// CloudWatch Logs.
     GetLogEvents(GetLogEvents),
+    /// CloudWatch Logs.
+    FilterLogEvents(FilterLogEvents),
+    /// CloudWatch Logs.
+    DescribeLogGroups(DescribeLogGroups),
+    /// CloudWatch.
+    GetMetricStatistics(GetMetricStatistics),
+    /// CloudWatch.
+    GetMetricData(GetMetricData),
+    /// CloudWatch.
+    ListMetrics(ListMetrics),
+    /// SageMaker's metrics.
+    BatchPutMetrics(BatchPutMetrics),
+    /// SageMaker's metrics.
+    BatchGetMetrics(Vec<SeriesQuery>),
 }
 
 /// Reads and checks a call of a service. The signature is [`crate::sigv4::verify`]'s business.
@@ -87,7 +113,10 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             format!("The request has {} bytes; {MAX_REQUEST_BYTES} are allowed.", body.len()),
         ));
     }
-    let (operation, input) = if is_query(service, head) { query_call(service, head, body)? } else { json_call(service, head, body)? };
+    let (operation, input) = match Protocol::of(service, head) {
+        Protocol::Query => query_call(service, head, body)?,
+        Protocol::Json => json_call(service, head, body)?,
+    };
     match (service, operation.as_str()) {
         (Service::SageMaker, "CreateTrainingJob") => semantics::create_training_job(input).map(Box::new).map(Call::CreateTrainingJob),
         (Service::SageMaker, "DescribeTrainingJob") => {
@@ -121,12 +150,29 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
         }
         (Service::SageMaker, LIST_CHECKPOINTS) => read(input).map(Call::ListCheckpoints),
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
+        (Service::Sts, "AssumeRole") => read::<identity::AssumeRoleRequest>(input)?.check().map(Call::AssumeRole),
+        (Service::Iam, "ListRoles") => {
+            let (path_prefix, paging) = read::<identity::ListRolesRequest>(input)?.check();
+            Ok(Call::ListRoles { path_prefix, paging })
+        }
+        (Service::Iam, "SimulatePrincipalPolicy") => {
+            Ok(Call::SimulatePrincipalPolicy(read::<identity::SimulatePrincipalPolicyRequest>(input)?.check()))
+        }
         (Service::Iam, "GetRole") => {
             let Role { role_name } = read(input)?;
             Ok(Call::GetRole { role_name })
         }
         (Service::Logs, "DescribeLogStreams") => read::<logs::DescribeLogStreamsRequest>(input)?.check().map(Call::DescribeLogStreams),
         (Service::Logs, "GetLogEvents") => read::<logs::GetLogEventsRequest>(input)?.check().map(Call::GetLogEvents),
+        (Service::Logs, "FilterLogEvents") => read::<filter_logs::FilterLogEventsRequest>(input)?.check().map(Call::FilterLogEvents),
+        (Service::Logs, "DescribeLogGroups") => read::<filter_logs::DescribeLogGroupsRequest>(input)?.check().map(Call::DescribeLogGroups),
+        (Service::CloudWatch, "GetMetricStatistics") => {
+            read::<cloudwatch::GetMetricStatisticsRequest>(input)?.check().map(Call::GetMetricStatistics)
+        }
+        (Service::CloudWatch, "GetMetricData") => read::<cloudwatch::GetMetricDataRequest>(input)?.check().map(Call::GetMetricData),
+        (Service::CloudWatch, "ListMetrics") => Ok(Call::ListMetrics(read::<cloudwatch::ListMetricsRequest>(input)?.check())),
+        (Service::SageMaker, "BatchPutMetrics") => Ok(Call::BatchPutMetrics(read::<trial_metrics::BatchPutMetricsRequest>(input)?.check())),
+        (Service::SageMaker, "BatchGetMetrics") => read::<trial_metrics::BatchGetMetricsRequest>(input)?.check().map(Call::BatchGetMetrics),
         (_, operation) => Err(unknown(service, operation)),
     }
 }
@@ -193,12 +239,7 @@ struct Role {
     role_name: String,
 }
 
-/// Whether a request is a form: always for STS and IAM; for CloudWatch, which older clients still ask by forms, if it names no target.
-pub(crate) fn is_query(service: Service, head: &Parts) -> bool {
-    !service.answers_json() || (service == Service::CloudWatch && !head.headers.contains_key("x-amz-target"))
-}
-
-/// The operation that an awsJson request names in a header, and the one operation of SageMaker that is a path.
+/// The operation that an awsJson request names in a header; those of SageMaker's metrics are paths.
 fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
     match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
         Some(LIST_CHECKPOINTS) if service == Service::SageMaker => Ok(LIST_CHECKPOINTS),
@@ -206,9 +247,11 @@ fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
             Some((prefix, operation)) if Some(prefix) == service.target_prefix() => Ok(operation),
             _ => Err(unknown(service, target)),
         },
-        None if service == Service::SageMaker && head.method == Method::PUT && head.uri.path() == "/BatchPutMetrics" => {
-            Ok("BatchPutMetrics")
-        }
+        None if service == Service::SageMaker && head.uri.path() != "/" => match (&head.method, head.uri.path()) {
+            (&Method::PUT, "/BatchPutMetrics") => Ok("BatchPutMetrics"),
+            (&Method::POST, "/BatchGetMetrics") => Ok("BatchGetMetrics"),
+            (method, path) => Err(unknown(service, &format!("{method} {path}"))),
+        },
         None => Err(Error::new(ErrorCode::UnknownOperationException, "The header X-Amz-Target, which names the operation, is missing.")),
     }
 }

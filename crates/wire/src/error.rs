@@ -9,6 +9,10 @@ use crate::Service;
 pub enum ErrorCode {
     /// The request breaks a rule; the message names the member. SageMaker also answers this for an unknown training job.
     ValidationException,
+    /// CloudWatch: a value that a parameter cannot have.
+    InvalidParameterValue,
+    /// CloudWatch: parameters that do not go together.
+    InvalidParameterCombination,
     /// The name is taken, or the resource's state forbids it.
     ResourceInUse,
     /// There is no such resource.
@@ -25,6 +29,8 @@ pub enum ErrorCode {
     IncompleteSignature,
     /// The access key or the session token is unknown.
     UnrecognizedClient,
+    /// The time of temporary keys is over.
+    ExpiredToken,
     /// The signature is wrong or too old.
     InvalidSignature,
     /// These keys may not do that.
@@ -42,23 +48,7 @@ pub enum ErrorCode {
 impl ErrorCode {
     /// The code as this service writes it.
     pub fn name(self, service: Service) -> &'static str {
-        let (json, query) = match self {
-            Self::ValidationException => ("ValidationException", "ValidationError"),
-            Self::ResourceInUse => ("ResourceInUse", "EntityAlreadyExists"),
-            Self::ResourceNotFound => ("ResourceNotFound", "NoSuchEntity"),
-            Self::ResourceLimitExceeded => ("ResourceLimitExceeded", "LimitExceeded"),
-            Self::UnknownOperationException => ("UnknownOperationException", "InvalidAction"),
-            Self::SerializationException => ("SerializationException", "MalformedQueryString"),
-            Self::MissingAuthenticationToken => ("MissingAuthenticationTokenException", "MissingAuthenticationToken"),
-            Self::IncompleteSignature => ("IncompleteSignatureException", "IncompleteSignature"),
-            Self::UnrecognizedClient => ("UnrecognizedClientException", "InvalidClientTokenId"),
-            Self::InvalidSignature => ("InvalidSignatureException", "SignatureDoesNotMatch"),
-            Self::AccessDenied => ("AccessDeniedException", "AccessDenied"),
-            Self::ThrottlingException => ("ThrottlingException", "Throttling"),
-            Self::RequestTooLarge => ("RequestEntityTooLargeException", "RequestEntityTooLarge"),
-            Self::InternalFailure => ("InternalFailure", "InternalFailure"),
-            Self::ServiceUnavailable => ("ServiceUnavailable", "ServiceUnavailable"),
-        };
+        let (json, query) = self.names();
         match (service, self) {
             (Service::Logs, Self::ValidationException) => "InvalidParameterException",
             (Service::Logs, Self::ResourceNotFound) => "ResourceNotFoundException",
@@ -70,6 +60,35 @@ impl ErrorCode {
         }
     }
 
+    /// The code in the query protocol.
+    pub(crate) fn query_name(self) -> &'static str {
+        self.names().1
+    }
+
+    /// In JSON and in the query protocol.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ValidationException => ("ValidationException", "ValidationError"),
+            Self::InvalidParameterValue => ("InvalidParameterValueException", "InvalidParameterValue"),
+            Self::InvalidParameterCombination => ("InvalidParameterCombinationException", "InvalidParameterCombination"),
+            Self::ResourceInUse => ("ResourceInUse", "EntityAlreadyExists"),
+            Self::ResourceNotFound => ("ResourceNotFound", "NoSuchEntity"),
+            Self::ResourceLimitExceeded => ("ResourceLimitExceeded", "LimitExceeded"),
+            Self::UnknownOperationException => ("UnknownOperationException", "InvalidAction"),
+            Self::SerializationException => ("SerializationException", "MalformedQueryString"),
+            Self::MissingAuthenticationToken => ("MissingAuthenticationTokenException", "MissingAuthenticationToken"),
+            Self::IncompleteSignature => ("IncompleteSignatureException", "IncompleteSignature"),
+            Self::UnrecognizedClient => ("UnrecognizedClientException", "InvalidClientTokenId"),
+            Self::ExpiredToken => ("ExpiredTokenException", "ExpiredToken"),
+            Self::InvalidSignature => ("InvalidSignatureException", "SignatureDoesNotMatch"),
+            Self::AccessDenied => ("AccessDeniedException", "AccessDenied"),
+            Self::ThrottlingException => ("ThrottlingException", "Throttling"),
+            Self::RequestTooLarge => ("RequestEntityTooLargeException", "RequestEntityTooLarge"),
+            Self::InternalFailure => ("InternalFailure", "InternalFailure"),
+            Self::ServiceUnavailable => ("ServiceUnavailable", "ServiceUnavailable"),
+        }
+    }
+
     /// The HTTP status that goes with it.
     pub fn status(self, service: Service) -> StatusCode {
         match self {
@@ -77,12 +96,16 @@ impl ErrorCode {
             Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             _ if service.answers_json() => StatusCode::BAD_REQUEST,
-            Self::MissingAuthenticationToken | Self::UnrecognizedClient | Self::InvalidSignature | Self::AccessDenied => {
-                StatusCode::FORBIDDEN
-            }
+            Self::MissingAuthenticationToken
+            | Self::UnrecognizedClient
+            | Self::ExpiredToken
+            | Self::InvalidSignature
+            | Self::AccessDenied => StatusCode::FORBIDDEN,
             Self::ResourceNotFound => StatusCode::NOT_FOUND,
             Self::ResourceInUse | Self::ResourceLimitExceeded => StatusCode::CONFLICT,
             Self::ValidationException
+            | Self::InvalidParameterValue
+            | Self::InvalidParameterCombination
             | Self::UnknownOperationException
             | Self::SerializationException
             | Self::IncompleteSignature

@@ -8,8 +8,12 @@ pub mod arn;
 mod call;
 mod checkpoints;
 pub mod client;
+mod cloudwatch;
 mod constraints;
 mod error;
+mod filter_logs;
+mod filter_pattern;
+mod identity;
 mod logs;
 mod pattern;
 mod query;
@@ -22,15 +26,20 @@ pub mod sigv4;
 pub mod tags;
 mod timestamp;
 mod training_job;
+mod trial_metrics;
 mod validate;
 mod xml;
 
 pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
+pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use error::{Error, ErrorCode};
+pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
+pub use filter_pattern::FilterPattern;
+pub use identity::{AssumeRole, AssumedRole, Evaluation, Paging, Role, SimulatePrincipalPolicy};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use reply::{Reply, respond, respond_error};
-pub use route::{Route, Service, route};
+pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{Comparison, Condition, PropertyValue, Search, Test, Wanted, properties, search_record};
 pub use tags::Tag;
@@ -39,3 +48,4 @@ pub use training_job::{
     Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
     TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
+pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};

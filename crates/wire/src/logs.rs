@@ -138,7 +138,7 @@ impl GetLogEventsRequest {
 }
 
 /// A log group by its name, or by an identifier that is a name or an ARN.
-fn group(name: Option<String>, identifier: Option<String>) -> Result<String, Error> {
+pub(crate) fn group(name: Option<String>, identifier: Option<String>) -> Result<String, Error> {
     match (name, identifier) {
         (Some(name), None) => Ok(name),
         (None, Some(identifier)) => {

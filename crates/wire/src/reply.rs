@@ -4,16 +4,12 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    CheckpointReceipt, Error, LogEvent, LogStream, Service, Tag, TrainingJobDescription, TrainingJobSummary, checkpoints, logs, search,
-    tags, timestamp, training_job, xml,
+    AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
+    Protocol, Role, SeriesResult, Service, Statistic, Tag, TrainingJobDescription, TrainingJobSummary, checkpoints, cloudwatch,
+    filter_logs, identity, logs, search, tags, training_job, trial_metrics, xml,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
-const STS_NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
-const IAM_NAMESPACE: &str = "https://iam.amazonaws.com/doc/2010-05-08/";
-/// What `GetRole` says of who may take a role: SageMaker. Percent-encoded as IAM does.
-const TRUST_POLICY: &str = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C%22Principal%22%3A%7B%22Service%22%3A%22\
-                            sagemaker.amazonaws.com%22%7D%2C%22Action%22%3A%22sts%3AAssumeRole%22%7D%5D%7D";
 
 /// The answer to a [`crate::Call`].
 #[derive(Debug, Clone, PartialEq)]
@@ -83,16 +79,23 @@ pub enum Reply {
         /// `<role id>:<session>`.
         user_id: String,
     },
+    /// STS.
+    AssumeRole(AssumedRole),
     /// IAM.
-    GetRole {
-        /// Role's name.
-        role_name: String,
-        /// `AROA` and 17 letters or digits.
-        role_id: String,
-        /// [`crate::arn::role`].
-        arn: String,
-        /// Milliseconds since the epoch.
-        created_ms: u64,
+    GetRole(Role),
+    /// IAM.
+    ListRoles {
+        /// One page.
+        roles: Vec<Role>,
+        /// If there is more.
+        marker: Option<String>,
+    },
+    /// IAM.
+    SimulatePrincipalPolicy {
+        /// One page.
+        evaluations: Vec<Evaluation>,
+        /// If there is more.
+        marker: Option<String>,
     },
     /// CloudWatch Logs.
     DescribeLogStreams {
@@ -110,55 +113,109 @@ pub enum Reply {
         /// Where earlier events are.
         backward_token: String,
     },
+    /// CloudWatch Logs.
+    FilterLogEvents {
+        /// By time.
+        events: Vec<FilteredLogEvent>,
+        /// If there may be more.
+        next_token: Option<String>,
+    },
+    /// CloudWatch Logs.
+    DescribeLogGroups {
+        /// All that are asked for.
+        groups: Vec<LogGroup>,
+    },
+    /// CloudWatch.
+    GetMetricStatistics {
+        /// The metric's name.
+        label: String,
+        /// [`crate::GetMetricStatistics::statistics`].
+        statistics: Vec<(String, Statistic)>,
+        /// Of periods that have values.
+        datapoints: Vec<Datapoint>,
+    },
+    /// CloudWatch.
+    GetMetricData {
+        /// One page of each query's values.
+        results: Vec<MetricResult>,
+        /// If there is more.
+        next_token: Option<String>,
+    },
+    /// CloudWatch.
+    ListMetrics {
+        /// One page.
+        metrics: Vec<Metric>,
+        /// If there is more.
+        next_token: Option<String>,
+    },
+    /// SageMaker's metrics.
+    BatchPutMetrics {
+        /// Code and index of each value that was refused.
+        errors: Vec<(&'static str, usize)>,
+    },
+    /// SageMaker's metrics.
+    BatchGetMetrics {
+        /// Of each query.
+        results: Vec<SeriesResult>,
+    },
 }
 
 /// A reply in its service's protocol; status 200.
 ///
 /// # Panics
 /// If the request's id cannot stand in a header: it must be printable ASCII.
-pub fn respond(reply: &Reply, request_id: &str) -> Response<Vec<u8>> {
+pub fn respond(reply: &Reply, protocol: Protocol, request_id: &str) -> Response<Vec<u8>> {
+    let (service, operation, body) = document(reply);
+    match (protocol, body) {
+        (Protocol::Query, body) => query(service, operation, &body, request_id),
+        (Protocol::Json, Value::Null) => response(StatusCode::OK, content_type(service), Vec::new(), request_id),
+        (Protocol::Json, body) => response(StatusCode::OK, content_type(service), body.to_string().into_bytes(), request_id),
+    }
+}
+
+/// A reply's service, operation and members; null for none at all.
+fn document(reply: &Reply) -> (Service, &'static str, Value) {
+    use Service::{CloudWatch, Iam, Logs, SageMaker, Sts};
     match reply {
-        Reply::CreateTrainingJob { arn } => json(Service::SageMaker, &json!({"TrainingJobArn": arn}), request_id),
+        Reply::CreateTrainingJob { arn } => (SageMaker, "CreateTrainingJob", json!({"TrainingJobArn": arn})),
         Reply::DescribeTrainingJob { request, description } => {
-            json(Service::SageMaker, &training_job::describe(request, description), request_id)
+            (SageMaker, "DescribeTrainingJob", training_job::describe(request, description))
         }
         Reply::ListTrainingJobs { summaries, next_token } => {
-            json(Service::SageMaker, &training_job::list(summaries, next_token.as_deref()), request_id)
+            (SageMaker, "ListTrainingJobs", training_job::list(summaries, next_token.as_deref()))
         }
-        Reply::UpdateTrainingJob { arn } => json(Service::SageMaker, &json!({"TrainingJobArn": arn}), request_id),
-        Reply::Search { records, next_token, total } => {
-            json(Service::SageMaker, &search::results(records, next_token.as_deref(), *total), request_id)
-        }
-        Reply::AddTags { tags } | Reply::ListTags { tags } => json(Service::SageMaker, &json!({"Tags": tags::to_json(tags)}), request_id),
-        Reply::DeleteTags => json(Service::SageMaker, &json!({}), request_id),
-        Reply::StopTrainingJob | Reply::DeleteTrainingJob => {
-            response(StatusCode::OK, content_type(Service::SageMaker), Vec::new(), request_id)
-        }
+        Reply::UpdateTrainingJob { arn } => (SageMaker, "UpdateTrainingJob", json!({"TrainingJobArn": arn})),
+        Reply::Search { records, next_token, total } => (SageMaker, "Search", search::results(records, next_token.as_deref(), *total)),
+        Reply::AddTags { tags } => (SageMaker, "AddTags", json!({"Tags": tags::to_json(tags)})),
+        Reply::ListTags { tags } => (SageMaker, "ListTags", json!({"Tags": tags::to_json(tags)})),
+        Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),
+        Reply::StopTrainingJob => (SageMaker, "StopTrainingJob", Value::Null),
+        Reply::DeleteTrainingJob => (SageMaker, "DeleteTrainingJob", Value::Null),
         Reply::ListCheckpoints { receipts, next_token } => {
-            json(Service::SageMaker, &checkpoints::list(receipts, next_token.as_deref()), request_id)
+            (SageMaker, "ListCheckpoints", checkpoints::list(receipts, next_token.as_deref()))
         }
         Reply::GetCallerIdentity { account, arn, user_id } => {
-            let result = [xml::element("Arn", arn), xml::element("UserId", user_id), xml::element("Account", account)].concat();
-            query(STS_NAMESPACE, "GetCallerIdentity", &result, request_id)
+            (Sts, "GetCallerIdentity", json!({"Arn": arn, "UserId": user_id, "Account": account}))
         }
-        Reply::GetRole { role_name, role_id, arn, created_ms } => {
-            let role = [
-                xml::element("Path", "/"),
-                xml::element("RoleName", role_name),
-                xml::element("RoleId", role_id),
-                xml::element("Arn", arn),
-                xml::element("CreateDate", &timestamp::iso8601(*created_ms)),
-                xml::element("AssumeRolePolicyDocument", TRUST_POLICY),
-                xml::element("MaxSessionDuration", "3600"),
-            ];
-            query(IAM_NAMESPACE, "GetRole", &format!("<Role>{}</Role>", role.concat()), request_id)
+        Reply::AssumeRole(role) => (Sts, "AssumeRole", identity::assumed(role)),
+        Reply::GetRole(role) => (Iam, "GetRole", json!({"Role": identity::role(role)})),
+        Reply::ListRoles { roles, marker } => (Iam, "ListRoles", identity::roles(roles, marker.as_deref())),
+        Reply::SimulatePrincipalPolicy { evaluations, marker } => {
+            (Iam, "SimulatePrincipalPolicy", identity::evaluations(evaluations, marker.as_deref()))
         }
-        Reply::DescribeLogStreams { streams, next_token } => {
-            json(Service::Logs, &logs::streams(streams, next_token.as_deref()), request_id)
-        }
+        Reply::DescribeLogStreams { streams, next_token } => (Logs, "DescribeLogStreams", logs::streams(streams, next_token.as_deref())),
         Reply::GetLogEvents { events, forward_token, backward_token } => {
-            json(Service::Logs, &logs::events(events, forward_token, backward_token), request_id)
+            (Logs, "GetLogEvents", logs::events(events, forward_token, backward_token))
         }
+        Reply::FilterLogEvents { events, next_token } => (Logs, "FilterLogEvents", filter_logs::events(events, next_token.as_deref())),
+        Reply::DescribeLogGroups { groups } => (Logs, "DescribeLogGroups", filter_logs::groups(groups)),
+        Reply::GetMetricStatistics { label, statistics, datapoints } => {
+            (CloudWatch, "GetMetricStatistics", cloudwatch::statistics(label, statistics, datapoints))
+        }
+        Reply::GetMetricData { results, next_token } => (CloudWatch, "GetMetricData", cloudwatch::data(results, next_token.as_deref())),
+        Reply::ListMetrics { metrics, next_token } => (CloudWatch, "ListMetrics", cloudwatch::metrics(metrics, next_token.as_deref())),
+        Reply::BatchPutMetrics { errors } => (SageMaker, "BatchPutMetrics", trial_metrics::put(errors)),
+        Reply::BatchGetMetrics { results } => (SageMaker, "BatchGetMetrics", trial_metrics::series(results)),
     }
 }
 
@@ -166,26 +223,25 @@ pub fn respond(reply: &Reply, request_id: &str) -> Response<Vec<u8>> {
 ///
 /// # Panics
 /// If the request's id cannot stand in a header: it must be printable ASCII.
-pub fn respond_error(service: Service, error: &Error, request_id: &str) -> Response<Vec<u8>> {
+pub fn respond_error(service: Service, protocol: Protocol, error: &Error, request_id: &str) -> Response<Vec<u8>> {
     let status = error.code.status(service);
-    let code = error.code.name(service);
     let fault = if error.code.is_server_fault() { "Receiver" } else { "Sender" };
-    let mut response = if service.answers_json() {
-        let body = json!({"__type": code, "message": error.message});
-        response(status, content_type(service), body.to_string().into_bytes(), request_id)
-    } else {
-        let namespace = match service {
-            Service::Iam => IAM_NAMESPACE,
-            _ => STS_NAMESPACE,
-        };
-        let inner = [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)].concat();
-        let id = xml::element("RequestId", request_id);
-        let body = format!("<ErrorResponse xmlns=\"{namespace}\"><Error>{inner}</Error>{id}</ErrorResponse>");
-        response(status, content_type(service), body.into_bytes(), request_id)
+    let mut response = match protocol {
+        Protocol::Json => {
+            let body = json!({"__type": error.code.name(service), "message": error.message});
+            response(status, content_type(service), body.to_string().into_bytes(), request_id)
+        }
+        Protocol::Query => {
+            let code = error.code.query_name();
+            let inner = [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)].concat();
+            let id = xml::element("RequestId", request_id);
+            let body = format!("<ErrorResponse xmlns=\"{}\"><Error>{inner}</Error>{id}</ErrorResponse>", namespace(service));
+            response(status, "text/xml", body.into_bytes(), request_id)
+        }
     };
-    if service == Service::CloudWatch {
+    if service == Service::CloudWatch && protocol == Protocol::Json {
         // The service once spoke the query protocol; clients then keep its codes.
-        let value = HeaderValue::from_str(&format!("{code};{fault}")).expect("codes are ASCII");
+        let value = HeaderValue::from_str(&format!("{};{fault}", error.code.query_name())).expect("codes are ASCII");
         response.headers_mut().insert("x-amzn-query-error", value);
     }
     response
@@ -199,14 +255,18 @@ fn content_type(service: Service) -> &'static str {
     }
 }
 
-fn json(service: Service, body: &Value, request_id: &str) -> Response<Vec<u8>> {
-    response(StatusCode::OK, content_type(service), body.to_string().into_bytes(), request_id)
+fn namespace(service: Service) -> &'static str {
+    match service {
+        Service::Iam => "https://iam.amazonaws.com/doc/2010-05-08/",
+        Service::CloudWatch => "http://monitoring.amazonaws.com/doc/2010-08-01/",
+        Service::Sts | Service::SageMaker | Service::Logs | Service::S3 => "https://sts.amazonaws.com/doc/2011-06-15/",
+    }
 }
 
-fn query(namespace: &str, operation: &str, result: &str, request_id: &str) -> Response<Vec<u8>> {
+fn query(service: Service, operation: &str, body: &Value, request_id: &str) -> Response<Vec<u8>> {
+    let result = xml::tree(&format!("{operation}Result"), body);
     let metadata = format!("<ResponseMetadata>{}</ResponseMetadata>", xml::element("RequestId", request_id));
-    let result = format!("<{operation}Result>{result}</{operation}Result>");
-    let body = format!("<{operation}Response xmlns=\"{namespace}\">{result}{metadata}</{operation}Response>");
+    let body = format!("<{operation}Response xmlns=\"{}\">{result}{metadata}</{operation}Response>", namespace(service));
     response(StatusCode::OK, "text/xml", body.into_bytes(), request_id)
 }
 

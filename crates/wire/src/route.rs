@@ -53,6 +53,23 @@ impl Service {
     }
 }
 
+/// What requests and replies are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// awsJson or rest-json.
+    Json,
+    /// A form, answered by XML.
+    Query,
+}
+
+impl Protocol {
+    /// Forms are what STS and IAM always get, and CloudWatch from older clients: then no header names the operation.
+    pub fn of(service: Service, head: &Parts) -> Self {
+        let form = !service.answers_json() || (service == Service::CloudWatch && !head.headers.contains_key("x-amz-target"));
+        if form { Self::Query } else { Self::Json }
+    }
+}
+
 /// Who serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {

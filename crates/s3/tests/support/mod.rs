@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use shoal_s3::{Key, KeyStore, Options, S3Front, Scope};
+use shoal_s3::{KeyFault, KeyStore, Options, S3Front, Scope};
 use shoal_store::{DataDir, Objects};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -22,19 +22,25 @@ pub(crate) struct Server {
     _temp: tempfile::TempDir,
 }
 
-struct Keys(HashMap<&'static str, Key>);
+/// Secret, session token if there is one, and what it opens.
+struct Keys(HashMap<&'static str, (&'static str, Option<&'static str>, Scope)>);
 
 impl KeyStore for Keys {
-    fn secret(&self, access_key_id: &str) -> Option<Key> {
-        self.0.get(access_key_id).cloned()
+    fn secret(&self, access_key_id: &str) -> Option<String> {
+        self.0.get(access_key_id).map(|(secret, ..)| (*secret).to_owned())
+    }
+
+    fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault> {
+        let (_, token, scope) = self.0.get(access_key_id).ok_or(KeyFault::Unknown)?;
+        if token.is_some_and(|token| session_token != Some(token)) { Err(KeyFault::WrongToken) } else { Ok(scope.clone()) }
     }
 }
 
 fn keys() -> Keys {
     let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
-    let own = Key { secret: "own/secret+1".to_owned(), session_token: None, scope: Scope::All };
+    let own = ("own/secret+1", None, Scope::All);
     let scope = Scope::Job { read: vec![pair("data", "train/"), pair("data", "job/")], write: vec![pair("data", "job/")] };
-    let job = Key { secret: "job-secret".to_owned(), session_token: Some("token/+=".to_owned()), scope };
+    let job = ("job-secret", Some("token/+="), scope);
     Keys(HashMap::from([("AKIAOWN", own), ("ASIAJOB", job)]))
 }
 

@@ -7,11 +7,11 @@ use super::{Api, blocking};
 use crate::admission::internal;
 
 /// The one log group.
-const GROUP: &str = "/aws/sagemaker/TrainingJobs";
+pub(super) const GROUP: &str = "/aws/sagemaker/TrainingJobs";
 /// Streams of a DescribeLogStreams reply without a prefix, unless the request says fewer.
 const MOST_STREAMS: usize = 50;
-/// Most bytes of a GetLogEvents reply, as AWS has it.
-const MOST_BYTES: usize = 1 << 20;
+/// Most bytes of a reply with lines, as AWS has it.
+pub(super) const MOST_BYTES: usize = 1 << 20;
 
 impl Api {
     pub(super) async fn log_streams(&self, request: DescribeLogStreams) -> Result<Reply, Error> {
@@ -90,7 +90,7 @@ fn parse_token(token: &str) -> Result<(LogDirection, Option<u64>), Error> {
     }
 }
 
-fn check_group(group: &str) -> Result<(), Error> {
+pub(super) fn check_group(group: &str) -> Result<(), Error> {
     match group {
         GROUP => Ok(()),
         _ => Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist.")),

@@ -54,8 +54,21 @@ impl Api {
         receive.await.map_err(|error| internal(&error))
     }
 
+    /// The training job of this name, or else those whose names differ from it in case only.
+    pub(super) async fn jobs_named(&self, name: &str) -> Result<Vec<String>, Error> {
+        let (world, wanted) = (self.world.clone(), name.to_owned());
+        blocking(move || {
+            let exact = world.rows.job(&wanted).map_err(|error| internal(&error))?;
+            match exact {
+                Some(row) => Ok(vec![row.name]),
+                None => world.rows.names(&wanted).map_err(|error| internal(&error)),
+            }
+        })
+        .await
+    }
+
     /// The name of the training job that an ARN names. AWS's ARNs are in lower case, names are not.
-    async fn job_of(&self, resource_arn: &str) -> Result<String, Error> {
+    pub(super) async fn job_of(&self, resource_arn: &str) -> Result<String, Error> {
         let refuse = |what: String| Err(Error::validation(format!("Invalid value at 'resourceArn': {what}.")));
         let Some(Resource { region, account, kind, name }) = arn::resource(resource_arn) else {
             return refuse(format!("'{resource_arn}' is not the ARN of a resource of SageMaker"));
@@ -71,15 +84,7 @@ impl Api {
                 "Requested resource not found. Shoal has training jobs and no {kind} ({resource_arn})."
             )));
         }
-        let (world, wanted) = (self.world.clone(), name.to_owned());
-        let found = blocking(move || {
-            let exact = world.rows.job(&wanted).map_err(|error| internal(&error))?;
-            match exact {
-                Some(row) => Ok(vec![row.name]),
-                None => world.rows.names(&wanted).map_err(|error| internal(&error)),
-            }
-        })
-        .await?;
+        let found = self.jobs_named(name).await?;
         match found.as_slice() {
             [] => Err(Error::validation("Requested resource not found.")),
             [name] => Ok(name.clone()),

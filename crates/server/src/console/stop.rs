@@ -35,7 +35,7 @@ impl Console {
     pub(super) async fn stop(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
         // A page for a job that is not there says so in its own words.
         self.row(name).await?;
-        let caller = Caller { user_agent: "console".to_owned(), attempt: None };
+        let caller = Caller { user_agent: "console".to_owned(), holder: crate::keys::Holder::Owner };
         api.call(Call::StopTrainingJob { training_job_name: name.to_owned() }, &caller).await?;
         Ok(see_other(&format!("/console/jobs/{name}")))
     }

@@ -5,7 +5,10 @@ use super::Pattern;
 use super::Shape;
 
 /// The input of each operation of `sagemaker-metrics` that is served.
-pub(super) static OPERATIONS: &[(&str, &Shape)] = &[("BatchPutMetrics", &BATCH_PUT_METRICS_REQUEST)];
+pub(super) static OPERATIONS: &[(&str, &Shape)] =
+    &[("BatchGetMetrics", &BATCH_GET_METRICS_REQUEST), ("BatchPutMetrics", &BATCH_PUT_METRICS_REQUEST)];
+
+static BATCH_GET_METRICS_REQUEST: Shape = Shape::Structure(&[Member { name: "MetricQueries", required: true, shape: &METRIC_QUERY_LIST }]);
 
 static BATCH_PUT_METRICS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
@@ -16,7 +19,25 @@ static DOUBLE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: 
 
 static EXPERIMENT_ENTITY_NAME: Shape = Shape::String { min: 1, max: 120, pattern: Some(Pattern::new("^[a-z0-9](-*[a-z0-9]){0,119}")) };
 
+static LONG: Shape = Shape::Number { bits: Some(64), min: f64::NEG_INFINITY, max: f64::INFINITY };
+
 static METRIC_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
+
+static METRIC_QUERY: Shape = Shape::Structure(&[
+    Member { name: "MetricName", required: true, shape: &METRIC_NAME },
+    Member { name: "ResourceArn", required: true, shape: &SAGE_MAKER_RESOURCE_ARN },
+    Member { name: "MetricStat", required: true, shape: &METRIC_STATISTIC },
+    Member { name: "Period", required: true, shape: &PERIOD },
+    Member { name: "XAxisType", required: true, shape: &X_AXIS_TYPE },
+    Member { name: "Start", required: false, shape: &LONG },
+    Member { name: "End", required: false, shape: &LONG },
+]);
+
+static METRIC_QUERY_LIST: Shape = Shape::List { min: 1, max: 100, member: &METRIC_QUERY };
+
+static METRIC_STATISTIC: Shape = Shape::Enum(&["Min", "Max", "Avg", "Count", "StdDev", "Last"]);
+
+static PERIOD: Shape = Shape::Enum(&["OneMinute", "FiveMinute", "OneHour", "IterationNumber"]);
 
 static RAW_METRIC_DATA: Shape = Shape::Structure(&[
     Member { name: "MetricName", required: true, shape: &METRIC_NAME },
@@ -27,6 +48,11 @@ static RAW_METRIC_DATA: Shape = Shape::Structure(&[
 
 static RAW_METRIC_DATA_LIST: Shape = Shape::List { min: 1, max: 10, member: &RAW_METRIC_DATA };
 
+static SAGE_MAKER_RESOURCE_ARN: Shape =
+    Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:[a-z\\-].*/.*")) };
+
 static STEP: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
 static TIMESTAMP: Shape = Shape::Timestamp;
+
+static X_AXIS_TYPE: Shape = Shape::Enum(&["IterationNumber", "Timestamp"]);

@@ -3,8 +3,9 @@
 use http::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use shoal_wire::{
-    Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Reply, Route, S3Uri, Service, StatusTransition, Tag,
-    TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error, route, search_record,
+    Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route, S3Uri, Service,
+    Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error, route,
+    search_record,
     sigv4::{self, Credentials},
 };
 
@@ -13,7 +14,8 @@ const CREATED: u64 = 1_795_245_868_250;
 
 /// A reply's body after its status and headers are checked.
 fn body(reply: &Reply, content_type: &str) -> String {
-    let response = respond(reply, ID);
+    let protocol = if content_type == "text/xml" { Protocol::Query } else { Protocol::Json };
+    let response = respond(reply, protocol, ID);
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], content_type);
     assert_eq!(response.headers()["x-amzn-requestid"], ID);
@@ -249,13 +251,8 @@ fn xml_replies() {
              </GetCallerIdentityResult><ResponseMetadata><RequestId>{ID}</RequestId></ResponseMetadata></GetCallerIdentityResponse>"
         )
     );
-    let role = Reply::GetRole {
-        role_name: "a<&>b".to_owned(),
-        role_id: "AROAEXAMPLE".to_owned(),
-        arn: arn::role("123456789012", "a"),
-        created_ms: CREATED,
-    };
-    let body = body(&role, "text/xml");
+    let role = Role { name: "a<&>b".to_owned(), id: "AROAEXAMPLE".to_owned(), arn: arn::role("123456789012", "a"), created_ms: CREATED };
+    let body = body(&Reply::GetRole(role), "text/xml");
     let parts = [
         "<GetRoleResponse xmlns=\"https://iam.amazonaws.com/doc/2010-05-08/\"><GetRoleResult><Role><Path>/</Path>",
         "<RoleName>a&lt;&amp;&gt;b</RoleName>",
@@ -269,9 +266,34 @@ fn xml_replies() {
 }
 
 #[test]
+fn metrics_are_told_in_both_protocols() {
+    let reply = Reply::GetMetricStatistics {
+        label: "loss".to_owned(),
+        statistics: vec![("Sum".to_owned(), Statistic::Sum), ("p50".to_owned(), Statistic::Percentile(50.0))],
+        datapoints: vec![Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }],
+    };
+    assert_eq!(
+        serde_json::from_str::<Value>(&body(&reply, "application/x-amz-json-1.0")).expect("JSON"),
+        json!({"Label": "loss", "Datapoints": [{"Timestamp": 60.0, "Unit": "None", "Sum": 1.5, "ExtendedStatistics": {"p50": 0.25}}]})
+    );
+    let xml = body(&reply, "text/xml");
+    let result = "<GetMetricStatisticsResult><Label>loss</Label><Datapoints><member><Timestamp>1970-01-01T00:01:00Z</Timestamp>\
+        <Unit>None</Unit><Sum>1.5</Sum><ExtendedStatistics><entry><key>p50</key><value>0.25</value></entry></ExtendedStatistics></member>\
+        </Datapoints></GetMetricStatisticsResult>";
+    assert!(xml.contains(result), "{xml}");
+    let error = Error::new(ErrorCode::InvalidParameterValue, "why");
+    let response = respond_error(Service::CloudWatch, Protocol::Json, &error, ID);
+    assert_eq!(response.headers()["x-amzn-query-error"], "InvalidParameterValue;Sender");
+    assert_eq!(client::error(400, response.body()).code, "InvalidParameterValueException");
+    let response = respond_error(Service::CloudWatch, Protocol::Query, &error, ID);
+    assert_eq!(client::error(400, response.body()).code, "InvalidParameterValue");
+}
+
+#[test]
 fn errors_are_spelled_as_each_service_spells_them() {
     let check = |service: Service, code: ErrorCode, status: u16, name: &str| {
-        let response = respond_error(service, &Error::new(code, "why <&> \"so\""), ID);
+        let protocol = if matches!(service, Service::Sts | Service::Iam) { Protocol::Query } else { Protocol::Json };
+        let response = respond_error(service, protocol, &Error::new(code, "why <&> \"so\""), ID);
         assert_eq!(response.status().as_u16(), status, "{service:?} {code:?}");
         assert_eq!(response.headers()["x-amzn-requestid"], ID);
         let read = client::error(status, response.body());
@@ -297,6 +319,8 @@ fn errors_are_spelled_as_each_service_spells_them() {
     check(Service::Logs, Code::ResourceNotFound, 400, "ResourceNotFoundException");
     check(Service::Sts, Code::InvalidSignature, 403, "SignatureDoesNotMatch");
     check(Service::Sts, Code::UnrecognizedClient, 403, "InvalidClientTokenId");
+    check(Service::Sts, Code::ExpiredToken, 403, "ExpiredToken");
+    check(Service::SageMaker, Code::ExpiredToken, 400, "ExpiredTokenException");
     check(Service::Sts, Code::UnknownOperationException, 400, "InvalidAction");
     check(Service::Sts, Code::InternalFailure, 500, "InternalFailure");
     check(Service::Iam, Code::ResourceNotFound, 404, "NoSuchEntity");

@@ -1,0 +1,296 @@
+//! `FilterLogEvents`: the lines of several streams as one, by time.
+//!
+//! Streams are merged by the times of their first lines that are not yet told. A page ends at a time; streams that were over by then and
+//! those that had not begun need no mention in its token, so that a token is as long as there were hosts at once, and not as the group.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use shoal_store::{LINE_OVERHEAD, LogEvent, LogQuery, StreamInfo, Telemetry};
+use shoal_wire::{Error, ErrorCode, FilterLogEvents, FilterPattern, FilteredLogEvent, LogGroup, Reply, Streams, arn};
+
+use super::{
+    Api, blocking,
+    logs::{GROUP, MOST_BYTES, check_group},
+    token,
+};
+use crate::{admission::internal, keys::sha256_hex};
+
+/// Most lines that are looked at for one page; AWS's pages may be short, too, and say that there is more.
+const MOST_LOOKED_AT: usize = 100_000;
+/// Lines of a stream that are read at a time.
+const READ_AHEAD: usize = 1000;
+
+impl Api {
+    pub(super) async fn filter_log_events(&self, request: FilterLogEvents) -> Result<Reply, Error> {
+        check_group(&request.group)?;
+        let world = self.world.clone();
+        blocking(move || {
+            let question = format!("{:?} {:?} {:?} {}", request.streams, request.start_ms, request.end_ms, request.pattern_text);
+            let from = match &request.next_token {
+                Some(given) => Place::read(&token::open(&question, given)?)?,
+                None => Place::default(),
+            };
+            let telemetry = &world.telemetry;
+            let filter = Filter {
+                pattern: &request.pattern,
+                start_ms: request.start_ms.unwrap_or(0),
+                end_ms: request.end_ms.map_or(u64::MAX, |end| end.saturating_add(1)),
+                limit: request.limit as usize,
+                look_at: MOST_LOOKED_AT,
+            };
+            let (events, next) = merge(telemetry, &chosen(telemetry, &request.streams)?, &filter, from)?;
+            Ok(Reply::FilterLogEvents { events, next_token: next.map(|place| token::seal(&question, &place.write())) })
+        })
+        .await
+    }
+
+    pub(super) async fn log_groups(&self, request: shoal_wire::DescribeLogGroups) -> Result<Reply, Error> {
+        let world = self.world.clone();
+        let arn = arn::log_group(&self.identity.region, &self.identity.account, GROUP);
+        blocking(move || {
+            let streams = world.telemetry.streams("", None, usize::MAX).map_err(|error| internal(&error))?;
+            let created_ms = streams.iter().map(|stream| stream.created_ms).min();
+            // As at AWS, the group is there once something was logged.
+            let group = created_ms.filter(|_| request.wants(GROUP)).map(|created_ms| LogGroup { name: GROUP.to_owned(), arn, created_ms });
+            Ok(Reply::DescribeLogGroups { groups: group.into_iter().collect() })
+        })
+        .await
+    }
+}
+
+fn chosen(telemetry: &Telemetry, streams: &Streams) -> Result<Vec<StreamInfo>, Error> {
+    let with_prefix = |prefix: &str| telemetry.streams(prefix, None, usize::MAX).map_err(|error| internal(&error));
+    match streams {
+        Streams::Prefix(prefix) => with_prefix(prefix),
+        Streams::Named(names) => {
+            let named = |name: &String| {
+                let missing = || Error::new(ErrorCode::ResourceNotFound, format!("The specified log stream does not exist: {name}"));
+                with_prefix(name)?.into_iter().find(|stream| stream.name == *name).ok_or_else(missing)
+            };
+            let mut found = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+            found.sort_by(|one, other| one.name.cmp(&other.name));
+            found.dedup_by(|one, other| one.name == other.name);
+            Ok(found)
+        }
+    }
+}
+
+/// Which lines are wanted, and how many.
+struct Filter<'a> {
+    pattern: &'a FilterPattern,
+    start_ms: u64,
+    /// Up to, but without, here.
+    end_ms: u64,
+    limit: usize,
+    look_at: usize,
+}
+
+/// Where a page ended.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Place {
+    /// The time of the last line.
+    at_ms: u64,
+    /// The position in each stream that had begun by then and was not over.
+    positions: BTreeMap<String, u64>,
+}
+
+impl Place {
+    /// Names of streams have no colon.
+    fn write(&self) -> String {
+        let positions = self.positions.iter().map(|(stream, position)| format!(":{stream}:{position}"));
+        format!("{}{}", self.at_ms, positions.collect::<String>())
+    }
+
+    fn read(text: &str) -> Result<Self, Error> {
+        let invalid = || Error::validation("The specified nextToken is invalid.");
+        let mut words = text.split(':');
+        let at_ms = words.next().and_then(|word| word.parse().ok()).ok_or_else(invalid)?;
+        let mut positions = BTreeMap::new();
+        while let Some(stream) = words.next() {
+            let position = words.next().and_then(|word| word.parse().ok()).ok_or_else(invalid)?;
+            positions.insert(stream.to_owned(), position);
+        }
+        Ok(Self { at_ms, positions })
+    }
+}
+
+/// A stream that is being merged.
+struct Source<'a> {
+    stream: &'a StreamInfo,
+    /// The position after the last line taken.
+    position: u64,
+    ahead: VecDeque<LogEvent>,
+    /// Where to read on; `None` at the end.
+    next: Option<u64>,
+    /// The latest time of its lines so far: a line that is out of order counts as that.
+    latest_ms: u64,
+    /// Only lines from here on are new.
+    start_ms: u64,
+}
+
+impl<'a> Source<'a> {
+    /// The stream as it goes on from a place; `None` if it was over there.
+    fn new(stream: &'a StreamInfo, from: &Place) -> Option<Self> {
+        let (first_ms, last_ms) = stream.first_ms.zip(stream.last_ms)?;
+        let (position, start_ms) = match from.positions.get(&stream.name) {
+            Some(position) => (*position, 0),
+            None if last_ms < from.at_ms => return None,
+            // It seemed over, and then lines came.
+            None if first_ms < from.at_ms => (0, from.at_ms),
+            None => (0, 0),
+        };
+        Some(Self { stream, position, ahead: VecDeque::new(), next: Some(position), latest_ms: 0, start_ms })
+    }
+
+    /// The time at which the next line stands; `None` at the end.
+    fn head(&mut self, telemetry: &Telemetry, filter: &Filter<'_>) -> Result<Option<u64>, Error> {
+        if let (true, Some(from)) = (self.ahead.is_empty(), self.next) {
+            let query = LogQuery {
+                stream: self.stream.name.clone(),
+                from: Some(from),
+                start_ms: Some(filter.start_ms.max(self.start_ms)),
+                end_ms: Some(filter.end_ms),
+                limit: READ_AHEAD,
+                max_bytes: MOST_BYTES,
+                ..LogQuery::default()
+            };
+            let page = telemetry.read_logs(&query).map_err(|error| internal(&error))?;
+            // A stream that was deleted meanwhile is at its end.
+            self.next = page.as_ref().filter(|page| !page.events.is_empty()).map(|page| page.forward);
+            self.ahead = page.map(|page| page.events.into()).unwrap_or_default();
+        }
+        Ok(self.ahead.front().map(|line| line.at_ms.max(self.latest_ms)))
+    }
+}
+
+/// The wanted lines after a place, by time, and the place where they end; `None` if there are no more.
+fn merge(
+    telemetry: &Telemetry,
+    streams: &[StreamInfo],
+    filter: &Filter<'_>,
+    from: Place,
+) -> Result<(Vec<FilteredLogEvent>, Option<Place>), Error> {
+    let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, &from)).collect();
+    let (mut events, mut bytes, mut looked_at, mut at_ms) = (Vec::new(), 0, 0, from.at_ms);
+    loop {
+        let mut first: Option<(u64, usize)> = None;
+        for (at, source) in sources.iter_mut().enumerate() {
+            // Streams are in the order of their names, which decides between lines of one time.
+            if let Some(head) = source.head(telemetry, filter)?
+                && first.is_none_or(|(earliest, _)| head < earliest)
+            {
+                first = Some((head, at));
+            }
+        }
+        let Some((head, at)) = first else { return Ok((events, None)) };
+        let source = &mut sources[at];
+        let length = source.ahead.front().map_or(0, |line| line.text.len() + LINE_OVERHEAD);
+        if events.len() == filter.limit || looked_at == filter.look_at || (bytes + length > MOST_BYTES && !events.is_empty()) {
+            break;
+        }
+        let Some(line) = source.ahead.pop_front() else { break };
+        source.latest_ms = head;
+        source.position = line.position + 1;
+        at_ms = at_ms.max(head);
+        looked_at += 1;
+        if filter.pattern.matches(&line.text) {
+            bytes += length;
+            events.push(FilteredLogEvent {
+                event_id: event_id(&source.stream.name, &line),
+                stream: source.stream.name.clone(),
+                at_ms: line.at_ms,
+                message: line.text,
+                ingested_ms: line.ingested_ms,
+            });
+        }
+    }
+    let begun = |source: &Source<'_>| source.position > 0 || source.stream.first_ms.is_some_and(|first| first < at_ms);
+    let under_way = |source: &&Source<'_>| begun(source) && source.stream.last_ms.is_some_and(|last| last >= at_ms);
+    let positions = sources.iter().filter(under_way).map(|source| (source.stream.name.clone(), source.position)).collect();
+    Ok((events, Some(Place { at_ms, positions })))
+}
+
+/// 56 digits, as AWS's: the time, the stream and the line's place in it.
+fn event_id(stream: &str, line: &LogEvent) -> String {
+    let digest = u64::from_str_radix(&sha256_hex(stream)[..14], 16).unwrap_or(0);
+    format!("{:020}{digest:018}{:018}", line.at_ms, line.position)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use shoal_store::LogLines;
+
+    use super::*;
+
+    fn telemetry(streams: &[(&str, &[u64])]) -> (tempfile::TempDir, Telemetry) {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        for (name, times) in streams {
+            let lines = times.iter().enumerate().map(|(at, at_ms)| (*at_ms, format!("{name}{at}"))).collect();
+            telemetry.append_logs(&[LogLines { stream: (*name).to_owned(), lines }]).unwrap();
+        }
+        (temp, telemetry)
+    }
+
+    fn pages(telemetry: &Telemetry, pattern: &str, limit: usize, look_at: usize) -> (Vec<String>, Vec<String>) {
+        let pattern = FilterPattern::parse(pattern).unwrap();
+        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit, look_at };
+        let streams = chosen(telemetry, &Streams::Prefix(String::new())).unwrap();
+        let (mut lines, mut ids, mut place) = (Vec::new(), Vec::new(), Place::default());
+        loop {
+            let (events, next) = merge(telemetry, &streams, &filter, place).unwrap();
+            assert!(events.len() <= limit);
+            ids.extend(events.iter().map(|event| event.event_id.clone()));
+            lines.extend(events.into_iter().map(|event| event.message));
+            match next {
+                Some(next) => place = Place::read(&next.write()).unwrap(),
+                None => return (lines, ids),
+            }
+        }
+    }
+
+    #[test]
+    fn streams_are_merged_by_time_whatever_the_pages() {
+        let (_temp, telemetry) = telemetry(&[
+            ("a", &[10, 20, 30, 40]),
+            ("b", &[10, 15, 15, 45]),
+            ("c", &[]),
+            // One that is out of order, one that is over early, one that begins late.
+            ("d", &[12, 30, 11, 31]),
+            ("e", &[1, 2]),
+            ("f", &[44, 44]),
+        ]);
+        let expected = ["e0", "e1", "a0", "b0", "d0", "b1", "b2", "a1", "a2", "d1", "d2", "d3", "a3", "f0", "f1", "b3"];
+        for limit in [1, 2, 3, 7, 100] {
+            for look_at in [1, 3, 100] {
+                let (lines, ids) = pages(&telemetry, "", limit, look_at);
+                assert_eq!(lines, expected, "{limit} {look_at}");
+                assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), expected.len());
+                assert!(ids.iter().all(|id| id.len() == 56), "{ids:?}");
+                assert_eq!(ids, pages(&telemetry, "", 100, 100).1, "ids are stable");
+                assert_eq!(pages(&telemetry, "?a1 ?b3", limit, look_at).0, ["a1", "b3"]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_in_meanwhile_is_told_once() {
+        let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15])]);
+        let pattern = FilterPattern::default();
+        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100 };
+        let all = || chosen(&telemetry, &Streams::Prefix(String::new())).unwrap();
+        let (events, place) = merge(&telemetry, &all(), &filter, Place::default()).unwrap();
+        assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a0", "b0"]);
+        // A new stream, and one that seemed over.
+        for stream in ["c", "b"] {
+            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: vec![(30, format!("{stream} new"))] }]).unwrap();
+        }
+        let (events, place) = merge(&telemetry, &all(), &filter, place.unwrap()).unwrap();
+        assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a1", "b new"]);
+        let (events, place) = merge(&telemetry, &all(), &filter, place.unwrap()).unwrap();
+        assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["c new"]);
+        assert_eq!(place, None);
+    }
+}

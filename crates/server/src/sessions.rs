@@ -1,0 +1,115 @@
+//! Temporary keys of roles that were assumed. Nothing of them is stored: the id and the token are sealed with the owner's key, and the
+//! secret follows from it and the id.
+
+use std::io;
+
+use shoal_s3::KeyFault;
+
+use crate::keys::{AccessKeys, random_hex};
+
+/// Hexadecimal digits of an id that are chance, and of its seal.
+const CHANCE: usize = 10;
+const SEAL: usize = 6;
+/// Hexadecimal digits of a token's seal.
+const TOKEN_SEAL: usize = 64;
+
+/// An assumed role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// The role's name.
+    pub(crate) role: String,
+    /// Chosen by who assumed it.
+    pub(crate) name: String,
+    /// In milliseconds since the epoch.
+    pub(crate) expires_ms: u64,
+}
+
+impl Session {
+    /// Makes keys for the session.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub(crate) fn open(&self, owner: &AccessKeys) -> io::Result<AccessKeys> {
+        let chance = random_hex(CHANCE / 2)?.to_uppercase();
+        let access_key_id = format!("ASIA{chance}{}", id_seal(owner, &chance));
+        let claims = hex(&format!("{} {} {}", self.expires_ms, self.role, self.name));
+        let seal = owner.derive("session-token:", &format!("{access_key_id} {claims}"));
+        Ok(AccessKeys { secret_access_key: secret(owner, &access_key_id), session_token: Some(format!("{seal}{claims}")), access_key_id })
+    }
+
+    /// The session that a key's token speaks of.
+    pub(crate) fn of(owner: &AccessKeys, access_key_id: &str, token: Option<&str>, now_ms: u64) -> Result<Self, KeyFault> {
+        let (seal, claims) = token.and_then(|token| token.split_at_checked(TOKEN_SEAL)).ok_or(KeyFault::WrongToken)?;
+        if !owner.equal(seal, &owner.derive("session-token:", &format!("{access_key_id} {claims}"))) {
+            return Err(KeyFault::WrongToken);
+        }
+        let claims = unhex(claims).ok_or(KeyFault::WrongToken)?;
+        let mut words = claims.splitn(3, ' ');
+        let (Some(expires), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else { return Err(KeyFault::WrongToken) };
+        let expires_ms = expires.parse().map_err(|_| KeyFault::WrongToken)?;
+        if expires_ms <= now_ms {
+            return Err(KeyFault::Expired);
+        }
+        Ok(Self { role: role.to_owned(), name: name.to_owned(), expires_ms })
+    }
+}
+
+/// The secret of a session's key; `None` for an id that was never given out.
+pub(crate) fn secret_of(owner: &AccessKeys, access_key_id: &str) -> Option<String> {
+    let (chance, seal) = access_key_id.strip_prefix("ASIA")?.split_at_checked(CHANCE)?;
+    owner.equal(seal, &id_seal(owner, chance)).then(|| secret(owner, access_key_id))
+}
+
+fn id_seal(owner: &AccessKeys, chance: &str) -> String {
+    owner.derive("session-id:", chance)[..SEAL].to_uppercase()
+}
+
+fn secret(owner: &AccessKeys, access_key_id: &str) -> String {
+    owner.derive("session-secret:", access_key_id)[..40].to_owned()
+}
+
+/// Names may have letters that a header cannot carry.
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<String> {
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+    String::from_utf8(bytes?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_its_keys_until_it_expires() {
+        let owner =
+            |secret: &str| AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None };
+        let (mine, other) = (owner("mine"), owner("other"));
+        let session = Session { role: "Trainer".to_owned(), name: "jürgen me".to_owned(), expires_ms: 2000 };
+        let keys = session.open(&mine).unwrap();
+        let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
+        assert_eq!(id.len(), 20);
+        assert_eq!(secret_of(&mine, id), Some(keys.secret_access_key.clone()));
+        assert_eq!(Session::of(&mine, id, token, 1999), Ok(session.clone()));
+        assert_eq!(Session::of(&mine, id, token, 2000), Err(KeyFault::Expired));
+        assert_eq!(Session::of(&other, id, token, 0), Err(KeyFault::WrongToken), "of another server");
+        assert_eq!(Session::of(&mine, id, None, 0), Err(KeyFault::WrongToken));
+        let sibling = session.open(&mine).unwrap();
+        assert_ne!(sibling.access_key_id, keys.access_key_id);
+        assert_eq!(Session::of(&mine, id, sibling.session_token.as_deref(), 0), Err(KeyFault::WrongToken), "of another key");
+        let token = keys.session_token.unwrap();
+        for at in 0..token.len() {
+            let mut letters = token.clone().into_bytes();
+            letters[at] = if letters[at] == b'0' { b'1' } else { b'0' };
+            let tampered = String::from_utf8(letters).unwrap();
+            assert_eq!(Session::of(&mine, &keys.access_key_id, Some(&tampered), 0), Err(KeyFault::WrongToken), "{tampered}");
+        }
+        for made_up in ["", "ASIA", "AKIA0", "ASIA0000000000000000", "ASIAé", &sibling.access_key_id[..19]] {
+            assert_eq!(secret_of(&mine, made_up), None, "{made_up}");
+        }
+        assert_eq!(secret_of(&other, &keys.access_key_id), None);
+    }
+}

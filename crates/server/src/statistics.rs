@@ -1,0 +1,74 @@
+//! What is computed of the values of a period.
+
+use shoal_store::Point;
+use shoal_wire::{Span, Statistic};
+
+/// Points by the period that they fall into, as (start, values); periods without any are left out. Points are in the order of time.
+pub(crate) fn periods(points: &[Point], span: Span) -> Vec<(u64, Vec<f64>)> {
+    let mut periods: Vec<(u64, Vec<f64>)> = Vec::new();
+    for point in points.iter().filter(|point| (span.start_ms..span.end_ms).contains(&point.at_ms)) {
+        let start = point.at_ms - (point.at_ms - span.start_ms) % span.period_ms;
+        match periods.last_mut() {
+            Some((last, values)) if *last == start => values.push(point.value),
+            _ => periods.push((start, vec![point.value])),
+        }
+    }
+    periods
+}
+
+/// The statistic of at least one value.
+pub(crate) fn statistic(statistic: Statistic, values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    match statistic {
+        Statistic::SampleCount => count,
+        Statistic::Sum => values.iter().sum(),
+        Statistic::Average => values.iter().sum::<f64>() / count,
+        Statistic::Minimum => values.iter().copied().fold(f64::INFINITY, f64::min),
+        Statistic::Maximum => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Statistic::Percentile(percent) => percentile(percent, values),
+    }
+}
+
+/// The standard deviation of at least one value: of all that there are, not of a sample.
+pub(crate) fn deviation(values: &[f64]) -> f64 {
+    let mean = statistic(Statistic::Average, values);
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+/// Between the two nearest values in proportion (Hyndman and Fan's definition 7).
+fn percentile(percent: f64, values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = percent / 100.0 * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_fall_into_periods() {
+        let points: Vec<Point> = [59, 60, 61, 119, 120, 299, 300].map(|s| Point { at_ms: s * 1000, value: s as f64 }).to_vec();
+        let span = Span { start_ms: 60_000, end_ms: 300_000, period_ms: 60_000 };
+        let expected = [(60_000, vec![60.0, 61.0, 119.0]), (120_000, vec![120.0]), (240_000, vec![299.0])];
+        assert_eq!(periods(&points, span), expected);
+        assert_eq!(periods(&[], span), []);
+    }
+
+    #[test]
+    fn statistics_of_values() {
+        let check = |asked: Statistic, expected: f64| assert_eq!(statistic(asked, &[4.0, 1.0, 3.0, 2.0]), expected, "{asked:?}");
+        check(Statistic::SampleCount, 4.0);
+        check(Statistic::Sum, 10.0);
+        check(Statistic::Average, 2.5);
+        check(Statistic::Minimum, 1.0);
+        check(Statistic::Maximum, 4.0);
+        check(Statistic::Percentile(0.0), 1.0);
+        check(Statistic::Percentile(50.0), 2.5);
+        check(Statistic::Percentile(100.0), 4.0);
+        assert_eq!(statistic(Statistic::Percentile(99.0), &[7.0]), 7.0);
+        assert_eq!(deviation(&[1.0, 3.0]), 1.0);
+    }
+}

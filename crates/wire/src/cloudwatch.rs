@@ -1,0 +1,471 @@
+//! CloudWatch metrics: `GetMetricStatistics`, `GetMetricData` and `ListMetrics`.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Error, ErrorCode, timestamp};
+
+/// Data points of one GetMetricStatistics, as AWS has it.
+const MOST_STATISTICS: u64 = 1440;
+/// Data points of one page of GetMetricData, as AWS has it.
+const MOST_DATA: u32 = 100_800;
+/// Queries of one GetMetricData, as AWS has it.
+const MOST_QUERIES: usize = 500;
+
+/// What a series is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metric {
+    /// `/aws/sagemaker/TrainingJobs` and the like.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Pairs of name and value, in the order given.
+    pub dimensions: Vec<(String, String)>,
+}
+
+/// What is computed of the values of a period.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Statistic {
+    /// How many.
+    SampleCount,
+    /// Their mean.
+    Average,
+    /// Their sum.
+    Sum,
+    /// The least.
+    Minimum,
+    /// The greatest.
+    Maximum,
+    /// Below which so many percent of them are, 0 to 100.
+    Percentile(f64),
+}
+
+/// Periods of a span of time. Times are milliseconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Start of the first period.
+    pub start_ms: u64,
+    /// Up to, but without, here.
+    pub end_ms: u64,
+    /// Length of a period in milliseconds.
+    pub period_ms: u64,
+}
+
+/// A `GetMetricStatistics`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetMetricStatistics {
+    /// Of which series.
+    pub metric: Metric,
+    /// Over which periods.
+    pub span: Span,
+    /// Each with the name that it was asked by.
+    pub statistics: Vec<(String, Statistic)>,
+    /// If given, only values of this unit.
+    pub unit: Option<String>,
+}
+
+/// A `GetMetricData`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetMetricData {
+    /// In the order given; those that are to be returned.
+    pub queries: Vec<MetricQuery>,
+    /// Newest values first.
+    pub newest_first: bool,
+    /// Values of a page over all queries, at least 1.
+    pub max_datapoints: u32,
+    /// From the page before.
+    pub next_token: Option<String>,
+}
+
+/// A query of a `GetMetricData`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricQuery {
+    /// Names its results.
+    pub id: String,
+    /// As asked, or the metric's name.
+    pub label: String,
+    /// Of which series.
+    pub metric: Metric,
+    /// Over which periods.
+    pub span: Span,
+    /// What of each.
+    pub statistic: Statistic,
+    /// If given, only values of this unit.
+    pub unit: Option<String>,
+}
+
+/// A `ListMetrics`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListMetrics {
+    /// Only of this namespace.
+    pub namespace: Option<String>,
+    /// Only of this name.
+    pub name: Option<String>,
+    /// Only with these dimensions; a dimension without a value may have any.
+    pub dimensions: Vec<(String, Option<String>)>,
+    /// Only with values of the last three hours.
+    pub recently_active: bool,
+    /// From the page before.
+    pub next_token: Option<String>,
+}
+
+/// The statistics of a period.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Datapoint {
+    /// The period's start in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// In the order of [`GetMetricStatistics::statistics`].
+    pub values: Vec<f64>,
+}
+
+/// What a page has of a query's results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricResult {
+    /// [`MetricQuery::id`].
+    pub id: String,
+    /// [`MetricQuery::label`].
+    pub label: String,
+    /// Periods' starts in milliseconds since the epoch, and values.
+    pub values: Vec<(u64, f64)>,
+    /// Whether no later page has more of them.
+    pub complete: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Dimension {
+    name: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GetMetricStatisticsRequest {
+    namespace: String,
+    metric_name: String,
+    #[serde(default)]
+    dimensions: Vec<Dimension>,
+    start_time: f64,
+    end_time: f64,
+    period: u32,
+    #[serde(default)]
+    statistics: Vec<String>,
+    #[serde(default)]
+    extended_statistics: Vec<String>,
+    unit: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct GetMetricDataRequest {
+    metric_data_queries: Vec<QueryRequest>,
+    start_time: f64,
+    end_time: f64,
+    next_token: Option<String>,
+    scan_by: Option<String>,
+    max_datapoints: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct QueryRequest {
+    id: String,
+    metric_stat: Option<MetricStatRequest>,
+    expression: Option<String>,
+    label: Option<String>,
+    return_data: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MetricStatRequest {
+    metric: MetricRequest,
+    period: u32,
+    stat: String,
+    unit: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MetricRequest {
+    namespace: Option<String>,
+    metric_name: Option<String>,
+    #[serde(default)]
+    dimensions: Vec<Dimension>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DimensionFilter {
+    name: String,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ListMetricsRequest {
+    namespace: Option<String>,
+    metric_name: Option<String>,
+    #[serde(default)]
+    dimensions: Vec<DimensionFilter>,
+    next_token: Option<String>,
+    recently_active: Option<String>,
+}
+
+impl GetMetricStatisticsRequest {
+    pub(crate) fn check(self) -> Result<GetMetricStatistics, Error> {
+        let span = Span::of(self.start_time, self.end_time, self.period)?;
+        let asked = match (self.statistics.is_empty(), self.extended_statistics.is_empty()) {
+            (true, true) => {
+                return Err(combination("At least one of the parameters Statistics and ExtendedStatistics must be specified."));
+            }
+            (false, false) => {
+                return Err(combination("The parameters Statistics and ExtendedStatistics are alternatives: give one of them."));
+            }
+            (false, true) => self.statistics,
+            (true, false) => self.extended_statistics,
+        };
+        let points = (span.end_ms - span.start_ms).div_ceil(span.period_ms);
+        if points > MOST_STATISTICS {
+            return Err(combination(&format!(
+                "You have requested up to {points} datapoints, which exceeds the limit of {MOST_STATISTICS}. You may reduce the datapoints requested by \
+                 increasing Period, or decreasing the time range."
+            )));
+        }
+        let statistics = asked.into_iter().map(|name| Ok((name.clone(), Statistic::parse(&name)?))).collect::<Result<Vec<_>, Error>>()?;
+        Ok(GetMetricStatistics {
+            metric: Metric { namespace: self.namespace, name: self.metric_name, dimensions: pairs(self.dimensions) },
+            span,
+            statistics,
+            unit: self.unit,
+        })
+    }
+}
+
+impl GetMetricDataRequest {
+    pub(crate) fn check(self) -> Result<GetMetricData, Error> {
+        let count = self.metric_data_queries.len();
+        if count == 0 || count > MOST_QUERIES {
+            return Err(Error::validation(format!(
+                "The parameter MetricDataQueries must have 1 to {MOST_QUERIES} members; it has {count}."
+            )));
+        }
+        let mut queries: Vec<MetricQuery> = Vec::new();
+        let mut ids: Vec<String> = Vec::new();
+        for query in self.metric_data_queries {
+            if !is_id(&query.id) {
+                return Err(Error::validation(format!(
+                    "The value {} for parameter Id is not matching the expected pattern ^[a-z][a-zA-Z0-9_]*$.",
+                    query.id
+                )));
+            }
+            if ids.contains(&query.id) {
+                return Err(Error::validation(format!(
+                    "The values for parameter Id in MetricDataQueries must be unique: {} is there twice.",
+                    query.id
+                )));
+            }
+            ids.push(query.id.clone());
+            let stat = match (query.metric_stat, query.expression) {
+                (Some(stat), None) => stat,
+                (None, Some(_)) => {
+                    return Err(Error::validation(format!(
+                        "Shoal evaluates no metric math: the query {} has an Expression; give it a MetricStat.",
+                        query.id
+                    )));
+                }
+                _ => return Err(Error::validation(format!("The query {} needs either a MetricStat or an Expression.", query.id))),
+            };
+            let (Some(namespace), Some(name)) = (stat.metric.namespace, stat.metric.metric_name) else {
+                return Err(Error::validation(format!("The Metric of the query {} needs a Namespace and a MetricName.", query.id)));
+            };
+            let read = MetricQuery {
+                label: query.label.unwrap_or_else(|| name.clone()),
+                id: query.id,
+                metric: Metric { namespace, name, dimensions: pairs(stat.metric.dimensions) },
+                span: Span::of(self.start_time, self.end_time, stat.period)?,
+                statistic: Statistic::parse(&stat.stat)?,
+                unit: stat.unit,
+            };
+            if query.return_data != Some(false) {
+                queries.push(read);
+            }
+        }
+        if queries.is_empty() {
+            return Err(Error::validation("At least one query of MetricDataQueries must not have ReturnData false."));
+        }
+        let most = match self.max_datapoints {
+            None => MOST_DATA,
+            Some(most) => u32::try_from(most)
+                .ok()
+                .filter(|most| (1..=MOST_DATA).contains(most))
+                .ok_or_else(|| value(&format!("The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}.")))?,
+        };
+        Ok(GetMetricData {
+            queries,
+            newest_first: self.scan_by.as_deref() != Some("TimestampAscending"),
+            max_datapoints: most,
+            next_token: self.next_token.filter(|token| !token.is_empty()),
+        })
+    }
+}
+
+impl ListMetricsRequest {
+    pub(crate) fn check(self) -> ListMetrics {
+        ListMetrics {
+            namespace: self.namespace,
+            name: self.metric_name,
+            dimensions: self.dimensions.into_iter().map(|filter| (filter.name, filter.value)).collect(),
+            recently_active: self.recently_active.is_some(),
+            next_token: self.next_token.filter(|token| !token.is_empty()),
+        }
+    }
+}
+
+impl Span {
+    /// A span's start goes down to a whole minute, or to a whole period where that is shorter.
+    fn of(start_s: f64, end_s: f64, period_s: u32) -> Result<Self, Error> {
+        if !matches!(period_s, 1 | 5 | 10 | 20 | 30) && !period_s.is_multiple_of(60) {
+            return Err(value(&format!(
+                "The value {period_s} for parameter Period is not supported: it is 1, 5, 10, 20, 30 or a multiple of 60."
+            )));
+        }
+        let (start, end) = (timestamp::from_seconds(start_s), timestamp::from_seconds(end_s));
+        if start >= end {
+            return Err(combination("The parameter StartTime must be less than the parameter EndTime."));
+        }
+        let whole = u64::from(period_s.min(60)) * 1000;
+        Ok(Self { start_ms: start / whole * whole, end_ms: end, period_ms: u64::from(period_s) * 1000 })
+    }
+}
+
+impl Statistic {
+    fn parse(name: &str) -> Result<Self, Error> {
+        let percent = |digits: &str| {
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            digits.parse().ok().filter(|percent: &f64| plain && (0.0..=100.0).contains(percent))
+        };
+        match name {
+            "SampleCount" => Ok(Self::SampleCount),
+            "Average" => Ok(Self::Average),
+            "Sum" => Ok(Self::Sum),
+            "Minimum" => Ok(Self::Minimum),
+            "Maximum" => Ok(Self::Maximum),
+            other => other.strip_prefix('p').and_then(percent).map(Self::Percentile).ok_or_else(|| {
+                value(&format!(
+                    "The value {other} for parameter Stat is not supported: Shoal computes SampleCount, Average, Sum, Minimum, Maximum and percentiles such as p99."
+                ))
+            }),
+        }
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    id.starts_with(|letter: char| letter.is_ascii_lowercase()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn pairs(dimensions: Vec<Dimension>) -> Vec<(String, String)> {
+    dimensions.into_iter().map(|dimension| (dimension.name, dimension.value)).collect()
+}
+
+fn combination(message: &str) -> Error {
+    Error::new(ErrorCode::InvalidParameterCombination, message)
+}
+
+fn value(message: &str) -> Error {
+    Error::new(ErrorCode::InvalidParameterValue, message)
+}
+
+/// The body of `GetMetricStatistics`.
+pub(crate) fn statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Value {
+    let entry = |datapoint: &Datapoint| {
+        let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": "None"});
+        let mut extended = Map::new();
+        for ((name, statistic), value) in statistics.iter().zip(&datapoint.values) {
+            match statistic {
+                Statistic::Percentile(_) => drop(extended.insert(name.clone(), number(*value))),
+                _ => entry[name] = number(*value),
+            }
+        }
+        if !extended.is_empty() {
+            entry["ExtendedStatistics"] = Value::Object(extended);
+        }
+        entry
+    };
+    json!({"Label": label, "Datapoints": datapoints.iter().map(entry).collect::<Value>()})
+}
+
+/// The body of `GetMetricData`.
+pub(crate) fn data(results: &[MetricResult], next_token: Option<&str>) -> Value {
+    let entry = |result: &MetricResult| {
+        json!({
+            "Id": result.id,
+            "Label": result.label,
+            "Timestamps": result.values.iter().map(|(at_ms, _)| timestamp::seconds(*at_ms)).collect::<Value>(),
+            "Values": result.values.iter().map(|(_, value)| number(*value)).collect::<Value>(),
+            "StatusCode": if result.complete { "Complete" } else { "PartialData" },
+        })
+    };
+    with_token(json!({"MetricDataResults": results.iter().map(entry).collect::<Value>(), "Messages": []}), next_token)
+}
+
+/// The body of `ListMetrics`.
+pub(crate) fn metrics(metrics: &[Metric], next_token: Option<&str>) -> Value {
+    let entry = |metric: &Metric| {
+        let dimensions = metric.dimensions.iter().map(|(name, value)| json!({"Name": name, "Value": value}));
+        json!({"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions.collect::<Value>()})
+    };
+    with_token(json!({"Metrics": metrics.iter().map(entry).collect::<Value>()}), next_token)
+}
+
+fn with_token(mut body: Value, next_token: Option<&str>) -> Value {
+    if let Some(token) = next_token {
+        body["NextToken"] = json!(token);
+    }
+    body
+}
+
+/// JSON has no infinities and no NaN; clients read these words for them.
+fn number(value: f64) -> Value {
+    match value {
+        value if value.is_nan() => json!("NaN"),
+        f64::INFINITY => json!("Infinity"),
+        f64::NEG_INFINITY => json!("-Infinity"),
+        value => json!(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_have_names() {
+        let check = |name: &str, expected: Option<Statistic>| assert_eq!(Statistic::parse(name).ok(), expected, "{name}");
+        check("Average", Some(Statistic::Average));
+        check("SampleCount", Some(Statistic::SampleCount));
+        check("p99", Some(Statistic::Percentile(99.0)));
+        check("p0", Some(Statistic::Percentile(0.0)));
+        check("p99.95", Some(Statistic::Percentile(99.95)));
+        check("p100", Some(Statistic::Percentile(100.0)));
+        for other in ["p100.1", "p-1", "p", "pNaN", "p1e1", "average", "tm90", "IQR", ""] {
+            check(other, None);
+        }
+    }
+
+    #[test]
+    fn spans_are_whole() {
+        let check = |start: f64, end: f64, period: u32, expected: Result<(u64, u64), ErrorCode>| {
+            let found = Span::of(start, end, period).map(|span| (span.start_ms, span.end_ms)).map_err(|error| error.code);
+            assert_eq!(found, expected, "{start} {end} {period}");
+        };
+        check(125.5, 200.25, 60, Ok((120_000, 200_250)));
+        check(125.5, 200.0, 300, Ok((120_000, 200_000)));
+        check(127.5, 200.0, 5, Ok((125_000, 200_000)));
+        check(127.5, 200.0, 1, Ok((127_000, 200_000)));
+        check(10.0, 10.0, 60, Err(ErrorCode::InvalidParameterCombination));
+        check(20.0, 10.0, 60, Err(ErrorCode::InvalidParameterCombination));
+        check(0.0, 10.0, 7, Err(ErrorCode::InvalidParameterValue));
+        check(0.0, 10.0, 90, Err(ErrorCode::InvalidParameterValue));
+    }
+}
