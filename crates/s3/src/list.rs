@@ -124,7 +124,8 @@ impl Encoding {
 
     pub(crate) fn text(self, text: String) -> String {
         match self {
-            Self::Plain => text.replace(|letter| !in_xml(letter), "\u{fffd}"),
+            Self::Plain if text.contains(|letter| !in_xml(letter)) => text.replace(|letter| !in_xml(letter), "\u{fffd}"),
+            Self::Plain => text,
             Self::Url => url_encode(&text),
         }
     }

@@ -63,7 +63,7 @@ impl Api {
             Call::BatchGetMetrics(queries) => self.get_metrics(queries).await,
             Call::AssumeRole(request) => self.assume_role(request),
             Call::ListRoles { path_prefix, paging } => self.list_roles(&path_prefix, &paging),
-            Call::SimulatePrincipalPolicy(request) => self.simulate_policy(request),
+            Call::SimulatePrincipalPolicy(request) => self.simulate_policy(&request),
             Call::CreateTrainingJob(request) => {
                 self.holds.created(&request.name, &caller.user_agent);
                 self.create_training_job(*request).await

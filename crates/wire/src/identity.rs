@@ -199,7 +199,7 @@ pub(crate) fn role(role: &Role) -> Value {
 
 /// The result of `ListRoles`.
 pub(crate) fn roles(roles: &[Role], marker: Option<&str>) -> Value {
-    page("Roles", roles.iter().map(role).collect(), marker)
+    page("Roles", &roles.iter().map(role).collect(), marker)
 }
 
 /// The result of `SimulatePrincipalPolicy`.
@@ -213,10 +213,10 @@ pub(crate) fn evaluations(evaluations: &[Evaluation], marker: Option<&str>) -> V
             "MissingContextValues": [],
         })
     };
-    page("EvaluationResults", evaluations.iter().map(entry).collect(), marker)
+    page("EvaluationResults", &evaluations.iter().map(entry).collect(), marker)
 }
 
-fn page(name: &str, items: Value, marker: Option<&str>) -> Value {
+fn page(name: &str, items: &Value, marker: Option<&str>) -> Value {
     let mut page = json!({name: items, "IsTruncated": marker.is_some()});
     if let Some(marker) = marker {
         page["Marker"] = json!(marker);

@@ -38,7 +38,7 @@ impl Api {
                 limit: request.limit as usize,
                 look_at: MOST_LOOKED_AT,
             };
-            let (events, next) = merge(telemetry, &chosen(telemetry, &request.streams)?, &filter, from)?;
+            let (events, next) = merge(telemetry, &chosen(telemetry, &request.streams)?, &filter, &from)?;
             Ok(Reply::FilterLogEvents { events, next_token: next.map(|place| token::seal(&question, &place.write())) })
         })
         .await
@@ -168,9 +168,9 @@ fn merge(
     telemetry: &Telemetry,
     streams: &[StreamInfo],
     filter: &Filter<'_>,
-    from: Place,
+    from: &Place,
 ) -> Result<(Vec<FilteredLogEvent>, Option<Place>), Error> {
-    let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, &from)).collect();
+    let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, from)).collect();
     let (mut events, mut bytes, mut looked_at, mut at_ms) = (Vec::new(), 0, 0, from.at_ms);
     loop {
         let mut first: Option<(u64, usize)> = None;
@@ -240,7 +240,7 @@ mod tests {
         let streams = chosen(telemetry, &Streams::Prefix(String::new())).unwrap();
         let (mut lines, mut ids, mut place) = (Vec::new(), Vec::new(), Place::default());
         loop {
-            let (events, next) = merge(telemetry, &streams, &filter, place).unwrap();
+            let (events, next) = merge(telemetry, &streams, &filter, &place).unwrap();
             assert!(events.len() <= limit);
             ids.extend(events.iter().map(|event| event.event_id.clone()));
             lines.extend(events.into_iter().map(|event| event.message));
@@ -281,15 +281,15 @@ mod tests {
         let pattern = FilterPattern::default();
         let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100 };
         let all = || chosen(&telemetry, &Streams::Prefix(String::new())).unwrap();
-        let (events, place) = merge(&telemetry, &all(), &filter, Place::default()).unwrap();
+        let (events, place) = merge(&telemetry, &all(), &filter, &Place::default()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a0", "b0"]);
         // A new stream, and one that seemed over.
         for stream in ["c", "b"] {
             telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: vec![(30, format!("{stream} new"))] }]).unwrap();
         }
-        let (events, place) = merge(&telemetry, &all(), &filter, place.unwrap()).unwrap();
+        let (events, place) = merge(&telemetry, &all(), &filter, &place.unwrap()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a1", "b new"]);
-        let (events, place) = merge(&telemetry, &all(), &filter, place.unwrap()).unwrap();
+        let (events, place) = merge(&telemetry, &all(), &filter, &place.unwrap()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["c new"]);
         assert_eq!(place, None);
     }

@@ -59,7 +59,7 @@ impl Api {
         Ok(Reply::ListRoles { roles, marker })
     }
 
-    pub(super) fn simulate_policy(&self, request: SimulatePrincipalPolicy) -> Result<Reply, Error> {
+    pub(super) fn simulate_policy(&self, request: &SimulatePrincipalPolicy) -> Result<Reply, Error> {
         let ours = format!(":iam::{}:", self.identity.account);
         if !(request.source_arn.starts_with("arn:") && request.source_arn.contains(&ours)) {
             return Err(Error::new(
