@@ -1,4 +1,4 @@
-//! What `Search` looks through: the properties of all training jobs, packed, in memory.
+//! What `Search` looks through: the properties of all training jobs, in memory.
 //!
 //! It is derived from the rows alone. [`SearchIndex::watch`] notes which rows the journal changes; a search first reads those anew, and
 //! the first one reads all. A search then looks at every job: some tens of milliseconds for 100,000.
@@ -7,7 +7,7 @@ mod document;
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt, mem,
     str::FromStr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -17,7 +17,7 @@ use serde_json::Value;
 use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, Snapshots, StoreError};
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
-use document::{Document, Key};
+use document::{Document, Key, Property, Texts, Writer};
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
@@ -37,8 +37,11 @@ enum Stale {
 #[derive(Default)]
 struct Contents {
     /// Properties by path; numbers are given once and stay.
-    properties: HashMap<String, u32>,
+    properties: BTreeMap<String, Property>,
     documents: HashMap<String, Document>,
+    texts: Texts,
+    /// Documents that went, whose texts are still there.
+    gone: usize,
 }
 
 /// What a search found.
@@ -117,11 +120,16 @@ impl SearchIndex {
             Stale::Some(names) => names.into_iter().try_for_each(|name| {
                 match rows.job(&name)? {
                     Some(row) => contents.put(&row, record),
-                    None => drop(contents.documents.remove(&name)),
+                    None => contents.remove(&name),
                 }
                 Ok(())
             }),
             Stale::All => contents.read_all(rows, record),
+        };
+        // What no job says any more goes when it is more than what is said.
+        let outcome = match outcome {
+            Ok(()) if contents.gone > READ.max(contents.documents.len()) => contents.read_all(rows, record),
+            outcome => outcome,
         };
         if outcome.is_err() {
             *self.stale() = Stale::All;
@@ -132,11 +140,11 @@ impl SearchIndex {
     /// A page of the jobs that meet the condition. Jobs without the property of the order come last; equal ones come by name.
     pub(crate) fn find(&self, condition: Condition<String>, sort_by: &str, order: SortOrder, after: Option<&Place>, limit: usize) -> Found {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        let number = |path: &str| contents.properties.get(path).copied();
-        let condition = condition.rename(&mut |path| number(&path));
-        let sort_by = number(sort_by);
-        let met = contents.documents.iter().filter(|(_, document)| document.meets(&condition));
-        let mut found: Vec<(Key<&str>, &str)> = met.map(|(name, document)| (document.key(sort_by), name.as_str())).collect();
+        let condition = condition.rename(&mut |path| contents.numbers(&path));
+        let sort_by = contents.properties.get(sort_by).copied();
+        let texts = &contents.texts;
+        let met = contents.documents.iter().filter(|(_, document)| document.meets(&condition, texts));
+        let mut found: Vec<(Key<&str>, &str)> = met.map(|(name, document)| (document.key(sort_by, texts), name.as_str())).collect();
         let total = found.len() as u64;
         let compare = |left: &(Key<&str>, &str), right: &(Key<&str>, &str)| directed(order, left, right);
         if let Some(place) = after {
@@ -165,8 +173,21 @@ fn directed(order: SortOrder, left: &(Key<&str>, &str), right: &(Key<&str>, &str
 }
 
 impl Contents {
+    /// The property at a path; all below it if it ends in a dot.
+    fn numbers(&self, path: &str) -> Vec<Property> {
+        if path.ends_with('.') {
+            let below = self.properties.range(path.to_owned()..).take_while(|(property, _)| property.starts_with(path));
+            return below.map(|(_, number)| *number).collect();
+        }
+        self.properties.get(path).copied().into_iter().collect()
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.gone += usize::from(self.documents.remove(name).is_some());
+    }
+
     fn read_all(&mut self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
-        self.documents.clear();
+        *self = Self::default();
         let mut filter = JobFilter { sort: JobSort::Name, limit: READ, ..JobFilter::default() };
         loop {
             let page = rows.list(&filter)?;
@@ -183,11 +204,11 @@ impl Contents {
             Ok(record) => record,
             Err(error) => {
                 tracing::error!("training job {} cannot be searched: {error}", row.name);
-                self.documents.remove(&row.name);
+                self.remove(&row.name);
                 return;
             }
         };
-        let mut document = Document::writer();
+        let mut document = Writer::default();
         properties(&record, &mut |path, item, value| {
             let known = self.properties.get(path).copied();
             let number = known.unwrap_or_else(|| {
@@ -195,7 +216,7 @@ impl Contents {
                 self.properties.insert(path.to_owned(), number);
                 number
             });
-            document.push(number, item, value);
+            document.push(&mut self.texts, number, item, value);
         });
         self.documents.insert(row.name.clone(), document.finish());
     }

@@ -31,7 +31,8 @@ pub struct Search {
     pub max_results: u32,
 }
 
-/// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it.
+/// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it. A path that
+/// ends in a dot stands for all properties below it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition<P> {
     /// All of these hold; so does an empty list.
@@ -302,7 +303,7 @@ impl Filter {
         count.part()?;
         let name = self.name;
         let Some(kind) = properties::kind(&name) else {
-            return refuse(&format!("{path}.name"), &format!("training jobs have no property '{name}'"));
+            return refuse(&format!("{path}.name"), &format!("training jobs have no property '{name}' to search by"));
         };
         let operator = match (self.operator.as_deref(), &self.value) {
             (Some(operator), _) => operator,
@@ -323,7 +324,8 @@ impl Filter {
             }
             (operator, None) => return refuse(&format!("{path}.value"), &format!("the operator {operator} needs a value")),
         };
-        Ok((name, Test { negated, wanted }))
+        let property = if kind == Kind::Container { format!("{name}.") } else { name };
+        Ok((property, Test { negated, wanted }))
     }
 }
 

@@ -4,7 +4,7 @@ use shoal_wire::{Error, Reply, Search};
 
 use super::{
     Api, blocking, token,
-    training::{record, row_of},
+    training::{record, row_of, searched},
 };
 use crate::{admission::internal, search::Place};
 
@@ -21,7 +21,7 @@ impl Api {
         };
         let (world, index) = (self.world.clone(), self.search.clone());
         blocking(move || {
-            index.refresh(&*world.rows, &|row| record(&world, row)).map_err(|error| internal(&error))?;
+            index.refresh(&*world.rows, &searched).map_err(|error| internal(&error))?;
             let limit = usize::try_from(search.max_results).unwrap_or(usize::MAX);
             let page = index.find(search.condition, &search.sort_by, search.sort_order, after.as_ref(), limit);
             let mut records = Vec::with_capacity(page.names.len());

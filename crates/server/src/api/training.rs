@@ -79,7 +79,8 @@ impl Api {
             Some(_) => self.world.core.view(name).await.unwrap_or(stored),
             None => stored,
         };
-        let (request, description) = describe(&self.world, &row, &view)?;
+        let (request, mut description) = describe(&row, &view)?;
+        description.metric_definitions = built_in_metrics(&self.world, &request);
         Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
     }
 
@@ -184,7 +185,15 @@ pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error>
 
 /// A job as Search shows it.
 pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
-    let (request, description) = describe(world, row, &view(row)?)?;
+    let (request, mut description) = describe(row, &view(row)?)?;
+    description.metric_definitions = built_in_metrics(world, &request);
+    let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
+    Ok(search_record(&request, &description, &tags))
+}
+
+/// A job as Search looks at it: without what the platform supplies.
+pub(super) fn searched(row: &JobRow) -> Result<Value, Error> {
+    let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))
 }
@@ -236,7 +245,7 @@ fn view(row: &JobRow) -> Result<JobView, Error> {
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(world: &World, row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
+fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let output = shoal_wire::restore_output(&request)?;
     let description = TrainingJobDescription {
@@ -262,7 +271,6 @@ fn describe(world: &World, row: &JobRow, view: &JobView) -> Result<(Map<String, 
         training_s: view.training_s,
         billable_s: view.billable_s,
         final_metrics: view.final_metrics.iter().map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 }).collect(),
-        metric_definitions: built_in_metrics(world, &request),
         ..TrainingJobDescription::default()
     };
     Ok((request, description))

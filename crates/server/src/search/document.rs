@@ -1,22 +1,67 @@
-//! One training job's properties as bytes that a search runs through.
+//! One training job's properties, small and quick to look through.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+};
 
 use shoal_wire::{Condition, PropertyValue, Test, Wanted};
 
 /// Characters of a text that orders look at.
 const KEY_CHARACTERS: usize = 128;
+/// Set in a value that is a number's place; else it is a text's.
+const NUMBER: u32 = 1 << 31;
 
-const CONTAINER: u8 = 0;
-const NUMBER: u8 = 1;
-const TEXT: u8 = 2;
+/// A property by number.
+pub(super) type Property = u32;
 
-/// Entries one after another: the property's number (4 bytes), the item (1; 0 for none), the kind (1), then a number (8), or a text's length
-/// in bytes (2) and the text. Little end first.
-pub(super) struct Document(Box<[u8]>);
+/// Texts of all documents, each kept once.
+#[derive(Default)]
+pub(super) struct Texts {
+    texts: Vec<Box<str>>,
+    /// By hash: of two texts that share one, the later is kept as often as it comes.
+    known: HashMap<u64, u32>,
+    hasher: RandomState,
+}
+
+impl Texts {
+    fn keep(&mut self, text: &str) -> u32 {
+        let hash = self.hasher.hash_one(text);
+        if let Some(number) = self.known.get(&hash)
+            && &*self.texts[*number as usize] == text
+        {
+            return *number;
+        }
+        let number = u32::try_from(self.texts.len()).expect("memory ends before numbers do");
+        self.texts.push(text.into());
+        self.known.entry(hash).or_insert(number);
+        number
+    }
+}
+
+/// A value of a property: eight bytes, of which there are millions.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// The property's number, shifted, and the item's (0 without, at most 255).
+    place: u32,
+    value: u32,
+}
+
+const ITEM_BITS: u32 = 8;
+
+/// Values in the order of their places.
+pub(super) struct Document {
+    entries: Box<[Entry]>,
+    numbers: Box<[f64]>,
+}
 
 /// A document that is being written.
-pub(super) struct Writer(Vec<u8>);
+#[derive(Default)]
+pub(super) struct Writer {
+    entries: Vec<Entry>,
+    numbers: Vec<f64>,
+}
 
 /// What a document is ordered by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,112 +102,74 @@ impl Key<String> {
 }
 
 impl Writer {
-    pub(super) fn push(&mut self, property: u32, item: usize, value: PropertyValue<'_>) {
-        self.0.extend(property.to_le_bytes());
-        self.0.push(u8::try_from(item).unwrap_or(u8::MAX));
-        match value {
-            PropertyValue::Container => self.0.push(CONTAINER),
+    pub(super) fn push(&mut self, texts: &mut Texts, property: Property, item: usize, value: PropertyValue<'_>) {
+        let value = match value {
+            PropertyValue::Text(text) => texts.keep(text),
             PropertyValue::Number(number) => {
-                self.0.push(NUMBER);
-                self.0.extend(number.to_le_bytes());
+                self.numbers.push(number);
+                NUMBER | u32::try_from(self.numbers.len() - 1).expect("a request has few numbers")
             }
-            PropertyValue::Text(text) => {
-                let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
-                let length = u16::try_from(text.len()).expect("cut to what two bytes count");
-                self.0.push(TEXT);
-                self.0.extend(length.to_le_bytes());
-                self.0.extend(text.as_bytes());
-            }
-        }
+        };
+        let item = u32::from(u8::try_from(item).unwrap_or(u8::MAX));
+        self.entries.push(Entry { place: property << ITEM_BITS | item, value });
     }
 
-    pub(super) fn finish(self) -> Document {
-        Document(self.0.into())
+    pub(super) fn finish(mut self) -> Document {
+        // Stable: values of one place stay as they came.
+        self.entries.sort_by_key(|entry| entry.place);
+        Document { entries: self.entries.into(), numbers: self.numbers.into() }
     }
 }
 
 impl Document {
-    pub(super) fn writer() -> Writer {
-        Writer(Vec::new())
-    }
-
-    /// Whether the condition holds. A property without a number is one that no document has.
-    pub(super) fn meets(&self, condition: &Condition<Option<u32>>) -> bool {
+    /// Whether the condition holds. Properties are by number; several of them are the parts of one.
+    pub(super) fn meets(&self, condition: &Condition<Vec<Property>>, texts: &Texts) -> bool {
         match condition {
-            Condition::All(parts) => parts.iter().all(|part| self.meets(part)),
-            Condition::Any(parts) => parts.iter().any(|part| self.meets(part)),
-            Condition::Property(property, test) => self.passes(*property, None, test),
+            Condition::All(parts) => parts.iter().all(|part| self.meets(part, texts)),
+            Condition::Any(parts) => parts.iter().any(|part| self.meets(part, texts)),
+            Condition::Property(properties, test) => self.passes(properties, None, test, texts),
             Condition::Item(tests) => {
-                let ours = self.entries().filter(|entry| tests.iter().any(|(property, _)| *property == Some(entry.property)));
-                let last = ours.map(|entry| entry.item).max().unwrap_or(0);
-                (1..=last).any(|item| tests.iter().all(|(property, test)| self.passes(*property, Some(item), test)))
+                let items = tests.iter().flat_map(|(properties, _)| properties).flat_map(|property| self.values(*property));
+                let last = items.map(|entry| entry.place & 0xff).max().unwrap_or(0);
+                (1..=last).any(|item| tests.iter().all(|(properties, test)| self.passes(properties, Some(item), test, texts)))
             }
         }
     }
 
-    fn passes(&self, property: Option<u32>, item: Option<u8>, test: &Test) -> bool {
-        test.negated != property.is_some_and(|property| self.has(property, item, &test.wanted))
+    fn passes(&self, properties: &[Property], item: Option<u32>, test: &Test, texts: &Texts) -> bool {
+        let has = |property: &Property| self.has(*property, item, &test.wanted, texts);
+        test.negated != properties.iter().any(has)
     }
 
-    fn has(&self, property: u32, item: Option<u8>, wanted: &Wanted) -> bool {
-        self.entries()
-            .filter(|entry| entry.property == property && item.is_none_or(|item| entry.item == item))
-            .any(|entry| wanted.passes(entry.value()))
+    fn has(&self, property: Property, item: Option<u32>, wanted: &Wanted, texts: &Texts) -> bool {
+        let of_item = |entry: &&Entry| item.is_none_or(|item| entry.place & 0xff == item);
+        self.values(property).iter().filter(of_item).any(|entry| wanted.passes(self.value(*entry, texts)))
     }
 
     /// What an order by this property goes by: its first value; of texts that spell numbers, the number.
-    pub(super) fn key(&self, property: Option<u32>) -> Key<&str> {
-        let entry = property.and_then(|property| self.entries().find(|entry| entry.property == property));
-        match entry.map(|entry| entry.value()) {
+    pub(super) fn key<'a>(&self, property: Option<Property>, texts: &'a Texts) -> Key<&'a str> {
+        let entry = property.and_then(|property| self.values(property).first());
+        match entry.map(|entry| self.value(*entry, texts)) {
             Some(PropertyValue::Text(text)) => match PropertyValue::Text(text).number() {
                 Some(number) => Key::Number(number),
                 None => Key::Text(text.char_indices().nth(KEY_CHARACTERS).map_or(text, |(end, _)| &text[..end])),
             },
             Some(PropertyValue::Number(number)) => Key::Number(number),
-            Some(PropertyValue::Container) | None => Key::Absent,
+            None => Key::Absent,
         }
     }
 
-    fn entries(&self) -> Entries<'_> {
-        Entries(&self.0)
+    fn values(&self, property: Property) -> &[Entry] {
+        let start = self.entries.partition_point(|entry| entry.place >> ITEM_BITS < property);
+        let count = self.entries[start..].iter().take_while(|entry| entry.place >> ITEM_BITS == property).count();
+        &self.entries[start..start + count]
     }
-}
 
-struct Entry<'a> {
-    property: u32,
-    item: u8,
-    kind: u8,
-    value: &'a [u8],
-}
-
-impl<'a> Entry<'a> {
-    fn value(&self) -> PropertyValue<'a> {
-        match self.kind {
-            NUMBER => PropertyValue::Number(f64::from_le_bytes(self.value.try_into().expect("eight bytes"))),
-            TEXT => PropertyValue::Text(std::str::from_utf8(self.value).expect("written from a text")),
-            _ => PropertyValue::Container,
+    fn value<'a>(&self, entry: Entry, texts: &'a Texts) -> PropertyValue<'a> {
+        if entry.value & NUMBER == 0 {
+            PropertyValue::Text(&texts.texts[entry.value as usize])
+        } else {
+            PropertyValue::Number(self.numbers[(entry.value & !NUMBER) as usize])
         }
-    }
-}
-
-struct Entries<'a>(&'a [u8]);
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
-
-    fn next(&mut self) -> Option<Entry<'a>> {
-        let (property, rest) = self.0.split_first_chunk()?;
-        let ([item, kind], rest) = rest.split_first_chunk().expect("an entry is written whole");
-        let (length, rest) = match *kind {
-            TEXT => {
-                let (length, rest) = rest.split_first_chunk().expect("an entry is written whole");
-                (usize::from(u16::from_le_bytes(*length)), rest)
-            }
-            NUMBER => (8, rest),
-            _ => (0, rest),
-        };
-        let (value, rest) = rest.split_at(length);
-        self.0 = rest;
-        Some(Entry { property: u32::from_le_bytes(*property), item: *item, kind: *kind, value })
     }
 }

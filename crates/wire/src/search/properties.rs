@@ -24,8 +24,6 @@ pub enum PropertyValue<'a> {
     Text(&'a str),
     /// Numbers; seconds since the epoch for times.
     Number(f64),
-    /// It is there and has properties of its own.
-    Container,
 }
 
 impl PropertyValue<'_> {
@@ -34,13 +32,18 @@ impl PropertyValue<'_> {
         match self {
             Self::Text(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
             Self::Number(number) => Some(number),
-            Self::Container => None,
         }
     }
 }
 
-/// The kind of the property at a path; `None` if training jobs have none there.
+/// The one list that is not searched: its times and messages would be half of all there is to look through.
+const UNSEARCHED: &str = "SecondaryStatusTransitions";
+
+/// The kind of the property at a path; `None` if training jobs have none there that is searched.
 pub(super) fn kind(path: &str) -> Option<Kind> {
+    if path.split('.').next() == Some(UNSEARCHED) {
+        return None;
+    }
     match path.split_once('.') {
         Some(("Tags", key)) => return (!key.is_empty()).then_some(Kind::Text),
         Some(("Metrics", name)) => return (!name.is_empty()).then_some(Kind::Number),
@@ -91,6 +94,7 @@ pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValu
     let Value::Object(members) = record else { return };
     for (name, value) in members {
         match name.as_str() {
+            UNSEARCHED => {}
             "Tags" => pairs(value, "Tags", "Key", "Value", each),
             "FinalMetricDataList" => {
                 pairs(value, "Metrics", "MetricName", "Value", each);
@@ -103,11 +107,7 @@ pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValu
 
 /// A list of names with values as properties of those names.
 fn pairs(list: &Value, path: &str, name: &str, value: &str, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
-    let items = list.as_array().map_or(&[][..], Vec::as_slice);
-    if !items.is_empty() {
-        each(path, 0, PropertyValue::Container);
-    }
-    for item in items {
+    for item in list.as_array().into_iter().flatten() {
         if let Some(name) = item[name].as_str() {
             descend(&item[value], &mut format!("{path}.{name}"), 0, each);
         }
@@ -125,9 +125,7 @@ fn descend(value: &Value, path: &mut String, item: usize, each: &mut dyn FnMut(&
                 descend(inner, path, if item == 0 { at + 1 } else { item }, each);
             }
         }
-        Value::Object(members) if members.is_empty() => {}
         Value::Object(members) => {
-            each(path, item, PropertyValue::Container);
             let length = path.len();
             for (name, inner) in members {
                 path.push('.');

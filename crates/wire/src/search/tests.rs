@@ -29,11 +29,11 @@ fn record() -> Value {
 /// Evaluation as simple as can be, over the record's properties.
 fn holds(condition: &Condition<String>, record: &[(String, usize, Value)]) -> bool {
     let passes = |path: &str, item: Option<usize>, test: &Test| {
-        let values = record.iter().filter(|(of, at, _)| of == path && item.is_none_or(|item| *at == item));
+        let ours = |of: &str| if path.ends_with('.') { of.starts_with(path) } else { of == path };
+        let values = record.iter().filter(|(of, at, _)| ours(of) && item.is_none_or(|item| *at == item));
         let value = |value: &Value| match value {
             Value::String(text) => test.wanted.passes(PropertyValue::Text(text)),
-            Value::Number(number) => test.wanted.passes(PropertyValue::Number(number.as_f64().expect("finite"))),
-            _ => test.wanted.passes(PropertyValue::Container),
+            other => test.wanted.passes(PropertyValue::Number(other.as_f64().expect("a number"))),
         };
         test.negated != values.into_iter().any(|(_, _, it)| value(it))
     };
@@ -52,7 +52,6 @@ fn finds(expression: &Value) -> bool {
         let value = match value {
             PropertyValue::Text(text) => json!(text),
             PropertyValue::Number(number) => json!(number),
-            PropertyValue::Container => Value::Null,
         };
         found.push((path.to_owned(), item, value));
     });
@@ -91,6 +90,8 @@ fn operators_mean_what_aws_says() {
     check("Tags.team", "Equals", "trees", true);
     check("Tags.none", "Exists", "-", false);
     check("Tags", "Exists", "-", true);
+    check("HyperParameters.a", "Exists", "-", false);
+    check("InputDataConfig", "Exists", "-", true);
     check("Environment", "Exists", "-", false);
     check("CheckpointConfig", "NotExists", "-", true);
     check("ResourceConfig.InstanceType", "Equals", "ml.m5.xlarge", true);
@@ -135,7 +136,15 @@ fn what_cannot_be_asked_is_named() {
     check(json!({}), "'searchExpression'", "at least one");
     check(json!({"SubExpressions": [{}]}), "'searchExpression.subExpressions.1.member'", "at least one");
     check(filter("Colour", "Equals", "red"), &format!("{first}.name"), "'Colour'");
-    for name in ["Metrics.", "Tags.", "ResourceConfig.Colour", "TrainingJobName.x", "InputDataConfig..ChannelName", "."] {
+    for name in [
+        "SecondaryStatusTransitions.Status",
+        "Metrics.",
+        "Tags.",
+        "ResourceConfig.Colour",
+        "TrainingJobName.x",
+        "InputDataConfig..ChannelName",
+        ".",
+    ] {
         check(filter(name, "Exists", "-"), &format!("{first}.name"), name);
     }
     check(filter("TrainingJobName", "GreaterThan", "a"), first, "text property");
