@@ -128,7 +128,7 @@ fn other_boosters_and_objectives() {
     check(&[("objective", "multi:softprob"), ("num_class", "10"), ("subsample", "0.5"), ("max_depth", "2")], 1, 8);
     check(&[("num_parallel_tree", "2"), ("subsample", "0.5"), ("max_depth", "3")], 1, 9);
     check(&[("tree_method", "approx"), ("colsample_bynode", "0.5"), ("max_depth", "3")], 1, 13);
-    check(&[("tree_method", "exact"), ("colsample_bynode", "0.5"), ("max_depth", "3")], 1, 10);
+    check(&[("tree_method", "exact"), ("colsample_bytree", "0.5"), ("subsample", "0.7"), ("max_depth", "3")], 1, 10);
 }
 
 #[test]
