@@ -136,7 +136,7 @@ impl Database {
                 && is_lost(error)
             {
                 // Before the next writer gets the lock.
-                self.fail(error);
+                self.fail(&self.path, error);
             }
             self.committed.notify_all();
         }
@@ -147,16 +147,16 @@ impl Database {
         loop {
             match outcome.get() {
                 Some(Ok(())) => return Ok(value),
-                Some(Err(error)) if is_lost(error) => return Err(StoreError::NotDurable(self.fail(error))),
+                Some(Err(error)) if is_lost(error) => return Err(StoreError::NotDurable(self.fail(&self.path, error))),
                 Some(Err(error)) => return Err(again(error).into()),
                 None => writer = self.committed.wait(writer).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
-    /// From now on the file is not trusted; why.
-    fn fail(&self, error: &rusqlite::Error) -> String {
-        let why = || format!("the disk did not take what was written to {} ({error})", self.path.display());
+    /// From now on the file is not trusted, as the disk has lost what was written to it, or to files that it speaks of; why.
+    pub(crate) fn fail(&self, path: &Path, error: &dyn std::fmt::Display) -> String {
+        let why = || format!("the disk did not take what was written to {} ({error})", path.display());
         self.failure.get_or_init(why).clone()
     }
 

@@ -3,7 +3,7 @@
 //! copies are dropped. After a crash the files are written again from them.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Unsynced {
             (self.files.clone(), Arc::clone(&self.index), Arc::clone(&self.bytes), Arc::clone(&self.under_way));
         let started = thread::Builder::new().name("sync".to_owned()).spawn(move || {
             let before = bytes.load(Ordering::Relaxed);
-            // What cannot be made durable now stays in the index, where it is: the next round tries again.
+            // What cannot be made durable now stays in the index, where it is.
             if drop_synced(&files, &index).is_ok() {
                 bytes.fetch_sub(before, Ordering::Relaxed);
             }
@@ -71,7 +71,8 @@ fn drop_synced(files: &Path, index: &Database) -> Result<(), StoreError> {
         Ok(connection.prepare_cached("SELECT coalesce(max(number), 0) FROM unsynced")?.query_row([], |row| row.get(0))?)
     })?;
     let dir = File::open(files).map_err(io_at("open", files))?;
-    rustix::fs::syncfs(&dir).map_err(|error| io_at("sync the file system of", files)(error.into()))?;
+    // It is not asked a second time: what the disk has refused once the kernel may have forgotten.
+    rustix::fs::syncfs(&dir).map_err(|error| StoreError::NotDurable(index.fail(files, &error)))?;
     index.write(|tx| {
         tx.prepare_cached("DELETE FROM unsynced WHERE number <= ?")?.execute([last])?;
         Ok(())
@@ -99,17 +100,11 @@ pub(crate) fn restore(files: &Path, index: &Database) -> Result<(), StoreError> 
     if lost { drop_synced(files, index) } else { Ok(()) }
 }
 
-/// In place: trees of links may name the same file.
+/// In place, as trees of links may name the same file; and whatever it seems to hold: after a sync that failed that may be in memory only.
 fn rewrite(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
-    let mut present = Vec::new();
-    file.read_to_end(&mut present)?;
-    if present != content {
-        use std::io::Seek;
-        file.rewind()?;
-        file.write_all(content)?;
-        file.set_len(content.len() as u64)?;
-    }
+    let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+    file.write_all(content)?;
+    file.set_len(content.len() as u64)?;
     // The umask has had its say at creation.
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(FILE_MODE))
 }
