@@ -154,13 +154,13 @@ def mutated(body, *mutants):
             node = node[step] if isinstance(node, (dict, list)) and _has(node, step) else None
         last = mutant.path[-1]
         if isinstance(node, list) and last == len(node):
-            node.append(mutant.value)
+            node.append(copy.deepcopy(mutant.value))
         elif isinstance(node, dict) and mutant.value is REMOVED:
             if last not in node:
                 return None
             del node[last]
         elif isinstance(node, dict) or (isinstance(node, list) and _has(node, last)):
-            node[last] = mutant.value
+            node[last] = copy.deepcopy(mutant.value)
         else:
             return None
     return body
