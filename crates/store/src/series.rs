@@ -55,7 +55,8 @@ impl Telemetry {
     pub fn append_steps(&self, job: &str, points: &[MetricPoint], steps: &[Option<u32>]) -> Result<(), StoreError> {
         self.database.write(|tx| {
             // The point that went in last has the position that its series counts.
-            let insert = "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
+            let insert =
+                "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
             let mut insert = tx.prepare_cached(insert)?;
             for (point, step) in points.iter().zip(steps) {
                 insert_points(tx, job, std::slice::from_ref(point))?;

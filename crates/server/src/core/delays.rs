@@ -32,7 +32,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
     let journal = SqliteJournal::open(&dir.join("shoal.db"))?;
     let (rows, snapshots) = (Arc::new(journal.rows()), journal.snapshots());
     let recovered = recover(&journal, &capacity, &Catalog::default())?;
-    let (core, thread) = start(Box::new(journal), rows, recovered, capacity.clone(), Catalog::default(), Box::new(|_| ()))
+    let (core, thread) = start(Box::new(journal), rows, recovered, capacity, Catalog::default(), Box::new(|_| ()))
         .map_err(|source| ServerError::Io { what: "start the core's thread".to_owned(), source })?;
     let create = |number: usize| {
         let spec = TrainingSpec {
