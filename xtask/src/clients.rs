@@ -10,21 +10,20 @@ use crate::{
     workspace::{Workspace, succeeds},
 };
 
-/// The folder of `tests/clients` that SDK v3's interpreter runs.
-const SDK_V3: &str = "sdk_v3";
+/// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
+const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
-/// Runs pytest with the clients' interpreter, and then SDK v3's tests with theirs.
+/// Runs pytest with the clients' interpreter, then each SDK's tests in a process of their own.
 pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
-    let mut clients = Command::new(python);
-    clients.args(["-m", "pytest", "--ignore", SDK_V3]);
-    if let Some(sdk_v3) = sdk_v3 {
-        clients.env("SHOAL_SDK_V3", sdk_v3);
-    }
-    pytest(workspace, clients, shoal, outcome)?;
-    if let Some(sdk_v3) = sdk_v3 {
-        let mut tests = Command::new(sdk_v3);
-        tests.args(["-m", "pytest", SDK_V3]);
-        pytest(workspace, tests, shoal, outcome)?;
+    let mut others = Command::new(python);
+    others.args(["-m", "pytest"]).args(SDKS.map(|folder| format!("--ignore={folder}")));
+    pytest(workspace, others, shoal, outcome)?;
+    for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
+        if let Some(interpreter) = interpreter {
+            let mut tests = Command::new(interpreter);
+            tests.args(["-m", "pytest", folder]);
+            pytest(workspace, tests, shoal, outcome)?;
+        }
     }
     Ok(())
 }

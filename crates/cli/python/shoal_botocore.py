@@ -31,10 +31,12 @@ def _redirect(request, **_):
 def _quicken_sdks():
     """Shortens the default of `poll` where the SDKs have it; one that has it elsewhere keeps its pace."""
     v2, v3 = sys.modules.get("sagemaker.session"), sys.modules.get("sagemaker.core.resources")
+    session = getattr(v2, "Session", None)
     wait_v3 = getattr(getattr(v3, "TrainingJob", None), "wait", None)
     for function, seconds in (
         (getattr(v2, "_wait_until", None), 0.05),
-        (getattr(getattr(v2, "Session", None), "logs_for_job", None), 1),
+        (getattr(session, "logs_for_job", None), 1),
+        (getattr(session, "wait_for_job", None), 0.5),
         (getattr(wait_v3, "__wrapped__", None), 1),
     ):
         code, defaults = getattr(function, "__code__", None), getattr(function, "__defaults__", None)

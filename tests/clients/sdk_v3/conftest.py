@@ -1,17 +1,3 @@
-"""SDK v3 in this process, in the environment that `shoal exec` gives, with one server for all its tests."""
+"""Run apart from the other tests: the environment of these is their process's."""
 
-import os
-import sys
-
-import pytest
-
-
-@pytest.fixture(scope="session", autouse=True)
-def environment(house):
-    for name, value in house.variables_for_clients().items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    # What is on PYTHONPATH when an interpreter starts: the botocore plugin.
-    sys.path[:0] = os.environ["PYTHONPATH"].split(":")
+from sdk_environment import environment  # noqa: F401
