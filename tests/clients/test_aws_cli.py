@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -94,6 +95,24 @@ def test_a_training_job(aws, jobs, tmp_path):
     stream = streams[0]["logStreamName"]
     events = aws("logs", "get-log-events", "--log-group-name", GROUP, "--log-stream-name", stream)["events"]
     assert "loss: 0.25" in [event["message"] for event in events]
+
+    found = aws("logs", "filter-log-events", "--log-group-name", GROUP, "--log-stream-name-prefix", f"{name}/", "--filter-pattern", "loss")
+    assert [event["message"] for event in found["events"]] == ["loss: 0.25"]
+    window = ["--start-time", described["TrainingStartTime"], "--end-time", str(time.time() + 60)]
+    points = aws(
+        *("cloudwatch", "get-metric-statistics", "--namespace", GROUP, "--metric-name", "loss", "--statistics", "Average", "--period", "60"),
+        *("--dimensions", f"Name=TrainingJobName,Value={name}", *map(str, window)),
+    )["Datapoints"]
+    assert [point["Average"] for point in points] == [0.25]
+
+    aws("sagemaker", "add-tags", "--resource-arn", arn, "--tags", "Key=stage,Value=test")
+    tags = aws("sagemaker", "list-tags", "--resource-arn", arn)["Tags"]
+    assert sorted((tag["Key"], tag["Value"]) for tag in tags) == [("stage", "test"), ("team", "tests")]
+    aws("sagemaker", "delete-tags", "--resource-arn", arn, "--tag-keys", "team")
+    assert [tag["Key"] for tag in aws("sagemaker", "list-tags", "--resource-arn", arn)["Tags"]] == ["stage"]
+    expression = {"Filters": [{"Name": "TrainingJobName", "Operator": "Equals", "Value": name}]}
+    results = aws("sagemaker", "search", "--resource", "TrainingJob", "--search-expression", json.dumps(expression))["Results"]
+    assert [result["TrainingJob"]["TrainingJobArn"] for result in results] == [arn]
 
     aws("s3", "cp", described["ModelArtifacts"]["S3ModelArtifacts"], str(tmp_path / "model.tar.gz"))
     assert (tmp_path / "model.tar.gz").stat().st_size > 0

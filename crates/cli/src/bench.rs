@@ -11,6 +11,7 @@ mod server;
 mod spread;
 mod start;
 mod telemetry;
+mod waits;
 mod xgboost;
 
 use anyhow::Result;

@@ -6,6 +6,7 @@ import os
 import pytest
 import sagemaker
 from jobs import ROLE
+from sagemaker.analytics import TrainingJobAnalytics
 from sagemaker.debugger import ProfilerConfig, ProfilerRule, Rule, rule_configs
 from sagemaker.estimator import Estimator
 from sagemaker.exceptions import UnexpectedStatusException
@@ -50,7 +51,7 @@ def test_who_where_and_a_hundred_megabytes_there_and_back(session, tmp_path):
     assert session.read_s3_file(session.default_bucket(), "there/small") == "small"
 
 
-def test_fit_and_attach(estimator, session, capsys):
+def test_fit_attach_and_the_metrics_data_frame(estimator, session, capsys):
     fitted = estimator(
         "for i in 4 2 1; do echo \"loss: 0.$i\"; done; cat /opt/ml/input/config/hyperparameters.json; echo w > /opt/ml/model/w",
         hyperparameters={"depth": 3, "name": "x"},
@@ -63,6 +64,10 @@ def test_fit_and_attach(estimator, session, capsys):
     name = fitted.latest_training_job.name
     assert fitted.model_data == f"s3://{session.default_bucket()}/models/{name}/output/model.tar.gz"
     assert fitted.latest_training_job.describe()["TrainingJobStatus"] == "Completed"
+
+    frame = TrainingJobAnalytics(name, ["loss"], sagemaker_session=session).dataframe()
+    assert list(frame["metric_name"]) == ["loss"] and list(frame["timestamp"]) == [0.0]
+    assert frame["value"][0] == pytest.approx((0.4 + 0.2 + 0.1) / 3)
 
     attached = Estimator.attach(name, sagemaker_session=session)
     assert attached.model_data == fitted.model_data and attached.hyperparameters() == {"depth": "3", "name": "x"}

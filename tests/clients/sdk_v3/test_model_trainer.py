@@ -43,7 +43,7 @@ def trainer(environment, tmp_path):
 def test_train_streams_logs_and_leaves_a_model(trainer, jobs, caplog):
     caplog.set_level("INFO")
     make, inputs = trainer
-    trained = make(epochs=3, name="it's")
+    trained = make(epochs=3, name="plain words")
     trained.train(input_data_config=inputs, wait=True, logs=True)
     job = trained._latest_training_job
     assert job.training_job_status == "Completed"

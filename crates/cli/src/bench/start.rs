@@ -1,14 +1,12 @@
 //! `shoal bench start`.
 
 use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -16,6 +14,7 @@ use super::{
     machine,
     report::{self, Goal},
     server::Server,
+    waits,
 };
 use crate::{
     client::{Client, LogReader, now_ms},
@@ -50,6 +49,9 @@ pub(crate) struct StartArgs {
     /// A Python with the SageMaker SDK 2: measures its fit(), too.
     #[arg(long, value_name = "PYTHON")]
     sdk: Option<PathBuf>,
+    /// A Python with the SageMaker SDK 3: measures its wait(), too.
+    #[arg(long, value_name = "PYTHON")]
+    sdk_v3: Option<PathBuf>,
     /// Seconds of a clean build that somebody has measured, for the report.
     #[arg(long, value_name = "SECONDS")]
     build_s: Option<f64>,
@@ -78,8 +80,16 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     repeat("submit to the first line of a `shoal/host` program, cold", "s", None, args.runs, &first_line)?;
     if let Some(python) = &args.sdk {
         repeat("SDK v2 `fit(logs=\"All\")`, Titanic XGBoost, cold", "s", Some(Goal::AtMost(3.0)), args.runs.min(3), &|| {
-            fit(python, &dataset)
+            waits::fit(python, &dataset)
         })?;
+        let aws = python.with_file_name("aws");
+        repeat("`aws sagemaker wait` for a job of half a second, the start of `aws` included", "s", None, args.runs.min(5), &|| {
+            waits::aws_wait(&aws)
+        })?;
+    }
+    if let Some(python) = &args.sdk_v3 {
+        let what = "SDK v3 `TrainingJob.create` and `wait(logs=True)`, a job of half a second";
+        repeat(what, "s", None, args.runs.min(5), &|| waits::sdk_v3(python))?;
     }
     let what = format!("memory of the idle server after {} ended jobs", args.jobs);
     repeat(&what, "MB", Some(Goal::AtMost(50.0)), 1, &|| memory(args.jobs))?;
@@ -138,7 +148,7 @@ fn first_line() -> Result<f64> {
     Ok(nanoseconds / 1e9 - submitted as f64 / 1e3)
 }
 
-fn host_job(name: &str, command: &[&str]) -> Value {
+pub(super) fn host_job(name: &str, command: &[&str]) -> Value {
     json!({
         "TrainingJobName": name,
         "RoleArn": "arn:aws:iam::123456789012:role/bench",
@@ -147,25 +157,6 @@ fn host_job(name: &str, command: &[&str]) -> Value {
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
     })
-}
-
-/// The whole call as a user waits for it, imports aside.
-fn fit(python: &Path, dataset: &Dataset) -> Result<f64> {
-    let server = Server::start()?;
-    let dir = tempfile::tempdir().context("could not make a temporary directory")?;
-    let (script, rows) = (dir.path().join("bench_fit.py"), dir.path().join("train.csv"));
-    fs::write(&script, include_str!("../../python/bench_fit.py"))?;
-    fs::write(&rows, to_csv(&dataset.train, true))?;
-    let mut command = Command::new(std::env::current_exe().context("could not find this executable")?);
-    command.args(["exec", "--data-dir"]).arg(server.data_dir()).arg("--").arg(python).args([&script, &rows]);
-    command.arg("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1");
-    command.args(dataset.hyperparameters.iter().map(|(name, value)| format!("{name}={value}")));
-    let output = command.output().with_context(|| format!("could not run {}", python.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().find_map(|line| line.strip_prefix("seconds ")?.parse().ok()) {
-        Some(seconds) if output.status.success() => Ok(seconds),
-        _ => bail!("fit() failed: {}", String::from_utf8_lossy(&output.stderr)),
-    }
 }
 
 /// Megabytes (10^6 bytes) of a server that has run so many small jobs and has nothing to do.
