@@ -100,12 +100,16 @@ impl Core {
         answer.await.unwrap_or(Err(Refusal::Stopping))
     }
 
-    /// The same from a thread that may wait.
-    fn tell_with(&self, command: Command, opaque: Opaque) -> Result<(), Refusal> {
-        let (reply, answer) = oneshot::channel();
-        let envelope = Envelope { command, opaque: Some(opaque), reply: Some(reply) };
-        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
-        answer.blocking_recv().unwrap_or(Err(Refusal::Stopping))
+    /// The same for all of these, from a thread that may wait.
+    fn tell_all_with(&self, commands: Vec<(Command, Opaque)>) -> Result<(), Refusal> {
+        let mut answers = Vec::with_capacity(commands.len());
+        for (command, opaque) in commands {
+            let (reply, answer) = oneshot::channel();
+            let envelope = Envelope { command, opaque: Some(opaque), reply: Some(reply) };
+            self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+            answers.push(answer);
+        }
+        answers.into_iter().try_for_each(|answer| answer.blocking_recv().unwrap_or(Err(Refusal::Stopping)))
     }
 
     /// The state as of now and its version; none if the loop has ended.

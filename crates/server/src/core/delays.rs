@@ -48,14 +48,13 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         (Command::CreateTrainingJob { name, uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
     };
     let ask = |number: usize| {
-        let (command, opaque) = create(number);
+        let creation = vec![create(number)];
         let begun = Instant::now();
-        let answer = core.tell_with(command, opaque);
+        let answer = core.tell_all_with(creation);
         answer.map(|()| begun.elapsed()).map_err(|refusal| ServerError::Journal(refusal.to_string()))
     };
-    for number in 0..jobs {
-        ask(number)?;
-    }
+    let creations = (0..jobs).map(create).collect::<Vec<_>>();
+    core.tell_all_with(creations).map_err(|refusal| ServerError::Journal(refusal.to_string()))?;
     // Its own snapshots are over before one is taken by hand.
     let mut next = jobs;
     let mut worst = |until: &dyn Fn(usize) -> bool| -> Result<(Duration, usize), ServerError> {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use shoal_store::JobRow;
+use shoal_store::{JobProgress, JobRow};
 
 use super::{
     format::{Kind, Text},
@@ -20,10 +20,15 @@ const ALWAYS: [&str; 6] = ["Pending", "Starting", "Downloading", "Training", "Up
 const WAITS: &str = "Pending";
 
 pub(super) struct Jobs {
-    /// Secondary status of every job that is not over.
-    live: Mutex<HashMap<String, String>>,
+    /// Every job that is not over.
+    live: Mutex<HashMap<String, Live>>,
     /// By the status that they ended in.
     durations: Histogram<1>,
+}
+
+struct Live {
+    secondary: String,
+    created_ms: u64,
 }
 
 impl Jobs {
@@ -35,17 +40,32 @@ impl Jobs {
     pub(super) fn changed(&self, row: &JobRow) {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if !row.ended {
-            live.insert(row.name.clone(), row.secondary.clone());
+            live.insert(row.name.clone(), Live { secondary: row.secondary.clone(), created_ms: row.created_ms });
         } else if live.remove(&row.name).is_some() {
-            let took = row.ended_ms.unwrap_or(row.modified_ms).saturating_sub(row.created_ms);
-            self.durations.observe([&row.status], Duration::from_millis(took));
+            self.took(&row.status, row.created_ms, row.ended_ms.unwrap_or(row.modified_ms));
         }
+    }
+
+    /// The core's part of a job's row was written.
+    pub(super) fn moved(&self, progress: &JobProgress) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.ended {
+            if let Some(job) = live.remove(&progress.name) {
+                self.took(&progress.status, job.created_ms, progress.ended_ms.unwrap_or(progress.modified_ms));
+            }
+        } else if let Some(job) = live.get_mut(&progress.name) {
+            job.secondary.clone_from(&progress.secondary);
+        }
+    }
+
+    fn took(&self, status: &str, created_ms: u64, ended_ms: u64) {
+        self.durations.observe([status], Duration::from_millis(ended_ms.saturating_sub(created_ms)));
     }
 
     pub(super) fn write(&self, text: &mut Text) {
         let mut counts: BTreeMap<String, usize> = ALWAYS.map(|status| (status.to_owned(), 0)).into();
-        for status in self.live.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            *counts.entry(status.clone()).or_default() += 1;
+        for job in self.live.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            *counts.entry(job.secondary.clone()).or_default() += 1;
         }
         text.family("shoal_training_jobs", Kind::Gauge, "Training jobs that are not over, by SecondaryStatus.");
         for (status, count) in &counts {
@@ -73,8 +93,21 @@ mod tests {
         }
     }
 
+    fn moved(row: &JobRow) -> JobProgress {
+        let JobRow { name, modified_ms, ended_ms, status, secondary, ended, view, .. } = row.clone();
+        JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view }
+    }
+
     #[test]
     fn a_job_that_is_over_is_counted_once() {
+        let whole = |jobs: &Jobs, row: &JobRow| jobs.changed(row);
+        let moved_once_created =
+            |jobs: &Jobs, row: &JobRow| if row.secondary == "Pending" { jobs.changed(row) } else { jobs.moved(&moved(row)) };
+        check(whole);
+        check(moved_once_created);
+    }
+
+    fn check(write: impl Fn(&Jobs, &JobRow)) {
         let jobs = Jobs::new();
         for row in [
             row("a", "Pending", None),
@@ -84,7 +117,7 @@ mod tests {
             row("b", "Completed", Some(1750)),
             row("never seen alive", "Stopped", Some(9000)),
         ] {
-            jobs.changed(&row);
+            write(&jobs, &row);
         }
         let mut text = Text::default();
         jobs.write(&mut text);

@@ -18,8 +18,10 @@ impl<J: Journal> Journal for Watched<J> {
         let version = self.journal.append(batch)?;
         self.exporter.appends.observe([], started.elapsed());
         for change in &batch.rows {
-            if let RowChange::PutJob(row) = change {
-                self.exporter.jobs.changed(row);
+            match change {
+                RowChange::PutJob(row) => self.exporter.jobs.changed(row),
+                RowChange::MoveJob(progress) => self.exporter.jobs.moved(progress),
+                RowChange::DeleteJob(_) | RowChange::PutCheckpoint(_) => {}
             }
         }
         Ok(version)
