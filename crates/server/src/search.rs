@@ -7,7 +7,7 @@ mod document;
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fmt, mem,
     str::FromStr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -38,7 +38,8 @@ enum Stale {
 struct Contents {
     /// Properties by path; numbers are given once and stay.
     properties: BTreeMap<String, Property>,
-    documents: HashMap<String, Document>,
+    /// By name, which is also the order in which all are read: what a search looks at one after another lies one after another.
+    documents: BTreeMap<String, Document>,
     texts: Texts,
     /// Documents that went, whose texts are still there.
     gone: usize,
@@ -137,26 +138,36 @@ impl SearchIndex {
         outcome
     }
 
-    /// A page of the jobs that meet the condition. Jobs without the property of the order come last; equal ones come by name.
+    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them. Jobs without the property of the order come last; equal ones come by name.
     pub(crate) fn find(&self, condition: Condition<String>, sort_by: &str, order: SortOrder, after: Option<&Place>, limit: usize) -> Found {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         let condition = condition.rename(&mut |path| contents.numbers(&path));
         let sort_by = contents.properties.get(sort_by).copied();
         let texts = &contents.texts;
-        let met = contents.documents.iter().filter(|(_, document)| document.meets(&condition, texts));
-        let mut found: Vec<(Key<&str>, &str)> = met.map(|(name, document)| (document.key(sort_by, texts), name.as_str())).collect();
-        let total = found.len() as u64;
         let compare = |left: &(Key<&str>, &str), right: &(Key<&str>, &str)| directed(order, left, right);
-        if let Some(place) = after {
-            let place = (place.key.as_str(), place.name.as_str());
-            found.retain(|it| compare(it, &place) == Ordering::Greater);
-        }
-        let more = found.len() > limit;
-        if more {
-            found.select_nth_unstable_by(limit, compare);
-            found.truncate(limit);
+        let place = after.map(|place| (place.key.as_str(), place.name.as_str()));
+        // The first ones so far, and some that may be among them; whatever comes after `last` is not.
+        let (mut found, mut last, mut total, mut more) = (Vec::new(), None, 0, false);
+        for (name, document) in contents.documents.iter().filter(|(_, document)| document.meets(&condition, texts)) {
+            total += 1;
+            let it = (document.key(sort_by, texts), name.as_str());
+            if place.as_ref().is_some_and(|place| compare(&it, place) != Ordering::Greater) {
+                continue;
+            }
+            if last.as_ref().is_some_and(|last| compare(&it, last) == Ordering::Greater) {
+                more = true;
+                continue;
+            }
+            found.push(it);
+            if found.len() > 4 * limit {
+                last = Some(*found.select_nth_unstable_by(limit - 1, compare).1);
+                found.truncate(limit);
+                more = true;
+            }
         }
         found.sort_unstable_by(compare);
+        more |= found.len() > limit;
+        found.truncate(limit);
         let next = found.last().filter(|_| more).map(|(key, name)| Place { key: Key::to_owned(*key), name: (*name).to_owned() });
         Found { names: found.into_iter().map(|(_, name)| name.to_owned()).collect(), next, total }
     }
