@@ -9,6 +9,7 @@ import subprocess
 import termios
 
 from house import eventually
+from jobs import Jobs
 
 
 def test_a_frame_for_scripts(house, jobs):
@@ -25,13 +26,16 @@ def test_a_frame_for_scripts(house, jobs):
     assert "0 running" in house.shoal("top").stdout, "in a pipe it is one frame, too"
 
 
-def test_the_screen_of_a_terminal(house, jobs):
+def test_the_screen_of_a_terminal(new_house):
+    house = new_house()
+    jobs = Jobs(house)
     name = jobs.command("exec sleep 60")
     jobs.until(name, "Training")
     terminal, ours = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     before = termios.tcgetattr(ours)
-    with subprocess.Popen(house.command("top", "--every", "0.1"), env=house.environment, stdin=ours, stdout=ours) as process:
+    process = subprocess.Popen(house.command("top", "--every", "0.1"), env=house.environment, stdin=ours, stdout=ours)
+    try:
         seen = b""
 
         def sees(text):
@@ -48,6 +52,9 @@ def test_the_screen_of_a_terminal(house, jobs):
         os.write(terminal, b"q")
         eventually(lambda: sees(b"\x1b[?1049l"))
         assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
     assert termios.tcgetattr(ours) == before, "the terminal is as it was found"
     os.close(ours)
     os.close(terminal)
