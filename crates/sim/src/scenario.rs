@@ -69,12 +69,12 @@ pub(crate) enum End {
     Never,
 }
 
-/// At least twelve jobs.
+/// At least thirteen jobs.
 pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     let mut random = Random::new(seed, 1);
     let mut kinds = vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
     kinds.extend([Kind::Stopped, Kind::Outruns, Kind::Races, Kind::Stopped, Kind::Starves]);
-    for _ in 0..random.below(4) {
+    for _ in 0..random.between(1, 4) {
         kinds.insert(0, random.pick(&[Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns, Kind::Races]));
     }
     let starving = kinds.len() - 1;
