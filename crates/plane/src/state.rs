@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Capacity, Catalog, JobView, PendingReason, Time, capacity::Resources, jobs::Jobs, lifecycle, queue, training_job::TrainingJob,
+    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, capacity::Resources, jobs::Jobs, lifecycle, queue,
+    training_job::TrainingJob,
 };
 
 /// Version of the snapshot's encoding.
@@ -178,6 +179,11 @@ impl State {
     /// Names of the live jobs, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = &str> {
         self.jobs.iter().map(|job| job.name.as_str())
+    }
+
+    /// The live jobs that are not over, with where they are and when they were created, in no order that means anything.
+    pub fn in_progress(&self) -> impl Iterator<Item = (&str, SecondaryStatus, Time)> {
+        self.jobs.iter().filter(|job| job.ended.is_none()).map(|job| (job.name.as_str(), job.secondary(), job.created))
     }
 
     /// Waiting jobs from the head of the queue on, and why each waits as of now.

@@ -13,7 +13,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use shoal_store::{JobRow, Journal};
+use shoal_plane::{SecondaryStatus, Time};
+use shoal_store::Journal;
 
 use self::{
     format::{Kind, Text},
@@ -41,7 +42,7 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Starts counting, with the jobs that are not over.
-    pub(crate) fn new(live: &[JobRow]) -> Arc<Self> {
+    pub(crate) fn new<'a>(live: impl Iterator<Item = (&'a str, SecondaryStatus, Time)>) -> Arc<Self> {
         let exporter = Self {
             requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),
             appends: Histogram::new([], APPEND_SECONDS),
@@ -51,7 +52,7 @@ impl Exporter {
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
         };
-        live.iter().for_each(|row| exporter.jobs.changed(row));
+        live.for_each(|(name, secondary, created)| exporter.jobs.goes_on(name, secondary.name(), created.0));
         Arc::new(exporter)
     }
 

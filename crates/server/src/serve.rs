@@ -87,8 +87,7 @@ impl Server {
 
         let (act, actions) = mpsc::unbounded_channel();
         let search = SearchIndex::new();
-        let unfinished: Result<Vec<_>, _> = recovered.state.jobs().map(|name| rows.job(name)).collect();
-        let exporter = Exporter::new(&unfinished?.into_iter().flatten().collect::<Vec<_>>());
+        let exporter = Exporter::new(recovered.state.in_progress());
         let (core, core_thread) = core::start(
             search.watch(exporter.watch(journal)),
             rows.clone(),

@@ -36,6 +36,12 @@ impl Jobs {
         Self { live: Mutex::default(), durations: Histogram::new(["status"], JOB_SECONDS) }
     }
 
+    /// A job was found that is not over.
+    pub(super) fn goes_on(&self, name: &str, secondary: &str, created_ms: u64) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.insert(name.to_owned(), Live { secondary: secondary.to_owned(), created_ms });
+    }
+
     /// A job's row was written. Rows of jobs that are over may be written again.
     pub(super) fn changed(&self, row: &JobRow) {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
