@@ -6,7 +6,7 @@ mod peer;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     exit::Exit,
     output::{Progress, show},
 };
-use load::Load;
+use load::{Load, settle};
 
 /// Against the disk's own speed.
 const OF_THE_DISK: f64 = 0.7;
@@ -101,12 +101,6 @@ pub(crate) fn run(args: &S3Args) -> Result<Exit> {
         report::put(path, &section).with_context(|| format!("could not write {}", path.display()))?;
     }
     Ok(Exit::Ok)
-}
-
-/// Lets what others have left to be written be written first.
-fn settle() -> Result<()> {
-    ensure!(std::process::Command::new("sync").status().context("could not run sync")?.success(), "sync failed");
-    Ok(())
 }
 
 fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: &Values, disk: &Values) -> String {

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     path::Path,
+    process::Command,
     time::Instant,
 };
 
@@ -157,21 +158,30 @@ impl Load {
     }
 }
 
-/// Makes the kernel forget what it has of the files below a directory, once that is on the disk, so that the disk is read.
+/// Makes the kernel write what waits, and then forget what it has of the files below a directory, so that the disk is read.
 ///
 /// # Errors
 /// A file cannot be looked at.
 pub(super) fn forget(dir: &Path) -> Result<()> {
+    settle()?;
+    forget_files(dir)
+}
+
+fn forget_files(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
         if kind.is_dir() {
-            forget(&path)?;
+            forget_files(&path)?;
         } else if kind.is_file() {
-            let file = File::open(&path)?;
-            file.sync_data()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
+            fadvise(File::open(&path)?, 0, None, Advice::DontNeed)?;
         }
     }
+    Ok(())
+}
+
+/// Lets what others have left to be written be written first.
+pub(super) fn settle() -> Result<()> {
+    ensure!(Command::new("sync").status().context("could not run sync")?.success(), "sync failed");
     Ok(())
 }
 
