@@ -155,6 +155,11 @@ impl State {
         self.catalog = catalog;
     }
 
+    /// The latest event's time; zero before the first. No later event is before it.
+    pub fn clock(&self) -> Time {
+        self.clock
+    }
+
     /// When a [`crate::Command::Tick`] is due, if any: the earliest of all jobs' deadlines. It may lie in the past.
     pub fn next_deadline(&self) -> Option<Time> {
         self.index.deadlines.first().map(|(at, _)| *at)

@@ -175,13 +175,12 @@ struct Loop {
 pub(crate) struct Recovered {
     pub(crate) state: State,
     version: u64,
-    last: Time,
 }
 
 /// Folds the journal.
 ///
 /// # Errors
-/// The store fails, or holds an event that this version cannot read.
+/// The store fails, holds an event that this version cannot read, or has a gap.
 pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
     let (mut state, mut version) = match journal.snapshot()? {
         Some((version, bytes)) => {
@@ -190,23 +189,33 @@ pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Cata
         }
         None => (State::new(capacity.clone(), catalog.clone()), 0),
     };
-    let mut last = Time(0);
     let mut failure = None;
     journal.events_after(version, &mut |at, bytes| {
         match Event::decode(bytes) {
+            _ if failure.is_some() => {}
+            _ if at != version + 1 => failure = Some(missing(version, at)),
             Ok(event) => {
-                last = last.max(event.at);
                 apply(&mut state, &event);
             }
-            Err(error) => failure = failure.take().or(Some((at, error.to_string()))),
+            Err(error) => failure = Some(unreadable(&format!("event {at}"), &error)),
         }
         version = at;
         Ok(())
     })?;
     match failure {
-        Some((at, error)) => Err(unreadable(&format!("event {at}"), &error)),
-        None => Ok(Recovered { state, version, last }),
+        Some(error) => Err(error),
+        None => match journal.version()? {
+            end if end == version => Ok(Recovered { state, version }),
+            end => Err(missing(version, end)),
+        },
     }
+}
+
+/// A state without what some events did is worse than none.
+fn missing(known: u64, next: u64) -> ServerError {
+    ServerError::Journal(format!(
+        "the journal's snapshot and events end at event {known} and go on at {next}: what lies between is missing; are all files of the data directory of the same age?"
+    ))
 }
 
 fn unreadable(what: &str, error: &impl ToString) -> ServerError {
@@ -224,6 +233,7 @@ pub(crate) fn start(
 ) -> Result<(Core, thread::JoinHandle<()>), std::io::Error> {
     let (inbox, messages) = mpsc::channel();
     let (changed, version) = watch::channel(recovered.version);
+    let last = recovered.state.clock();
     let mut core = Loop {
         journal,
         rows,
@@ -232,7 +242,7 @@ pub(crate) fn start(
         state: recovered.state,
         version: recovered.version,
         snapshot_at: recovered.version,
-        last: recovered.last,
+        last,
         listening: Some(Instant::now() + LISTEN_FIRST),
         snapshotting: None,
         act,
@@ -246,6 +256,10 @@ impl Loop {
     fn run(&mut self, messages: &mpsc::Receiver<Message>) {
         self.turns(messages);
         // Nothing is written to the data directory once the server has let it go.
+        self.await_snapshot();
+    }
+
+    fn await_snapshot(&mut self) {
         if let Some(thread) = self.snapshotting.take()
             && thread.join().is_err()
         {
@@ -381,6 +395,8 @@ impl Loop {
 
     /// The state ran ahead of a journal that refused: go back to what is durable.
     fn fold_again(&mut self) {
+        // A snapshot that is written meanwhile takes events away between two looks.
+        self.await_snapshot();
         loop {
             match recover(&*self.journal, &self.capacity, &self.catalog) {
                 Ok(recovered) => {

@@ -164,3 +164,84 @@ async fn edits_of_rows_compose_and_last() {
     assert_eq!(tags(&again), None);
     assert!(matches!(again.core.edit("a", add("5")).await, Err(Refusal::Rejected(Rejection::NotFound))));
 }
+
+/// A journal whose events are replaced by a snapshot up to some version just after its snapshot was read.
+struct Overtaken {
+    inner: SqliteJournal,
+    up_to: u64,
+}
+
+impl Journal for Overtaken {
+    fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
+        self.inner.append(batch)
+    }
+    fn version(&self) -> Result<u64, StoreError> {
+        self.inner.version()
+    }
+    fn events_after(&self, version: u64, each: &mut shoal_store::EachEvent<'_>) -> Result<(), StoreError> {
+        self.inner.events_after(version, each)
+    }
+    fn snapshots(&self) -> Box<dyn shoal_store::Snapshots> {
+        self.inner.snapshots()
+    }
+    fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        let read = self.inner.snapshot();
+        let mut state = State::new(capacity(), Catalog::default());
+        self.inner.events_after(0, &mut |at, bytes| {
+            if at <= self.up_to {
+                apply(&mut state, &Event::decode(bytes).unwrap());
+            }
+            Ok(())
+        })?;
+        self.inner.snapshots().put(self.up_to, &state.snapshot())?;
+        read
+    }
+}
+
+#[tokio::test]
+async fn what_a_snapshot_took_away_meanwhile_is_missed() {
+    for kept in [0, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shoal.db");
+        let (fixture, _) = start_at(&path);
+        create(&fixture.core, "a").await.unwrap();
+        fixture.core.stop();
+        fixture.thread.join().unwrap();
+
+        let inner = SqliteJournal::open(&path).unwrap();
+        let up_to = inner.version().unwrap() - kept;
+        let overtaken = Overtaken { inner, up_to };
+        let folded = recover(&overtaken, &capacity(), &Catalog::default());
+        assert!(matches!(&folded, Err(ServerError::Journal(text)) if text.contains("is missing")), "{kept} events kept");
+        let again = recover(&overtaken.inner, &capacity(), &Catalog::default()).unwrap();
+        assert!(again.state.view("a").is_some(), "the next look finds all");
+    }
+}
+
+#[tokio::test]
+async fn time_does_not_go_back_over_a_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shoal.db");
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let later = Time(now_ms() + 3_600_000);
+    let mut state = State::new(capacity(), Catalog::default());
+    let mut turn = Turn::default();
+    let spec = TrainingSpec {
+        instance_type: "ml.m5.large".to_owned(),
+        instances: 1,
+        max_runtime_s: 3600,
+        max_pending_s: None,
+        grace_s: 120,
+        retries: 0,
+    };
+    let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "uid-a".to_owned(), spec, name_taken: false };
+    turn.take(&mut state, &command, later).unwrap();
+    let version = journal.append(&Batch { events: turn.events.iter().map(Event::encode).collect(), rows: vec![] }).unwrap();
+    journal.snapshots().put(version, &state.snapshot()).unwrap();
+    assert_eq!(recover(&journal, &capacity(), &Catalog::default()).unwrap().state.clock(), later);
+    drop(journal);
+
+    let (fixture, _) = start_at(&path);
+    create(&fixture.core, "b").await.unwrap();
+    assert!(fixture.rows.job("b").unwrap().unwrap().created_ms >= later.0);
+}
