@@ -81,7 +81,7 @@ fn rank_ended(host: u32, end: &RankEnd, memory_limit: u64) -> String {
     let room = MOST_CHARACTERS - before.chars().count() - after.chars().count() - 2;
     let said = match &end.failure_file {
         Some(text) if !text.trim().is_empty() => first_characters(text.trim(), room),
-        _ => last_characters(end.stderr_tail.trim(), room),
+        _ => last_lines(end.stderr_tail.trim(), room),
     };
     match said.as_str() {
         "" if end.out_of_memory || end.signal.is_some() => format!("{before}{after}"),
@@ -127,6 +127,15 @@ pub(crate) fn is_internal(reason: &str) -> bool {
 /// At most `most` characters, the first ones.
 pub(crate) fn first_characters(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
+}
+
+/// At most `most` characters, the last ones; whole lines, unless the last one alone is too long.
+fn last_lines(text: &str, most: usize) -> String {
+    let kept = last_characters(text, most);
+    match kept.split_once('\n') {
+        Some((_, lines)) if kept.len() < text.len() => lines.to_owned(),
+        _ => kept,
+    }
 }
 
 /// At most `most` characters, the last ones.

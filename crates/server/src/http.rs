@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, combinators::BoxBody};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use shoal_s3::{KeyFault, S3Front};
 use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Protocol, Reply, Route, Service, parse, respond, respond_error, route, sigv4};
 
@@ -53,9 +53,12 @@ impl Front {
             Ok(Route::S3) => {
                 let asked = Asked::s3(&head);
                 self.exporter.received(&head.headers);
+                let has_body = head.method != Method::HEAD;
                 let mut response = self.s3.call(Request::from_parts(head, body)).await.map(BodyExt::boxed);
                 response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
-                self.exporter.sent(response.body().size_hint().exact());
+                if has_body {
+                    self.exporter.sent(response.headers());
+                }
                 return (asked, response);
             }
             Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body).await),
@@ -77,7 +80,13 @@ impl Front {
                 };
                 (asked, response)
             }
-            Err(error) => (Asked::unknown(Service::SageMaker), respond_error(Service::SageMaker, Protocol::Json, &error, &request_id)),
+            Err(error) => {
+                // A service that is not here gets its answer in the form that it asked in.
+                let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+                let form = kind.starts_with(b"application/x-www-form-urlencoded");
+                let (service, protocol) = if form { (Service::Iam, Protocol::Query) } else { (Service::SageMaker, Protocol::Json) };
+                (Asked::unknown(service), respond_error(service, protocol, &error, &request_id))
+            }
         };
         (asked, response.map(full))
     }

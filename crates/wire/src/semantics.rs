@@ -27,6 +27,8 @@ const LARGEST_VOLUME_GB: u32 = 16_384;
 const DEFAULT_VOLUME_GB: u32 = 30;
 /// Steps that a metric's regex may take on one line.
 const MOST_STEPS: usize = 1_000_000;
+/// What is said to those who want to be fed.
+const NO_PIPE: &str = "Shoal has no Pipe mode; use File or FastFile, which copy nothing here";
 /// The image that runs the user's program on the machine's own `/usr`.
 const HOST_IMAGE: &str = "shoal/host";
 
@@ -53,6 +55,9 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     }
     let algorithm = algorithm(request.algorithm_specification)?;
     let channel_groups = channel_groups(&request.input_data_config);
+    if algorithm.input_mode == InputMode::Pipe && request.input_data_config.is_empty() {
+        return refuse("algorithmSpecification.trainingInputMode", NO_PIPE);
+    }
     let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
     instance_groups(&channel_groups, resources.instance_group.as_deref())?;
@@ -222,7 +227,7 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     if input_mode == InputMode::Pipe {
         let place =
             if channel.input_mode.is_some() { format!("{path}.inputMode") } else { "algorithmSpecification.trainingInputMode".to_owned() };
-        return refuse(&place, "Shoal has no Pipe mode; use File or FastFile, which copy nothing here");
+        return refuse(&place, NO_PIPE);
     }
     if channel.compression_type.as_deref() == Some("Gzip") {
         return refuse(&format!("{path}.compressionType"), "Gzip is for Pipe mode only; use None and let the program decompress");

@@ -49,15 +49,18 @@ impl Exporter {
 
     /// What an S3 request said that it brings.
     pub(crate) fn received(&self, headers: &HeaderMap) {
-        let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
-        let bytes = number("x-amz-decoded-content-length").or_else(|| number(header::CONTENT_LENGTH.as_str()));
+        let bytes = number(headers, "x-amz-decoded-content-length").or_else(|| number(headers, header::CONTENT_LENGTH.as_str()));
         self.s3_received.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// What an S3 answer brings.
-    pub(crate) fn sent(&self, bytes: Option<u64>) {
-        self.s3_sent.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
+    /// What an S3 answer with a body said that it brings.
+    pub(crate) fn sent(&self, headers: &HeaderMap) {
+        self.s3_sent.fetch_add(number(headers, header::CONTENT_LENGTH.as_str()).unwrap_or_default(), Ordering::Relaxed);
     }
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 /// S3 has no operations on the wire: method, path and query tell.
