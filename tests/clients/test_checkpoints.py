@@ -318,6 +318,31 @@ def test_what_cannot_be_mirrored_is_refused_at_creation(jobs):
         jobs.command("true", **config("conflict"))
 
 
+MORE_THAN_A_QUEUE_HOLDS = """
+import os, time
+os.chdir("/opt/ml/checkpoints")
+end = time.time() + 3
+mine = next((child for child in range(3) if os.fork() == 0), 3)
+os.mkdir(f"a{mine}")
+for file in range(60):
+    open(f"a{mine}/{file}", "w").close()
+while time.time() < end:
+    for _ in range(50):
+        os.rename(f"a{mine}", f"b{mine}")
+        os.rename(f"b{mine}", f"a{mine}")
+if mine == 3:
+    open("last", "w").write("last")
+"""
+
+
+def test_a_job_ends_whatever_the_kernel_could_not_tell(jobs):
+    """The kernel drops what does not fit into its queue, and the mark of the program's end with it."""
+    name = jobs.python(MORE_THAN_A_QUEUE_HOLDS, **config("queue"))
+    jobs.completed(name)
+    assert saved(jobs, "queue", "last") == b"last"
+    assert len(keys(jobs, "queue")) >= 4 * 60
+
+
 def test_a_bucket_that_goes_away_is_told_and_waited_for(jobs):
     jobs.s3.create_bucket(Bucket="short-lived")
     uri = {"CheckpointConfig": {"S3Uri": "s3://short-lived/x"}}

@@ -10,6 +10,7 @@
 use crate::{
     RankEnd, Time,
     capacity::gib,
+    lifecycle::UPLOAD_LIMIT_S,
     training_job::{Attempt, Instance},
 };
 
@@ -37,6 +38,13 @@ pub(crate) fn reason(attempt: &Attempt) -> String {
         Some((_, _, host, Instance::Lost { reason, .. })) => lost(host, reason),
         _ => internal_error("the training job failed"),
     }
+}
+
+/// Whose artifacts were awaited for [`UPLOAD_LIMIT_S`].
+pub(crate) fn not_uploaded(attempt: &Attempt) -> String {
+    let awaited = (1u32..).zip(&attempt.instances).filter(|(_, instance)| matches!(instance, Instance::Ended { .. }));
+    let hosts = Vec::from_iter(awaited.map(|(host, _)| format!("algo-{host}"))).join(", ");
+    internal_error(&format!("{hosts} did not upload all artifacts within {UPLOAD_LIMIT_S} s of the end of the programs"))
 }
 
 fn lost(host: u32, reason: &str) -> String {

@@ -18,6 +18,7 @@
 //!   Peers that still run are then told to stop. A failed job stores nothing.
 //! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts then upload is stored and the job is Stopped. Hosts that
 //!   do not answer within the grace and [`UNANSWERED_S`] end it without artifacts; artifacts are awaited for [`UPLOAD_LIMIT_S`].
+//! - Artifacts of programs that ended well are awaited for as long; then the attempt has failed by the hosts that did not send them.
 //! - Nothing waits forever for a launcher that is silent: see [`LAUNCH_LIMIT_S`].
 //! - An attempt that failed through our own side (an instance lost, a launch that failed, artifacts that could not be stored: what would fail the
 //!   job with an `InternalServerError`) is followed by another while `RetryStrategy` allows: the job goes back to Starting, its instances end as a
@@ -39,7 +40,8 @@ pub(crate) const SETTLE_MS: u64 = 2_000;
 pub(crate) const PEER_GRACE_S: u32 = 5;
 /// Beyond a stop's grace; then the agents are taken for dead.
 pub(crate) const UNANSWERED_S: u64 = 30;
-/// From the last program's end in a stop to the last upload; then what is there is stored. Only for agents that live and send nothing.
+/// From the last program's end to the last upload: then a stop stores what is there, and any other attempt has failed. Only for agents that
+/// live and send nothing.
 pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
 /// From the launch to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
@@ -74,6 +76,7 @@ enum Timer {
     Settle,
     StopUnanswered,
     StopUpload,
+    Upload,
     PeersUnanswered,
 }
 
@@ -105,7 +108,7 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
                 return Some((Time(first.0.saturating_add(SETTLE_MS)), Timer::Settle));
             }
             if all_over(attempt) {
-                return None;
+                return last_seen_awaited(attempt).map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::Upload));
             }
             match job.attempt_start() {
                 None => Some((attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch)),
@@ -165,6 +168,7 @@ fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>, now: Ti
             return Some(attempt_failed(job, attempt, reason, now));
         }
         Some(Timer::MaxRuntime) => return Some(stop(StopCause::MaxRuntime)),
+        Some(Timer::Upload) => return Some(attempt_failed(job, attempt, failure::not_uploaded(attempt), now)),
         _ => {}
     }
     attempt.instances.iter().all(|instance| *instance == Instance::Uploaded).then(|| Fact::UploadsEnded { attempt: attempt.id.clone() })

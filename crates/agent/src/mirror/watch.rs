@@ -80,6 +80,10 @@ impl Watch {
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
                 self.find_tree(true)?;
                 self.changes.rescan();
+                // The mark of the end may be among what the kernel dropped.
+                if self.changes.has_ended() {
+                    self.changes.complete();
+                }
             } else if events.contains(ReadFlags::IGNORED) {
                 self.watched.remove(&number);
             } else if let Some(name) = name {

@@ -275,3 +275,34 @@ fn artifacts_that_cannot_be_stored_fail_the_job() {
     ",
     );
 }
+
+#[test]
+fn artifacts_are_not_awaited_without_end() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 3
+            a created: Starting the training job
+            a launched ua-1: 3 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 3
+        10 ua-1/1 exit 0
+            a algo-1 ended: exit 0
+            a Downloading: Downloading input data
+            a Training: Training image download completed. Training in progress.
+        20 ua-1/2 exit 0
+            a algo-2 ended: exit 0
+        30 ua-1/3 exit 0
+            a algo-3 ended: exit 0
+            a Uploading: Uploading generated training model
+        40 ua-1/2 uploaded
+            a algo-2 uploaded
+        deadline
+            3600030
+        3600029 tick
+        3600030 tick
+            a ended Failed/Failed: InternalServerError: algo-1, algo-3 did not upload all artifacts within 3600 s of the end of the programs
+            a release
+            -> release ua-1
+    ",
+    );
+}

@@ -308,7 +308,7 @@ fn max_runtime_does_not_cut_the_upload() {
             a algo-1 ended: exit 0
             a Uploading: Uploading generated training model
         deadline
-            none
+            3600002
         100000 tick
     ",
     );
