@@ -33,6 +33,13 @@ pub enum Command {
         /// `InternalServerError`.
         reason: String,
     },
+    /// An attempt's agents cannot be started yet, through no fault of theirs: the time to report counts from now on. Said again while that lasts.
+    LaunchDelayed {
+        /// Which.
+        attempt: String,
+        /// For the status message.
+        reason: String,
+    },
     /// An agent says something. Late, repeated and unknown reports are fine: they yield no event.
     InstanceReported {
         /// Which.

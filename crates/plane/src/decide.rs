@@ -1,7 +1,8 @@
 //! From wishes and reports to facts.
 
 use crate::{
-    Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, State, StopCause, Time, TrainingSpec,
+    Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, SecondaryStatus, State, StopCause,
+    Time, TrainingSpec,
     capacity::cut,
     failure::{self, first_characters, internal_error, last_characters},
     lifecycle::{attempt_failed, completed, consequence, failed, is_retried, stop, stopped, stopped_as},
@@ -28,6 +29,14 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
                 let matters = job.status == JobStatus::InProgress && attempt.failed.is_none();
                 matters.then(|| attempt_failed(job, attempt, internal_error(reason), now))
+            });
+        }
+        Command::LaunchDelayed { attempt, reason } => {
+            decision.of_attempt(attempt, Stage::Running, |job, attempt| {
+                let is_silent = attempt.instances.iter().all(|instance| *instance == Instance::Starting);
+                let matters = job.status == JobStatus::InProgress && attempt.failed.is_none() && is_silent;
+                let message = first_characters(&format!("The launch waits: {reason}"), MOST_TEXT);
+                matters.then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
             });
         }
         // At any stage: the last files of a failed job are saved while it is being released.

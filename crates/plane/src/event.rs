@@ -46,7 +46,8 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// The job's secondary status followed its instances, or it has to wait.
+    /// The job's secondary status followed its instances, or it has to wait. `Starting` while it holds capacity: its launch is delayed, and
+    /// counts from here.
     JobMoved {
         /// To where.
         secondary: SecondaryStatus,

@@ -43,7 +43,7 @@ pub(crate) const UNANSWERED_S: u64 = 30;
 /// From the last program's end to the last upload: then a stop stores what is there, and any other attempt has failed. Only for agents that
 /// live and send nothing.
 pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
-/// From the launch to the first report of any instance.
+/// From the launch, or from when it was last said to be delayed, to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
 
 impl Time {

@@ -226,7 +226,14 @@ impl TrainingJob {
                     self.enter(SecondaryStatus::Starting, at, message)
                 }
             }
-            Fact::JobMoved { secondary, message } => self.ended.is_none() && self.enter(*secondary, at, message),
+            Fact::JobMoved { secondary, message } => {
+                self.ended.is_none() && {
+                    if let (SecondaryStatus::Starting, Some(attempt)) = (secondary, &mut self.attempt) {
+                        attempt.launched = at;
+                    }
+                    self.enter(*secondary, at, message)
+                }
+            }
             Fact::InstanceMoved { attempt, host, phase } => {
                 let next = match phase {
                     InstancePhase::Downloading => Instance::Downloading,

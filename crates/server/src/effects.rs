@@ -31,6 +31,8 @@ use crate::{
 const LEAVE: Duration = Duration::from_secs(3);
 /// Between two tries to tell the core what it has to know.
 const INSIST: Duration = Duration::from_secs(1);
+/// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
+const DELAY: Duration = Duration::from_secs(60);
 /// Between two looks at whether agents live.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -151,7 +153,7 @@ impl World {
     }
 
     fn launch(&self, job: &str, attempt: &str, placement: &Placement, instances: u32, lease_s: u64) -> Result<(), Refusal> {
-        if !self.await_room(job) {
+        if !self.await_room(job, attempt) {
             return Ok(());
         }
         let outcome = self.request(job).and_then(|request| self.start_agents(&request, attempt, placement, instances, lease_s));
@@ -162,11 +164,16 @@ impl World {
     }
 
     /// A full disk must not fail one job of the queue after the other. Says whether the job is still to be launched.
-    fn await_room(&self, job: &str) -> bool {
+    fn await_room(&self, job: &str, attempt: &str) -> bool {
         let mut complained = false;
+        let mut told: Option<Instant> = None;
         while let Err(error) = self.data_dir.ensure_room() {
             if !std::mem::replace(&mut complained, true) {
                 tracing::error!("training job {job} is not launched yet: {error}");
+            }
+            if told.is_none_or(|at| at.elapsed() >= DELAY) {
+                let delayed = Command::LaunchDelayed { attempt: attempt.to_owned(), reason: error.to_string() };
+                told = self.core.tell(delayed).is_ok().then(Instant::now);
             }
             thread::sleep(INSIST);
             let is_wanted = self.rows.job(job).is_ok_and(|row| row.is_some_and(|row| !row.ended));

@@ -176,17 +176,18 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged; the next start goes on from what is there.
+    /// [`ServerError::Thread`]: a thread panicked.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
         let room = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(room));
         let mut stop = std::pin::pin!(stop);
         let mut look = tokio::time::interval(LOOK);
-        let ended = loop {
+        let mut ended = loop {
             tokio::select! {
                 () = &mut stop => break Ok(()),
-                _ = look.tick() => if let Some(why) = self.disk_failure() {
-                    break Err(ServerError::Disk(why));
+                _ = look.tick() => if let Some(why) = self.failure() {
+                    break Err(why);
                 },
                 accepted = accept(&self.listener, &room) => match accepted {
                     Ok((stream, place)) => {
@@ -220,9 +221,10 @@ impl Server {
         self.agents_stopping.store(true, Ordering::SeqCst);
         agents::wake(&self.world.socket);
         self.core.stop();
-        for thread in [self.agents_thread, self.core_thread] {
-            if tokio::task::spawn_blocking(move || thread.join()).await.is_err() {
-                tracing::error!("a thread of the server panicked");
+        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread)] {
+            let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                ended = ended.and(Err(ServerError::Thread(name)));
             }
         }
         // A socket that nobody answers would keep agents guessing.
@@ -230,9 +232,15 @@ impl Server {
         ended
     }
 
-    fn disk_failure(&self) -> Option<String> {
+    /// Why the server cannot go on, if so.
+    fn failure(&self) -> Option<ServerError> {
         let failures = [self.journal_rows.failure(), self.world.telemetry.failure(), self.world.objects.failure()];
-        failures.into_iter().flatten().next().map(str::to_owned)
+        if let Some(why) = failures.into_iter().flatten().next() {
+            return Some(ServerError::Disk(why.to_owned()));
+        }
+        // They end when they are told to, which comes later.
+        let threads = [("core", &self.core_thread), ("agents", &self.agents_thread)];
+        threads.into_iter().find(|(_, thread)| thread.is_finished()).map(|(name, _)| ServerError::Thread(name))
     }
 }
 
@@ -275,3 +283,6 @@ fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
     let what = what.to_owned();
     move |source| ServerError::Io { what, source }
 }
+
+#[cfg(test)]
+mod tests;

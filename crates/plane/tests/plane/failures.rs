@@ -223,6 +223,35 @@ fn a_launch_that_nobody_hears_of_fails_in_the_end() {
 }
 
 #[test]
+fn a_launch_that_waits_for_room_has_its_time_afterwards() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 2
+            a created: Starting the training job
+            a launched ua-1: 2 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 2
+        500000 delayed ua-1 no space left
+            a Starting: The launch waits: no space left
+        1000000 delayed ua-1 no space left
+            a Starting: The launch waits: no space left
+        600000 tick
+        deadline
+            1600000
+        view a
+            InProgress Starting ended=false created=0 modified=1000000
+            | Starting 0..- The launch waits: no space left
+            trained -..- = - s, billed - s
+        1200000 ua-1/1 downloading
+            a algo-1 Downloading
+            a Downloading: Downloading input data
+        1200001 delayed ua-1 what was said before and comes late
+        1200002 delayed ua-0 another's
+    ",
+    );
+}
+
+#[test]
 fn a_stop_of_a_job_that_has_failed_already_shows_the_failure() {
     check(
         laptop(),

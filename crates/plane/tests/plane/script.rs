@@ -83,7 +83,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 }
 
 /// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [retries=N] [taken]`, `stop NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
-/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
+/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
     match words {
@@ -110,6 +110,7 @@ fn command(words: &[&str]) -> Command {
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
         ["unlaunched", _, reason @ ..] => Command::LaunchFailed { attempt, reason: reason.join(" ") },
+        ["delayed", _, reason @ ..] => Command::LaunchDelayed { attempt, reason: reason.join(" ") },
         ["released", _] => Command::Released { attempt },
         [instance, said @ ..] => {
             let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));

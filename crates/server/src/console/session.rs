@@ -12,6 +12,7 @@ use std::{
 };
 
 use http::{HeaderMap, header};
+use shoal_store::StoreError;
 
 use super::{spent::Spent, throttle::Throttle};
 use crate::{
@@ -98,20 +99,24 @@ impl Sessions {
 
     /// The `Set-Cookie` of a new session for who brings a token of [`AccessKeys::console_token`] for the first time. Blocks on the disk.
     /// No patience is asked for: nobody guesses 256 bits, and wrong tries at the form must not lock the owner out.
-    pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<String, Refused> {
-        let end_s = self.keys.valid(Purpose::SignIn, token, now_ms / 1000).ok_or(Refused::Wrong)?;
-        if !self.spent().spend(token, end_s, now_ms / 1000) {
-            return Err(Refused::Wrong);
-        }
-        self.begin(now_ms)
+    ///
+    /// # Errors
+    /// That the token was used cannot be written down; it can be used later.
+    pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<Result<String, Refused>, StoreError> {
+        let Some(end_s) = self.keys.valid(Purpose::SignIn, token, now_ms / 1000) else { return Ok(Err(Refused::Wrong)) };
+        let is_first = self.spent().spend(token, end_s, now_ms / 1000)?;
+        Ok(if is_first { self.begin(now_ms) } else { Err(Refused::Wrong) })
     }
 
     /// Ends the session of these headers, if there is one, and gives the `Set-Cookie` that removes it. Blocks on the disk.
-    pub(crate) fn end(&self, headers: &HeaderMap, now_ms: u64) -> String {
+    ///
+    /// # Errors
+    /// The end cannot be written down; the session goes on.
+    pub(crate) fn end(&self, headers: &HeaderMap, now_ms: u64) -> Result<String, StoreError> {
         if let (Some(ticket), Some(end_s)) = (cookie(headers, &self.cookie), self.of(headers, now_ms)) {
-            self.spent().spend(ticket, end_s, now_ms / 1000);
+            self.spent().spend(ticket, end_s, now_ms / 1000)?;
         }
-        self.set_cookie("", 0)
+        Ok(self.set_cookie("", 0))
     }
 
     fn begin(&self, now_ms: u64) -> Result<String, Refused> {
@@ -172,7 +177,7 @@ mod tests {
         let again = sessions(dir.path());
         assert!(again.of(&headers(&cookie), NOW + 1).is_some());
         assert!(again.of(&headers(&cookie), NOW + SESSION_S * 1000).is_none(), "it is over");
-        again.end(&headers(&cookie), NOW + 2);
+        again.end(&headers(&cookie), NOW + 2).unwrap();
         assert!(again.of(&headers(&cookie), NOW + 3).is_none(), "signed out");
         assert!(sessions(dir.path()).of(&headers(&cookie), NOW + 3).is_none(), "also after a restart");
     }
@@ -197,10 +202,27 @@ mod tests {
     fn a_link_counts_once() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (keys("secret").console_token(NOW).unwrap(), keys("secret").console_token(NOW).unwrap());
-        assert!(sessions(dir.path()).by_token(&first, NOW).is_ok());
-        assert_eq!(sessions(dir.path()).by_token(&first, NOW), Err(Refused::Wrong), "not even after a restart");
-        assert_eq!(sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000), Err(Refused::Wrong), "too late");
-        assert!(sessions(dir.path()).by_token(&second, NOW + 1000).is_ok());
+        assert!(sessions(dir.path()).by_token(&first, NOW).unwrap().is_ok());
+        assert_eq!(sessions(dir.path()).by_token(&first, NOW).unwrap(), Err(Refused::Wrong), "not even after a restart");
+        assert_eq!(sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000).unwrap(), Err(Refused::Wrong), "too late");
+        assert!(sessions(dir.path()).by_token(&second, NOW + 1000).unwrap().is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_spent() {
+        let parent = tempfile::tempdir().unwrap();
+        // A directory that is not there takes no file, whoever writes.
+        let dir = parent.path().join("later");
+        let sessions = sessions(&dir);
+        let link = keys("secret").console_token(NOW).unwrap();
+        let session = sessions.by_keys("AKIA0", "secret", NOW).unwrap();
+        assert!(sessions.by_token(&link, NOW).is_err());
+        assert!(sessions.end(&headers(&session), NOW).is_err());
+        assert!(sessions.of(&headers(&session), NOW).is_some(), "the session goes on");
+        std::fs::create_dir(&dir).unwrap();
+        assert!(sessions.by_token(&link, NOW).unwrap().is_ok(), "the link is not burnt");
+        sessions.end(&headers(&session), NOW).unwrap();
+        assert!(sessions.of(&headers(&session), NOW).is_none());
     }
 
     #[test]

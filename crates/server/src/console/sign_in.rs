@@ -47,7 +47,7 @@ impl Console {
         let next = next(&visit.query);
         if let Some(token) = visit.query.get("token").map(str::to_owned) {
             let sessions = self.sessions.clone();
-            let begun = blocking(move || Ok(sessions.by_token(&token, now_ms()))).await?;
+            let begun = blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
             return match begun {
                 Ok(cookie) => with_cookie(see_other(&next), &cookie),
                 Err(_) => {
@@ -82,7 +82,7 @@ impl Console {
 
     pub(super) async fn sign_out(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let (sessions, headers) = (self.sessions.clone(), visit.head.headers.clone());
-        let cookie = blocking(move || Ok(sessions.end(&headers, now_ms()))).await?;
+        let cookie = blocking(move || sessions.end(&headers, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
         with_cookie(see_other("/console/sign-in"), &cookie)
     }
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use shoal_store::DataDir;
+use shoal_store::{DataDir, StoreError};
 
 use crate::keys::sha256_hex;
 
@@ -30,19 +30,20 @@ impl Spent {
         self.ends.contains_key(&sha256_hex(ticket))
     }
 
-    /// Spends a ticket; false if it was spent already, or if that cannot be written down.
-    pub(crate) fn spend(&mut self, ticket: &str, end_s: u64, now_s: u64) -> bool {
+    /// Spends a ticket; false if it was spent already.
+    ///
+    /// # Errors
+    /// That cannot be written down, and the ticket is not spent.
+    pub(crate) fn spend(&mut self, ticket: &str, end_s: u64, now_s: u64) -> Result<bool, StoreError> {
         self.ends.retain(|_, end| *end > now_s);
-        if self.ends.insert(sha256_hex(ticket), end_s).is_some() {
-            return false;
+        let digest = sha256_hex(ticket);
+        if self.ends.insert(digest.clone(), end_s).is_some() {
+            return Ok(false);
         }
         let text: String = self.ends.iter().map(|(digest, end)| format!("{end} {digest}\n")).collect();
-        match DataDir::write_private(&self.path, text.as_bytes()) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!("{error}");
-                false
-            }
-        }
+        DataDir::write_private(&self.path, text.as_bytes()).inspect_err(|_| {
+            self.ends.remove(&digest);
+        })?;
+        Ok(true)
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! They go through the loop, which writes rows one after the other: a change is made on what the last event left.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use shoal_plane::Rejection;
 use shoal_store::{Batch, JobRow, RowChange};
-use shoal_wire::Error;
+use shoal_wire::{Error, ErrorCode};
 use tokio::sync::oneshot;
 
 use super::{Core, Loop, Message, Refusal};
@@ -86,7 +89,10 @@ impl Loop {
             None => self.rows.job(job).map_err(|error| Refusal::Journal(error.to_string()))?,
         };
         let Some(mut row) = present else { return Err(Refusal::Rejected(Rejection::NotFound)) };
-        let fate = change(&mut row)?;
+        // Changes look at what clients sent: a defect there must not end the loop. The row that it leaves is dropped.
+        let panicked =
+            |_| Err(Error::new(ErrorCode::InternalFailure, "the change of this training job failed through a defect of the server"));
+        let fate = catch_unwind(AssertUnwindSafe(|| change(&mut row))).unwrap_or_else(panicked)?;
         changed.insert(job.to_owned(), (fate == RowFate::Keep).then_some(row));
         Ok(())
     }

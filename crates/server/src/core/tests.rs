@@ -140,9 +140,19 @@ async fn edits_of_rows_compose_and_last() {
     };
     let refuse = |_: &mut JobRow| Err(shoal_wire::Error::validation("no"));
     let core = &fixture.core;
+    let defect = |row: &mut JobRow| -> Result<RowFate, shoal_wire::Error> {
+        row.tags.clear();
+        panic!("a defect")
+    };
     // Sent together, they are one batch on most runs, and in order on all.
-    let (one, two, refused, unknown) =
-        tokio::join!(core.edit("a", add("1")), core.edit("a", add("2")), core.edit("a", refuse), core.edit("b", add("3")));
+    let (one, broken, two, refused, unknown) = tokio::join!(
+        core.edit("a", add("1")),
+        core.edit("a", defect),
+        core.edit("a", add("2")),
+        core.edit("a", refuse),
+        core.edit("b", add("3"))
+    );
+    assert!(matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure), "{broken:?}");
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
     assert!(matches!(refused, Err(Refusal::Edit(_))) && matches!(unknown, Err(Refusal::Rejected(Rejection::NotFound))));
     let tags = |fixture: &Fixture| fixture.rows.job("a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());

@@ -1,0 +1,70 @@
+//! What ends a server besides its owner.
+
+use shoal_plane::{Capacity, Catalog};
+
+use super::*;
+use crate::{Image, ImageError, Images};
+
+struct NoImages;
+
+impl Images for NoImages {
+    fn resolve(&self, image: &str) -> Result<Image, ImageError> {
+        Err(ImageError(image.to_owned()))
+    }
+}
+
+fn options(data_dir: &Path) -> Options {
+    Options {
+        data_dir: data_dir.to_owned(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        region: "us-east-1".to_owned(),
+        account: "000000000000".to_owned(),
+        max_skew_s: 900,
+        capacity: Capacity { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1 },
+        catalog: Catalog::default(),
+        launcher: Arc::new(shoal_launch::Local::default()),
+        program: PathBuf::from("/bin/false"),
+        agent_env: Vec::new(),
+        grace_s: 1,
+        silence_s: 60,
+        lease_s: None,
+        images: Arc::new(NoImages),
+        sweep: Arc::new(|_| Vec::new()),
+        remove_tree: |path| std::fs::remove_dir_all(path),
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_lost_a_thread_ends_with_an_error() {
+    for (lost, is_core) in [("core", true), ("agents", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::start(options(dir.path())).await.unwrap();
+        let thread = if is_core { &mut server.core_thread } else { &mut server.agents_thread };
+        let real = std::mem::replace(thread, thread::spawn(|| panic!("a defect")));
+        let ended = server.run(std::future::pending()).await;
+        assert!(matches!(&ended, Err(ServerError::Thread(name)) if *name == lost), "{ended:?}");
+        real.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_the_server_stops_is_an_error_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(options(dir.path())).await.unwrap();
+    let (stopping, stopped) = std::sync::mpsc::channel::<()>();
+    let late = thread::spawn(move || {
+        let _ = stopped.recv();
+        panic!("a defect")
+    });
+    let real = std::mem::replace(&mut server.core_thread, late);
+    let ended = server.run(async move { drop(stopping) }).await;
+    assert!(matches!(&ended, Err(ServerError::Thread("core"))), "{ended:?}");
+    real.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(options(dir.path())).await.unwrap();
+    server.run(std::future::ready(())).await.unwrap();
+}
