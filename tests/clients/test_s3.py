@@ -135,8 +135,8 @@ def test_what_was_changed_in_between_is_not_mixed(s3):
 
 
 def test_buckets(s3):
-    s3.create_bucket(Bucket="short-lived")
-    assert "short-lived" in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
-    assert s3.head_bucket(Bucket="short-lived")["ResponseMetadata"]["HTTPStatusCode"] == 200
-    s3.delete_bucket(Bucket="short-lived")
-    assert "short-lived" not in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+    s3.create_bucket(Bucket="passing")
+    assert "passing" in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+    assert s3.head_bucket(Bucket="passing")["ResponseMetadata"]["HTTPStatusCode"] == 200
+    s3.delete_bucket(Bucket="passing")
+    assert "passing" not in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
