@@ -24,6 +24,9 @@ pub enum ToServer {
     FileBegins {
         /// Below the checkpoint directory, `/` between names.
         path: String,
+        /// Its program has ended, and cannot write it again when there is more room.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_last: bool,
     },
     /// All of it was sent; answered by [`ToAgent::FileSaved`] or [`ToAgent::FileRefused`], in the order of the files.
     FileEnds {

@@ -96,8 +96,8 @@ impl Files<'_> {
     /// Takes the next frame; what is returned is to be answered.
     fn take(&mut self, frame: Frame<ToServer>) -> io::Result<Option<ToAgent>> {
         match (frame, &mut self.incoming) {
-            (Frame::Message(ToServer::FileBegins { path }), None) => {
-                self.incoming = Some(self.begin(path));
+            (Frame::Message(ToServer::FileBegins { path, is_last }), None) => {
+                self.incoming = Some(self.begin(path, is_last));
                 Ok(None)
             }
             (Frame::Chunk(bytes), Some(file)) => {
@@ -116,12 +116,14 @@ impl Files<'_> {
         }
     }
 
-    fn begin(&self, path: String) -> Incoming {
+    fn begin(&self, path: String, is_last: bool) -> Incoming {
         let key = format!("{}{path}", self.place.1);
         let writer = if key.len() > LONGEST_KEY {
             Err(format!("its key would have {} bytes, and S3 allows {LONGEST_KEY}", key.len()))
         } else {
-            self.world.objects.writer().map_err(|error| describe(&error))
+            let objects = &self.world.objects;
+            let writer = if is_last { objects.writer_to_the_last() } else { objects.writer() };
+            writer.map_err(|error| describe(&error))
         };
         Incoming { path, key, writer, digest: Sha256::new(), bytes: 0 }
     }

@@ -85,13 +85,21 @@ impl State {
         if std::mem::replace(&mut self.complete, true) {
             return;
         }
-        if was_killed {
+        if was_killed && self.polled.is_some() {
+            // Only the looks before the end tell what is whole.
+            self.due.clear();
+            self.times.clear();
+        } else if was_killed {
             let last = |why: &Why| matches!(why, Why::Closed(at) if *at + LAST_MOMENT > end);
             let cut: Vec<_> = self.due.iter().filter(|(_, why)| last(why)).map(|((_, path), _)| path.clone()).collect();
             for path in &cut {
                 self.forget(path);
             }
             self.cut_short = cut;
+        }
+        // Nothing changes any more.
+        for (path, why) in std::mem::take(&mut self.due).into_iter().map(|((_, path), why)| (path, why)) {
+            self.put(path, end, why);
         }
         self.rescan = true;
     }
@@ -107,7 +115,8 @@ impl Changes {
     /// A file has changed. What was due before stays due when it was, so that a file that changes all the time is sent all the same.
     pub(crate) fn add(&self, path: PathBuf, why: Why) {
         let mut state = self.lock();
-        let at = state.times.get(&path).copied().unwrap_or_else(|| Instant::now() + SETTLE);
+        let wait = if state.complete { Duration::ZERO } else { SETTLE };
+        let at = state.times.get(&path).copied().unwrap_or_else(|| Instant::now() + wait);
         state.put(path, at, why);
         drop(state);
         self.changed.notify_all();
@@ -160,6 +169,17 @@ impl Changes {
         self.lock().ended.is_some()
     }
 
+    /// Whether the program was killed and only looks tell which files are whole.
+    pub(crate) fn is_polled_and_killed(&self) -> bool {
+        let state = self.lock();
+        state.polled.is_some() && state.ended.is_some_and(|(_, was_killed)| was_killed)
+    }
+
+    /// How long ago the program ended.
+    pub(crate) fn since_end(&self) -> Option<Duration> {
+        self.lock().ended.map(|(end, _)| end.elapsed())
+    }
+
     /// Files that were open for writing, it seems, when the program was killed.
     pub(crate) fn cut_short(&self) -> Vec<PathBuf> {
         self.lock().cut_short.clone()
@@ -203,7 +223,7 @@ impl Changes {
                 wake = state.polled.map(|last| last + POLL);
                 if let Some(((at, _), _)) = state.due.first_key_value() {
                     let at = *at;
-                    if (at <= now || state.complete)
+                    if at <= now
                         && let Some(((_, path), why)) = state.due.pop_first()
                     {
                         state.times.remove(&path);
@@ -277,6 +297,26 @@ mod tests {
             assert_eq!(sent(&changes), expected);
             assert_eq!(changes.cut_short().len(), usize::from(killed));
         }
+    }
+
+    #[test]
+    fn what_was_found_by_looking_is_looked_at_again_after_a_kill() {
+        let changes = Changes::default();
+        changes.poll();
+        changes.add("found".into(), Why::Placed);
+        changes.end(true);
+        changes.complete();
+        assert!(changes.is_polled_and_killed());
+        assert_eq!(sent(&changes), ["*"]);
+    }
+
+    #[test]
+    fn what_is_to_be_sent_again_is_waited_for() {
+        let changes = Changes::default();
+        changes.end(false);
+        changes.complete();
+        changes.add_later("refused".into(), Duration::from_millis(20));
+        assert_eq!(sent(&changes), ["*", "refused"]);
     }
 
     #[test]

@@ -37,6 +37,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 const STACK: usize = 256 << 10;
 /// Until a file that the server could not store is sent again.
 const RETRY: Duration = Duration::from_secs(5);
+/// For so long after the program's end.
+const LAST_RETRIES: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A change so soon after the one before may bear the same time.
 const CLOCK_STEP: Duration = Duration::from_millis(50);
@@ -185,7 +187,8 @@ impl Worker {
                     Err(Trouble::File(error)) if is_gone(&error) => {}
                     Err(Trouble::File(error)) => {
                         self.complain(&format!("checkpoint {} cannot be read: {error}", path.display()));
-                        self.again(path);
+                        // Who could make it readable has ended.
+                        if self.changes.has_ended() { self.unsaved.push(path) } else { self.again(path) }
                     }
                     Err(Trouble::Line(error)) => {
                         say(format_args!("the connection for checkpoints is lost: {error}"));
@@ -223,8 +226,9 @@ impl Worker {
             return Ok(());
         };
         let sure = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age > CLOCK_STEP);
+        let is_last = self.changes.has_ended();
         let line = self.line()?;
-        line.say(ToServer::FileBegins { path: name.to_owned() }).map_err(Trouble::Line)?;
+        line.say(ToServer::FileBegins { path: name.to_owned(), is_last }).map_err(Trouble::Line)?;
         let sent = send_content(line, &mut file, stamp.size);
         let is_whole = match sent {
             Err(Trouble::File(error)) => {
@@ -308,7 +312,7 @@ impl Worker {
 
     /// Later, if there is a later.
     fn again(&mut self, path: PathBuf) {
-        if self.changes.has_ended() {
+        if self.changes.since_end().is_some_and(|since| since > LAST_RETRIES) {
             self.unsaved.push(path);
         } else {
             self.changes.add_later(path, RETRY);
@@ -319,6 +323,8 @@ impl Worker {
     fn rescan(&mut self) {
         let cut_short: HashSet<_> = self.changes.cut_short().into_iter().collect();
         let has_ended = self.changes.has_ended();
+        let only_seen = self.changes.is_polled_and_killed();
+        let mut unsure = Vec::new();
         let mut seen = HashMap::new();
         let tree = self.tree.clone();
         tree.walk(|path, stamp| {
@@ -326,17 +332,24 @@ impl Worker {
                 return;
             }
             let is_new = self.saved.get(&path).is_none_or(|saved| saved.stamp != stamp);
-            let is_stable = has_ended || !self.changes.is_polled() || self.seen.get(&path) == Some(&stamp);
-            if is_new && is_stable {
+            let is_trusted = !only_seen && (has_ended || !self.changes.is_polled());
+            if is_new && (is_trusted || self.seen.get(&path) == Some(&stamp)) {
                 self.changes.add(path.clone(), Why::Placed);
+            } else if is_new && only_seen {
+                unsure.push(path.clone());
             }
-            if self.changes.is_polled() {
+            // A look that finds somebody writing says nothing of what he leaves.
+            let is_held = || is_new && tree.open_inside(&path).is_ok_and(|file| is_being_written(&file) == Some(true));
+            if self.changes.is_polled() && !has_ended && !is_held() {
                 seen.insert(path, stamp);
             }
         });
-        self.seen = seen;
+        // A look that the end overtook does not tell what was before it.
+        if !self.changes.has_ended() {
+            self.seen = seen;
+        }
         if has_ended {
-            for path in cut_short {
+            for path in cut_short.into_iter().chain(unsure) {
                 let text = format!("checkpoint {} was being written when the program was killed: it is not saved as it is", path.display());
                 self.complain(&text);
             }
