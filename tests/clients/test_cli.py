@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import data
 import pytest
+from house import House, eventually, free_port
 
 # Exit codes as `shoal --help` documents them.
 OK, FAILED, USAGE, UNREACHABLE, STOPPED, NOT_FOUND = range(6)
@@ -47,6 +49,8 @@ def test_jobs_list(house, trained):
     assert (summary["TrainingJobName"], summary["TrainingJobStatus"]) == (trained, "Completed")
     assert trained in run(house, "jobs", "list", "--status", "Completed", "--limit", "100").stdout
     assert trained not in run(house, "jobs", "list", "--status", "Failed").stdout
+    assert trained in run(house, "jobs", "list", "--status", "completed", "--limit", "100").stdout
+    assert "--checkpoints" in run(house, "jobs", "checkpoints", trained).stdout
 
 
 def test_jobs_show(house, trained):
@@ -69,6 +73,13 @@ def test_train_follows_a_program_and_its_end(house):
     assert "hello from inside" in done.stdout + done.stderr
     done = run(house, "train", "--logs", "--", "sh", "-c", "echo trouble >&2; exit 3", code=FAILED)
     assert "trouble" in done.stdout + done.stderr and "exit code: 3" in done.stdout + done.stderr
+
+
+def test_a_failure_is_told_in_full_once(house):
+    script = "printf 'Traceback\\n  line 7\\nValueError: no\\n' > /opt/ml/output/failure; exit 1"
+    done = run(house, "train", "--name", "long-reason", "--", "sh", "-c", script, code=FAILED)
+    assert "Traceback" in done.stdout and "ValueError" in done.stderr and "Traceback" not in done.stderr, done
+    assert run(house, "jobs", "show", "long-reason").stdout.count("Traceback") == 1
 
 
 def test_flags_reach_the_program(jobs, house):
@@ -119,6 +130,59 @@ def test_detach_stop_and_follow(jobs, house):
     assert jobs.describe("detached")["TrainingJobStatus"] == "Stopped"
 
 
+def test_watchers_wait_for_a_server_that_is_away(tmp_path):
+    house = House(port=free_port())
+    watchers = []
+
+    def log_of(number):
+        return (tmp_path / f"{number}.log").read_text()
+
+    try:
+        # Lines come before, while and after the server is away.
+        program = ["--", "sh", "-c", "for i in $(seq 1 40); do echo line $i; sleep 0.25; done"]
+        for arguments in (["train", "--logs", "--name", "outlives", *program], ["jobs", "logs", "-f", "outlives"]):
+            with open(tmp_path / f"{len(watchers)}.log", "wb") as log:
+                watchers.append(subprocess.Popen(house.command(*arguments), stdout=log, stderr=log, env=house.environment))
+            eventually(lambda: "line 3" in log_of(len(watchers) - 1))
+        house.stop(signal.SIGKILL)
+        for number in range(2):
+            eventually(lambda: "the server is away" in log_of(number))
+        house.start()
+        for number, watcher in enumerate(watchers):
+            code, text = watcher.wait(60), log_of(number)
+            assert code == OK and text.count("the server is away") == 1, text
+            assert [line for line in text.splitlines() if line.startswith("line ")] == [f"line {i}" for i in range(1, 41)], text
+    finally:
+        for watcher in watchers:
+            watcher.kill()
+        house.close()
+
+
+def test_signals_are_answered():
+    house = House()
+    try:
+        run(house, "train", "--detach", "--name", "goes-on", "--", "sleep", "60")
+        follower = subprocess.Popen(house.command("jobs", "logs", "-f", "goes-on"), stderr=subprocess.PIPE, text=True, env=house.environment)
+        # It listens for signals when it has its second thread.
+        eventually(lambda: len(os.listdir(f"/proc/{follower.pid}/task")) > 1)
+        follower.send_signal(signal.SIGINT)
+        assert "goes-on goes on; `shoal jobs logs -f goes-on` follows it" in follower.communicate(timeout=30)[1]
+        assert follower.returncode == -signal.SIGINT
+        house.stop()
+        assert "stopping; 1 training job goes on" in house.log.read_text()
+        assert "no server answers" in run(house, "env").stderr
+        house.start()
+        run(house, "jobs", "stop", "goes-on", "--wait")
+    finally:
+        house.close()
+
+
+def test_typing_errors_in_request_files(house, tmp_path):
+    (tmp_path / "job.yaml").write_text("TrainingJobNam: x\n")
+    said = run(house, "train", str(tmp_path / "job.yaml"), code=USAGE).stderr
+    assert "job.yaml" in said and "TrainingJobNam;" in said and "did you mean TrainingJobName?" in said
+
+
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
@@ -133,6 +197,12 @@ def test_detach_stop_and_follow(jobs, house):
         (["jobs", "logs", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
         (["jobs", "stop", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
         (["jobs", "list", "--status", "Sleeping"], FAILED, "Sleeping"),
+        (["jobs", "show", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
+        (["console", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
+        (["jobs", "checkpoints", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
+        (["jobs", "list", "--limit", "0"], USAGE, "--limit"),
+        (["serve", "--port", "47811"], USAGE, "use --listen 127.0.0.1:47811"),
+        (["train", "--image", "xgboost", "python3", "train.py"], USAGE, "behind `--`"),
         (["trian"], USAGE, "train"),
         (["serve", "--memory", "much"], USAGE, "memory"),
         (["exec", "--", "/no/such/program"], FAILED, "/no/such/program"),

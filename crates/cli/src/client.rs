@@ -64,6 +64,9 @@ pub(crate) enum ClientError {
         /// What came.
         what: String,
     },
+    /// It knows no job of this name.
+    #[error("there is no training job {0}")]
+    NoJob(String),
     /// The server's address or keys cannot stand in a request.
     #[error(transparent)]
     Request(#[from] wire::ClientError),
@@ -77,8 +80,17 @@ impl ClientError {
 
     /// Whether what was asked about does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
-        let Self::Refused(ServiceError { status, code, message }) = self else { return false };
+        let Self::Refused(ServiceError { status, code, message }) = self else { return matches!(self, Self::NoJob(_)) };
         *status == 404 || code.contains("NotFound") || code.starts_with("NoSuch") || message == "Requested resource not found."
+    }
+
+    /// The same as an answer about a training job: the service does not say which.
+    pub(crate) fn about(self, job: &str) -> anyhow::Error {
+        if self.is_not_found() {
+            Self::NoJob(job.to_owned()).into()
+        } else {
+            anyhow::Error::new(self).context(format!("training job {job}"))
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct ConsoleArgs {
 pub(crate) fn run(args: &ConsoleArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     if let Some(job) = &args.job {
-        client.sagemaker("DescribeTrainingJob", &serde_json::json!({ "TrainingJobName": job }))?;
+        client.sagemaker("DescribeTrainingJob", &serde_json::json!({ "TrainingJobName": job })).map_err(|error| error.about(job))?;
     } else {
         // A link to a server that does not answer, or that has other keys, would only disappoint.
         client.sagemaker("ListTrainingJobs", &serde_json::json!({ "MaxResults": 1 }))?;

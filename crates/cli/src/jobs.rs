@@ -4,14 +4,14 @@ mod checkpoints;
 mod list;
 mod logs;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::{
     client::Client,
     exit::Exit,
-    output::{show, show_json, table, time_text},
+    output::{last_line, show, show_json, table, time_text},
     settings::ClientFlags,
     watch,
 };
@@ -68,7 +68,8 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
 
 fn show_job(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| named(&args.name))?;
+    let description =
+        client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).map_err(|error| error.about(&args.name))?;
     if args.json {
         show_json(&description)?;
     } else {
@@ -78,26 +79,21 @@ fn show_job(args: &ShowArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The service's own answer to an unknown name does not say which.
-fn named(name: &str) -> String {
-    format!("training job {name}")
-}
-
 /// The secondary states that a job went through.
 fn history(description: &Value) -> String {
     let transitions = description["SecondaryStatusTransitions"].as_array().into_iter().flatten();
     let row = |transition: &Value| {
         let text = |name: &str| transition[name].as_str().unwrap_or_default().to_owned();
-        vec!["  ".to_owned() + &time_text(&transition["StartTime"]), text("Status"), text("StatusMessage")]
+        vec!["  ".to_owned() + &time_text(&transition["StartTime"]), text("Status"), last_line(&text("StatusMessage")).to_owned()]
     };
     table(&transitions.map(row).collect::<Vec<_>>())
 }
 
 fn stop(args: &StopArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| named(&args.name))?;
+    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name})).map_err(|error| error.about(&args.name))?;
     if args.wait {
-        let description = watch::until_end(&client, &args.name, watch::Show::Status)?;
+        let description = watch::until_end(client, &args.settings, &args.name, watch::Show::Status)?;
         show(&watch::summary(&description))?;
     } else {
         show(&format!("{} is being stopped; `shoal jobs show {}` tells when it is over\n", args.name, args.name))?;

@@ -1,6 +1,7 @@
 //! `shoal serve`: a server in this process, until Ctrl-C.
 
 use std::{
+    convert::Infallible,
     fs, io,
     path::Path,
     sync::Arc,
@@ -10,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
+use serde_json::json;
 use shoal_launch::Local;
 use shoal_plane::{Capacity, Catalog};
 use shoal_sandbox::Support;
@@ -17,6 +19,7 @@ use shoal_server::{Options, Server};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    client::Client,
     exit::Exit,
     images::OurImages,
     log,
@@ -32,6 +35,13 @@ const CATALOG: &str = "instance-types.txt";
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     settings: ServerFlags,
+    /// Many servers have this flag; ours has another.
+    #[arg(long = "port", hide = true, value_parser = port)]
+    _port: Option<Infallible>,
+}
+
+fn port(typed: &str) -> Result<Infallible, String> {
+    Err(format!("there is no --port; use --listen 127.0.0.1:{typed}"))
 }
 
 /// Serves. Running training jobs outlive the server: the next one takes them up.
@@ -61,12 +71,41 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
                     _ = tokio::signal::ctrl_c() => {}
                     _ = terminate.recv() => {}
                 }
+                eprintln!("{}", farewell(&settings).await);
             })
             .await;
         withdraw(&settings);
         ended?;
         Ok(Exit::Ok)
     })
+}
+
+/// What goes on without the server, as itself tells.
+async fn farewell(settings: &Settings) -> String {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let settings = settings.clone();
+    // A thread of its own: a server that cannot answer is not waited for.
+    thread::spawn(move || tell.send(running(&settings)));
+    match tokio::time::timeout(Duration::from_secs(2), told).await {
+        Ok(Ok(Ok(1))) => "stopping; 1 training job goes on".to_owned(),
+        Ok(Ok(Ok(jobs))) if jobs > 1 => format!("stopping; {jobs} training jobs go on"),
+        _ => "stopping".to_owned(),
+    }
+}
+
+/// How many training jobs are not over.
+fn running(settings: &Settings) -> Result<usize> {
+    let client = Client::local(settings)?;
+    let mut input = json!({"StatusEquals": "InProgress", "MaxResults": 100});
+    let mut jobs = 0;
+    loop {
+        let answer = client.sagemaker("ListTrainingJobs", &input)?;
+        jobs += answer["TrainingJobSummaries"].as_array().map_or(0, Vec::len);
+        match answer.get("NextToken") {
+            Some(token) => input["NextToken"] = token.clone(),
+            None => return Ok(jobs),
+        }
+    }
 }
 
 /// What the settings mean for a server of this binary.

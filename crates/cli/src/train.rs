@@ -1,9 +1,10 @@
 //! `shoal train`: one training job from flags, a file, or both; watched to its end.
 
+mod members;
 mod request;
 mod upload;
 
-use std::{io::Read, path::PathBuf};
+use std::{convert::Infallible, io::Read, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use crate::{
     client::Client,
     exit::{Exit, UsageError},
+    interrupt::Farewell,
     output::{show, show_json},
     settings::ClientFlags,
     watch,
@@ -84,15 +86,25 @@ pub(crate) struct TrainArgs {
     json: bool,
     #[command(flatten)]
     settings: ClientFlags,
+    #[arg(hide = true, value_name = "WORD", value_parser = misplaced)]
+    _misplaced: Option<Infallible>,
     /// The training program and its arguments, run in each instance.
     #[arg(last = true)]
     command: Vec<String>,
+}
+
+/// A second word in a file's place is a command's: what trains stands behind `--`.
+fn misplaced(_: &str) -> Result<Infallible, String> {
+    Err("a training program stands behind `--`, as in `shoal train -- python3 train.py`".to_owned())
 }
 
 /// Creates the job and waits for its end.
 pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let file = args.file.as_ref().map(read).transpose()?;
+    if let (Some(path), Some(request)) = (&args.file, &file) {
+        members::check(request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
+    }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     if args.dry_run {
         show_json(&request)?;
@@ -110,7 +122,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
         }
         return Ok(Exit::Ok);
     }
-    let description = watch::until_end(&client, name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
+    let _farewell = Farewell::about(name)?;
+    let description = watch::until_end(client, &args.settings, name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
     if args.json {
         show_json(&description)?;
     } else {
@@ -127,7 +140,8 @@ fn read(path: &PathBuf) -> Result<Value> {
         std::io::stdin().read_to_string(&mut text).context("could not read standard input")?;
         text
     } else {
-        std::fs::read_to_string(path).with_context(|| format!("could not read {shown}"))?
+        std::fs::read_to_string(path)
+            .with_context(|| format!("could not read {shown} as a request file (a training program stands behind `--`)"))?
     };
     let value = if path.extension().is_some_and(|extension| extension == "json") {
         serde_json::from_str(&text).map_err(|error| UsageError(format!("{shown} is not JSON: {error}")))?

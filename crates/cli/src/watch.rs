@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use crate::{
     client::{Client, LogReader},
     exit::Exit,
-    output::Progress,
+    output::{Progress, last_line},
+    patient::Patient,
+    settings::ClientFlags,
 };
 
 /// What is shown while a job runs.
@@ -23,26 +25,33 @@ pub(crate) enum Show {
     Logs,
 }
 
-/// Waits until the job is over; the answer is its last description.
+/// Waits until the job is over; the answer is its last description. A server that goes away meanwhile is waited for.
 ///
 /// # Errors
-/// The server is gone or knows no such job.
-pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value> {
+/// The server stays away or knows no such job.
+pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Show) -> Result<Value> {
     let started = Instant::now();
+    let mut client = Patient::new(client, flags, job);
     let mut progress = Progress::new();
     let mut logs = LogReader::new(job);
-    let (mut told, mut last_line) = (String::new(), String::new());
+    let (mut told, mut live_line) = (String::new(), String::new());
     loop {
-        let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
-        // What was over before its logs were read has no more lines to come.
-        if show == Show::Logs || progress.is_live() {
-            for event in logs.read(client)? {
-                let line = if logs.hosts() > 1 { format!("{}  {}", event.host, event.message) } else { event.message };
-                if show == Show::Logs {
-                    progress.line(&line);
-                }
-                last_line = line;
+        let with_logs = show == Show::Logs || progress.is_live();
+        let answer = client.ask(
+            |trouble| progress.line(trouble),
+            |client| {
+                // Described first: what was over before its logs were read has no more lines to come.
+                let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
+                Ok((description, if with_logs { logs.read(client)? } else { Vec::new() }))
+            },
+        )?;
+        let Some((description, events)) = answer else { continue };
+        for event in events {
+            let line = if logs.hosts() > 1 { format!("{}  {}", event.host, event.message) } else { event.message };
+            if show == Show::Logs {
+                progress.line(&line);
             }
+            live_line = line;
         }
         let state = state(&description);
         if state != told {
@@ -53,19 +62,19 @@ pub(crate) fn until_end(client: &Client, job: &str, show: Show) -> Result<Value>
             return Ok(description);
         }
         let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
-        let last_line = last_line.replace("#011", "  ");
-        progress.draw(&format!("{job}  {:>5.1} s  {secondary}  {last_line}", started.elapsed().as_secs_f64()));
+        let live_line = live_line.replace("#011", "  ");
+        progress.draw(&format!("{job}  {:>5.1} s  {secondary}  {live_line}", started.elapsed().as_secs_f64()));
         // Short jobs are seen to end at once; long ones are not asked about needlessly.
         thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)));
     }
 }
 
-/// `Training: Training image download completed. ..`, from the last transition.
+/// `Training: Training image download completed. ..`, from the last transition. A failure's text in full is the summary's.
 fn state(description: &Value) -> String {
     let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
     let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last());
     match last.and_then(|transition| transition["StatusMessage"].as_str()) {
-        Some(message) if !message.is_empty() => format!("{secondary}: {message}"),
+        Some(message) if !message.is_empty() => format!("{secondary}: {}", last_line(message)),
         _ => secondary.to_owned(),
     }
 }

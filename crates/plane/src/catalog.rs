@@ -127,8 +127,9 @@ impl Catalog {
     }
 }
 
-/// Levenshtein's distance, row by row.
-fn edits(a: &str, b: &str) -> usize {
+/// Levenshtein's distance (of at most the first 64 characters of `b`), row by row: how many letters were mistyped.
+#[must_use]
+pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {

@@ -37,7 +37,7 @@ mod view;
 pub use action::Action;
 pub use apply::apply;
 pub use capacity::{Capacity, Placement};
-pub use catalog::{Catalog, CatalogError, InstanceType};
+pub use catalog::{Catalog, CatalogError, InstanceType, edits};
 pub use command::{Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};

@@ -54,6 +54,15 @@ pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape>
     operations(service).find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
 }
 
+/// The names of an operation's input on its top level; none if the operation is not known.
+#[must_use]
+pub fn member_names(service: Service, operation: &str) -> Vec<&'static str> {
+    match input(service, operation) {
+        Some(Shape::Structure(members)) => members.iter().map(|member| member.name).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// What a training job is to `Search`.
 pub(crate) fn training_job() -> &'static Shape {
     &sagemaker::TRAINING_JOB

@@ -33,6 +33,7 @@ mod xml;
 pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
+pub use constraints::member_names;
 pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;

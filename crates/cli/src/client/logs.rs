@@ -1,5 +1,7 @@
 //! Reading a training job's log streams, each from where the last read ended.
 
+use std::mem;
+
 use serde_json::{Value, json};
 use shoal_wire::Service;
 
@@ -25,12 +27,14 @@ pub(crate) struct LogReader {
     prefix: String,
     /// Stream's name and the token for its next read.
     streams: Vec<(String, Option<String>)>,
+    /// Read, and not yet handed out: what came before an error is not lost by it.
+    pending: Vec<LogEvent>,
 }
 
 impl LogReader {
     /// From the beginning of this job's logs.
     pub(crate) fn new(job: &str) -> Self {
-        Self { prefix: format!("{job}/"), streams: Vec::new() }
+        Self { prefix: format!("{job}/"), streams: Vec::new(), pending: Vec::new() }
     }
 
     /// How many hosts have a log so far.
@@ -54,7 +58,6 @@ impl LogReader {
                 self.streams.push((name.to_owned(), None));
             }
         }
-        let mut events = Vec::new();
         for (name, token) in &mut self.streams {
             loop {
                 let mut input = json!({"logGroupName": GROUP, "logStreamName": name, "startFromHead": true});
@@ -67,12 +70,13 @@ impl LogReader {
                 let end = next.is_none() || next == *token;
                 *token = next;
                 let host = host(name);
-                events.extend(answer["events"].as_array().into_iter().flatten().map(|event| line(event, host)));
+                self.pending.extend(answer["events"].as_array().into_iter().flatten().map(|event| line(event, host)));
                 if end {
                     break;
                 }
             }
         }
+        let mut events = mem::take(&mut self.pending);
         events.sort_by_key(|event| event.at_ms);
         Ok(events)
     }

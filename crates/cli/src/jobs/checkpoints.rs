@@ -1,6 +1,6 @@
 //! `shoal jobs checkpoints`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use shoal_wire::LIST_CHECKPOINTS;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
     let mut input = json!({"TrainingJobName": args.name});
     let mut receipts: Vec<Value> = Vec::new();
     loop {
-        let answer = client.sagemaker(LIST_CHECKPOINTS, &input).with_context(|| format!("training job {}", args.name))?;
+        let answer = client.sagemaker(LIST_CHECKPOINTS, &input).map_err(|error| error.about(&args.name))?;
         receipts.extend(answer["Checkpoints"].as_array().into_iter().flatten().cloned());
         match answer.get("NextToken") {
             Some(token) => input["NextToken"] = token.clone(),
@@ -39,6 +39,11 @@ pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
     }
     if args.json {
         show_json(&Value::Array(receipts))?;
+    } else if receipts.is_empty() {
+        let name = &args.name;
+        show(&format!(
+            "{name} has no checkpoints: `shoal train --checkpoints s3://BUCKET/PREFIX` keeps what the program writes to /opt/ml/checkpoints\n"
+        ))?;
     } else {
         let mut rows = vec![["PATH", "HOST", "BYTES", "SAVED", "SHA-256"].map(str::to_owned).to_vec()];
         rows.extend(receipts.iter().map(row));

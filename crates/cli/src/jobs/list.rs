@@ -1,5 +1,7 @@
 //! `shoal jobs list`.
 
+use std::num::NonZeroUsize;
+
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,6 +16,9 @@ use crate::{
 /// Most summaries in one answer of the API.
 const PAGE: usize = 100;
 
+/// What `--status` can be, in any case of letters.
+const STATUSES: [&str; 5] = ["InProgress", "Completed", "Failed", "Stopping", "Stopped"];
+
 /// Arguments of `shoal jobs list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
@@ -24,8 +29,8 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     name: Option<String>,
     /// At most so many.
-    #[arg(long, default_value_t = 50)]
-    limit: usize,
+    #[arg(long, default_value = "50")]
+    limit: NonZeroUsize,
     /// A list of TrainingJobSummaries.
     #[arg(long)]
     json: bool,
@@ -38,14 +43,15 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let mut input = json!({"SortBy": "CreationTime", "SortOrder": "Descending"});
     if let Some(status) = &args.status {
-        input["StatusEquals"] = json!(status);
+        input["StatusEquals"] = json!(spelled(status));
     }
     if let Some(name) = &args.name {
         input["NameContains"] = json!(name);
     }
     let mut summaries: Vec<Value> = Vec::new();
-    while summaries.len() < args.limit {
-        input["MaxResults"] = json!(PAGE.min(args.limit - summaries.len()));
+    let limit = args.limit.get();
+    while summaries.len() < limit {
+        input["MaxResults"] = json!(PAGE.min(limit - summaries.len()));
         let answer = client.sagemaker("ListTrainingJobs", &input)?;
         summaries.extend(answer["TrainingJobSummaries"].as_array().into_iter().flatten().cloned());
         match answer.get("NextToken") {
@@ -61,6 +67,11 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
         show(&table(&rows))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The API's spelling of a status; of one that it does not have, the server says so.
+fn spelled(status: &str) -> &str {
+    STATUSES.into_iter().find(|known| known.eq_ignore_ascii_case(status)).unwrap_or(status)
 }
 
 fn row(summary: &Value) -> Vec<String> {

@@ -2,14 +2,16 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Client, LogEvent, LogReader},
+    client::{Client, ClientError, LogEvent, LogReader},
     exit::Exit,
+    interrupt::Farewell,
     output::show,
+    patient::Patient,
     settings::ClientFlags,
     watch,
 };
@@ -36,24 +38,35 @@ pub(crate) struct LogsArgs {
 pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let mut reader = LogReader::new(&args.name);
+    // A server that does not answer at once is not there; one that goes away later is waited for.
+    let first = read(&client, &args.name, &mut reader).map_err(|error| error.about(&args.name))?;
+    let _farewell = args.follow.then(|| Farewell::about(&args.name)).transpose()?;
+    let mut client = Patient::new(client, &args.settings, &args.name);
+    let mut answer = Some(first);
     loop {
-        // Described first: what was over before we read has no more lines to come. It also tells an unknown name.
-        let description =
-            client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).with_context(|| super::named(&args.name))?;
-        let events = reader.read(&client)?;
-        let wanted = events.iter().filter(|event| args.host.as_ref().is_none_or(|host| *host == event.host));
-        show(&wanted.map(|event| line(event, args.json, reader.hosts() > 1)).collect::<String>())?;
-        if let Some(host) = args.host.as_ref().filter(|host| !hosts(&description).contains(host)) {
-            bail!("training job {} has no host {host}; it has {}", args.name, hosts(&description).join(", "));
+        if let Some((description, events)) = answer {
+            let wanted = events.iter().filter(|event| args.host.as_ref().is_none_or(|host| *host == event.host));
+            show(&wanted.map(|event| line(event, args.json, reader.hosts() > 1)).collect::<String>())?;
+            if let Some(host) = args.host.as_ref().filter(|host| !hosts(&description).contains(host)) {
+                bail!("training job {} has no host {host}; it has {}", args.name, hosts(&description).join(", "));
+            }
+            if !args.follow {
+                return Ok(Exit::Ok);
+            }
+            if watch::is_over(&description) {
+                return Ok(watch::exit(&description));
+            }
+            thread::sleep(Duration::from_millis(300));
         }
-        if !args.follow {
-            return Ok(Exit::Ok);
-        }
-        if watch::is_over(&description) {
-            return Ok(watch::exit(&description));
-        }
-        thread::sleep(Duration::from_millis(300));
+        answer = client.ask(|trouble| eprintln!("{trouble}"), |client| read(client, &args.name, &mut reader))?;
     }
+}
+
+/// The job and what its logs have that is new. Described first: what was over before we read has no more lines to come. It also tells an
+/// unknown name.
+fn read(client: &Client, job: &str, reader: &mut LogReader) -> Result<(Value, Vec<LogEvent>), ClientError> {
+    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
+    Ok((description, reader.read(client)?))
 }
 
 /// `algo-1` .. `algo-N`.
