@@ -12,8 +12,9 @@ use shoal_link::ToAgent;
 /// read once.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// A file closed so shortly before its program was killed may have been closed by that.
-const LAST_MOMENT: Duration = Duration::from_millis(250);
+/// A file closed so shortly before its program was killed may have been closed by that. Until then it is not sent: it takes a moment, on a
+/// machine that is busy, to hear of a program's end.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 /// Files that may wait for the server's answer.
 const MOST_UNANSWERED: usize = 64;
@@ -115,7 +116,11 @@ impl Changes {
     /// A file has changed. What was due before stays due when it was, so that a file that changes all the time is sent all the same.
     pub(crate) fn add(&self, path: PathBuf, why: Why) {
         let mut state = self.lock();
-        let wait = if state.complete { Duration::ZERO } else { SETTLE };
+        let wait = match why {
+            _ if state.complete => Duration::ZERO,
+            Why::Closed(_) => LAST_MOMENT,
+            Why::Placed => SETTLE,
+        };
         let at = state.times.get(&path).copied().unwrap_or_else(|| Instant::now() + wait);
         state.put(path, at, why);
         drop(state);
