@@ -37,6 +37,15 @@ def running(jobs, line=WAITS, word="ready", instances=3):
     return name, traces.namespaces(jobs.house)
 
 
+def test_an_agent_leads_a_session_of_its_own(jobs):
+    """Else the kernel hangs up one that is stopped when its server dies."""
+    name, _ = running(jobs)
+    agents = traces.agents(jobs.house)
+    assert {os.getsid(pid) for pid in agents.values()} == set(agents.values())
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+
+
 @pytest.mark.parametrize("host", [1, 2])
 def test_an_agent_that_stays_frozen_is_given_up(jobs, host):
     """The first one's holds the network of all."""

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
+use rustix::process::{getpgid, getppid, setpgid, setsid};
 use shoal_agent::TOKEN_VARIABLE;
 
 /// Arguments of `shoal agent`.
@@ -30,6 +31,7 @@ pub(crate) struct AgentArgs {
 
 /// Serves the instance to its end.
 pub(crate) fn run(args: AgentArgs) -> ExitCode {
+    begin_session();
     let AgentArgs { socket, attempt, host, run_dir, data_id, token } = args;
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -40,4 +42,14 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
     };
     let code = shoal_agent::main(shoal_agent::Options { socket, attempt, host, token, run_dir, data_id, program });
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Leaves the server's session: in there, the kernel hangs up an agent that is stopped at the moment when its server dies.
+fn begin_session() {
+    // The launcher made it lead a process group, and a leader cannot begin a session: for a moment it joins its parent's group. If
+    // the parent is gone already, so is what this is for.
+    if let Ok(group) = getpgid(getppid()) {
+        let _ = setpgid(None, Some(group));
+    }
+    let _ = setsid();
 }
