@@ -1,6 +1,8 @@
 //! STS and IAM: who the client is, roles and what they may do. There is one account, every role name stands for it, and whoever assumes a
 //! role has the owner's rights for a time.
 
+use std::ops::Range;
+
 use shoal_wire::{AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, Paging, Reply, Role, SimulatePrincipalPolicy, arn};
 
 use super::{Api, Caller};
@@ -55,8 +57,8 @@ impl Api {
     /// The one role that need not be made up.
     pub(super) fn list_roles(&self, path_prefix: &str, paging: &Paging) -> Result<Reply, Error> {
         let roles = if path_prefix == "/" { vec![self.role(ROLE.to_owned())] } else { Vec::new() };
-        let (roles, marker) = page(roles, paging)?;
-        Ok(Reply::ListRoles { roles, marker })
+        let (places, marker) = page(roles.len(), paging)?;
+        Ok(Reply::ListRoles { roles: roles[places].to_vec(), marker })
     }
 
     pub(super) fn simulate_policy(&self, request: &SimulatePrincipalPolicy) -> Result<Reply, Error> {
@@ -67,11 +69,7 @@ impl Api {
                 format!("{} is no role of the account {}", request.source_arn, self.identity.account),
             ));
         }
-        let each = |action: &String| {
-            let each = |resource: &String| Evaluation { action: action.clone(), resource: resource.clone() };
-            request.resources.iter().map(each).collect::<Vec<_>>()
-        };
-        let (evaluations, marker) = page(request.actions.iter().flat_map(each).collect(), &request.paging)?;
+        let (evaluations, marker) = evaluations(request)?;
         Ok(Reply::SimulatePrincipalPolicy { evaluations, marker })
     }
 
@@ -80,18 +78,25 @@ impl Api {
     }
 }
 
-/// A page of a list that never changes; its marker is the number of items before it.
-fn page<T>(all: Vec<T>, paging: &Paging) -> Result<(Vec<T>, Option<String>), Error> {
+/// A page of what every action on every resource comes to. Two lists that fit a request make billions of pairs: only the page's are built.
+fn evaluations(request: &SimulatePrincipalPolicy) -> Result<(Vec<Evaluation>, Option<String>), Error> {
+    let (actions, resources) = (&request.actions, &request.resources);
+    let (places, marker) = page(actions.len().saturating_mul(resources.len()), &request.paging)?;
+    let pair = |at: usize| Evaluation { action: actions[at / resources.len()].clone(), resource: resources[at % resources.len()].clone() };
+    Ok((places.map(pair).collect(), marker))
+}
+
+/// The places of a page in a list of so many items that never changes; its marker is the number of items before it.
+fn page(items: usize, paging: &Paging) -> Result<(Range<usize>, Option<String>), Error> {
     let start: usize = match &paging.marker {
         None => 0,
         Some(marker) => {
-            let place = marker.parse().ok().filter(|place| *place < all.len());
+            let place = marker.parse().ok().filter(|place| *place < items);
             place.ok_or_else(|| Error::validation("Invalid Marker: give the Marker of the page before unchanged."))?
         }
     };
-    let end = start.saturating_add(paging.max_items as usize);
-    let marker = (end < all.len()).then(|| end.to_string());
-    Ok((all.into_iter().skip(start).take(end - start).collect(), marker))
+    let end = start.saturating_add(paging.max_items as usize).min(items);
+    Ok((start..end, (end < items).then(|| end.to_string())))
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
         for max_items in 1..7 {
             let (mut found, mut marker) = (Vec::new(), None);
             loop {
-                let (items, next) = page((0..5).collect(), &Paging { marker, max_items }).unwrap();
+                let (items, next) = page(5, &Paging { marker, max_items }).unwrap();
                 found.extend(items);
                 marker = next;
                 if marker.is_none() {
@@ -113,7 +118,26 @@ mod tests {
             assert_eq!(found, [0, 1, 2, 3, 4], "by {max_items}");
         }
         for made_up in ["", "x", "-1", "5", "99999999999999999999"] {
-            assert!(page(vec![0; 5], &Paging { marker: Some(made_up.to_owned()), max_items: 1 }).is_err(), "{made_up}");
+            assert!(page(5, &Paging { marker: Some(made_up.to_owned()), max_items: 1 }).is_err(), "{made_up}");
         }
+    }
+
+    #[test]
+    fn a_page_of_evaluations_costs_no_more_than_itself() {
+        let names = |what: &str, count: usize| (0..count).map(|at| format!("{what}{at}")).collect::<Vec<_>>();
+        let asked = |actions, resources, marker: Option<&str>, max_items| SimulatePrincipalPolicy {
+            source_arn: String::new(),
+            actions: names("a", actions),
+            resources: names("r", resources),
+            paging: Paging { marker: marker.map(str::to_owned), max_items },
+        };
+        let pairs = |found: Vec<Evaluation>| found.into_iter().map(|each| each.action + &each.resource).collect::<Vec<_>>();
+        let (found, marker) = evaluations(&asked(2, 3, None, 100)).unwrap();
+        assert_eq!((pairs(found), marker), (["a0r0", "a0r1", "a0r2", "a1r0", "a1r1", "a1r2"].map(str::to_owned).to_vec(), None));
+        // Ten thousand million pairs.
+        let (found, marker) = evaluations(&asked(100_000, 100_000, Some("9999999997"), 2)).unwrap();
+        assert_eq!(pairs(found), ["a99999r99997", "a99999r99998"]);
+        let (found, end) = evaluations(&asked(100_000, 100_000, marker.as_deref(), 2)).unwrap();
+        assert_eq!((pairs(found), end), (vec!["a99999r99999".to_owned()], None));
     }
 }
