@@ -101,7 +101,7 @@ impl Front {
         // Hashes are compared, so the time that it takes tells nothing of use.
         let good = token.flatten().is_some_and(|token| sha256_hex(token) == sha256_hex(&self.metrics_token));
         let (status, kind, text) = match Process::read() {
-            _ if !near && !good => {
+            _ if !(near && !forwarded(head)) && !good => {
                 (401, "text/plain", "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned())
             }
             None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),
@@ -131,13 +131,17 @@ impl Front {
         };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-        let outcome = match parse(service, head, body) {
+        *asked = Asked::call(service, head, body);
+        match parse(service, head, body) {
             Ok(call) => self.api.call(call, &Caller { user_agent, holder: key.holder }).await,
             Err(error) => Err(error),
-        };
-        *asked = Asked::call(service, head, body, &outcome);
-        outcome
+        }
     }
+}
+
+/// A proxy on this machine speaks for others: it says so, as proxies do.
+fn forwarded(head: &Parts) -> bool {
+    head.headers.contains_key(header::FORWARDED) || head.headers.contains_key("x-forwarded-for")
 }
 
 async fn collect(body: Incoming) -> Result<Bytes, Error> {

@@ -196,7 +196,7 @@ impl Server {
                         let _ = stream.set_nodelay(true);
                         connections.spawn(async move {
                             let _place = place;
-                            let near = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+                            let near = stream.peer_addr().is_ok_and(|peer| is_near(peer));
                             let service = service_fn(move |request| front.clone().answer(request, near));
                             let mut builder = hyper::server::conn::http1::Builder::new();
                             // Who opens a connection and says nothing, or stops in the middle of a head, is not waited for.
@@ -249,6 +249,11 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(Tc
     let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     Ok((stream, place))
+}
+
+/// Whether a peer is on this machine. A socket for both families shows IPv4's addresses as IPv6's.
+fn is_near(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
 }
 
 /// How many files this process may have open, raised as far as it is allowed to.

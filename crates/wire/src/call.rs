@@ -177,6 +177,18 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
     }
 }
 
+/// The operation that a request asks for, from the closed set of those that are served; `None` for any other.
+#[must_use]
+pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static str> {
+    match Protocol::of(service, head) {
+        Protocol::Query => constraints::name(service, action(&query_pairs(head, body).ok()?)?),
+        Protocol::Json => match json_operation(service, head).ok()? {
+            LIST_CHECKPOINTS => Some("ListCheckpoints"),
+            operation => constraints::name(service, operation),
+        },
+    }
+}
+
 /// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.
 ///
 /// # Errors
@@ -274,16 +286,22 @@ fn json_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Val
 
 /// The operation and its validated input, of a query request: a form, or the query string of a GET.
 fn query_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
-    let form = if body.is_empty() { head.uri.query().unwrap_or_default().as_bytes() } else { body };
-    let pairs = query::pairs(form)?;
-    let action = pairs.iter().find(|(name, _)| name == "Action").map(|(_, action)| action.as_str());
-    let Some(action) = action else {
+    let pairs = query_pairs(head, body)?;
+    let Some(action) = action(&pairs) else {
         return Err(Error::new(ErrorCode::UnknownOperationException, "The parameter Action, which names the operation, is missing."));
     };
     let shape = constraints::input(service, action).ok_or_else(|| unknown(service, action))?;
     let mut input = query::input(shape, &pairs);
     validate(shape, &mut input)?;
     Ok((action.to_owned(), input))
+}
+
+fn query_pairs(head: &Parts, body: &[u8]) -> Result<Vec<(String, String)>, Error> {
+    query::pairs(if body.is_empty() { head.uri.query().unwrap_or_default().as_bytes() } else { body })
+}
+
+fn action(pairs: &[(String, String)]) -> Option<&str> {
+    pairs.iter().find(|(name, _)| name == "Action").map(|(_, action)| action.as_str())
 }
 
 fn unknown(service: Service, operation: &str) -> Error {

@@ -63,6 +63,11 @@ pub fn member_names(service: Service, operation: &str) -> Vec<&'static str> {
     }
 }
 
+/// An operation's name as the table has it; `None` if the table does not have the operation.
+pub(crate) fn name(service: Service, operation: &str) -> Option<&'static str> {
+    operations(service).find(|(name, _)| *name == operation).map(|(name, _)| *name)
+}
+
 /// What a training job is to `Search`.
 pub(crate) fn training_job() -> &'static Shape {
     &sagemaker::TRAINING_JOB

@@ -30,7 +30,7 @@ mod trial_metrics;
 mod validate;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output};
+pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::member_names;

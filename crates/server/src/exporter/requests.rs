@@ -1,7 +1,7 @@
 //! What a request is counted as. Labels come from closed sets: what an unknown client makes up is "unknown".
 
 use http::{HeaderMap, StatusCode, Uri, header, request::Parts};
-use shoal_wire::{Error, ErrorCode, Reply, Service};
+use shoal_wire::{Service, operation};
 
 use super::{Exporter, Ordering};
 
@@ -9,42 +9,35 @@ use super::{Exporter, Ordering};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     service: &'static str,
-    operation: String,
+    operation: &'static str,
 }
 
 impl Asked {
     /// A page, for browsers and probes.
     pub(crate) fn page() -> Self {
-        Self { service: "page", operation: "GET".to_owned() }
+        Self { service: "page", operation: "GET" }
     }
 
     /// A call that nothing is known of yet.
     pub(crate) fn unknown(service: Service) -> Self {
-        Self { service: service.scope(), operation: "unknown".to_owned() }
+        Self { service: service.scope(), operation: "unknown" }
     }
 
     /// An S3 request.
     pub(crate) fn s3(head: &Parts) -> Self {
-        Self { service: Service::S3.scope(), operation: s3_operation(&head.uri, head.method.as_str(), &head.headers).to_owned() }
+        Self { service: Service::S3.scope(), operation: s3_operation(&head.uri, head.method.as_str(), &head.headers) }
     }
 
-    /// A call whose signature is good, by what came of it: an operation that is served has a name that is known.
-    pub(crate) fn call(service: Service, head: &Parts, body: &[u8], outcome: &Result<Reply, Error>) -> Self {
-        if outcome.as_ref().is_err_and(|error| matches!(error.code, ErrorCode::UnknownOperationException)) {
-            return Self::unknown(service);
-        }
-        let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()?.split_once('.'));
-        let action = || std::str::from_utf8(body).ok()?.split('&').find_map(|pair| pair.strip_prefix("Action="));
-        let path = || Some(head.uri.path().trim_start_matches('/')).filter(|path| *path == "BatchPutMetrics");
-        let operation = target.map(|(_, operation)| operation).or_else(path).or_else(action);
-        Self { service: service.scope(), operation: operation.unwrap_or("unknown").to_owned() }
+    /// A call whose signature is good: a name is a label only if an operation of that name is served, whoever signed.
+    pub(crate) fn call(service: Service, head: &Parts, body: &[u8]) -> Self {
+        Self { service: service.scope(), operation: operation(service, head, body).unwrap_or("unknown") }
     }
 }
 
 impl Exporter {
     /// A request was answered, as far as its answer's head.
     pub(crate) fn answered(&self, asked: &Asked, status: StatusCode, time: std::time::Duration) {
-        self.requests.observe([asked.service, &asked.operation, status.as_str()], time);
+        self.requests.observe([asked.service, asked.operation, status.as_str()], time);
     }
 
     /// What an S3 request said that it brings.
@@ -95,6 +88,8 @@ fn s3_operation(uri: &Uri, method: &str, headers: &HeaderMap) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use shoal_wire::LIST_CHECKPOINTS;
+
     use super::*;
 
     #[test]
@@ -118,14 +113,26 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_makes_no_label() {
-        let head = |target: &str| http::Request::post("/").header("x-amz-target", target).body(()).unwrap().into_parts().0;
-        let refused = Err(Error::new(ErrorCode::UnknownOperationException, ""));
-        let asked = Asked::call(Service::SageMaker, &head("SageMaker.Invented"), b"", &refused);
-        assert_eq!(asked, Asked::unknown(Service::SageMaker));
-        let asked = Asked::call(Service::SageMaker, &head("SageMaker.StopTrainingJob"), b"", &Ok(Reply::StopTrainingJob));
-        assert_eq!(asked.operation, "StopTrainingJob");
-        let head = http::Request::post("/").body(()).unwrap().into_parts().0;
-        let refused = Err(Error::validation(""));
-        assert_eq!(Asked::call(Service::Iam, &head, b"Action=GetRole&Version=1", &refused).operation, "GetRole");
+        for (service, target, path, body, expected) in [
+            (Service::SageMaker, "SageMaker.StopTrainingJob", "/", "{}", "StopTrainingJob"),
+            (Service::SageMaker, "SageMaker.Invented", "/", "{}", "unknown"),
+            (Service::SageMaker, "Other.StopTrainingJob", "/", "{}", "unknown"),
+            (Service::SageMaker, "SageMaker.", "/", "{}", "unknown"),
+            (Service::SageMaker, LIST_CHECKPOINTS, "/", "{}", "ListCheckpoints"),
+            (Service::Logs, LIST_CHECKPOINTS, "/", "{}", "unknown"),
+            (Service::SageMaker, "", "/BatchPutMetrics", "{}", "BatchPutMetrics"),
+            (Service::SageMaker, "", "/Invented", "{}", "unknown"),
+            // A target that a form's protocol does not read.
+            (Service::Iam, "SageMaker.Invented", "/", "Action=GetRole&Version=1", "GetRole"),
+            (Service::Iam, "", "/", "Action=%47etRole&Version=1", "GetRole"),
+            (Service::Iam, "", "/", "Action=%49nvented&Version=1", "unknown"),
+            (Service::Sts, "", "/", "", "unknown"),
+        ] {
+            let request = http::Request::builder().method(if path == "/BatchPutMetrics" { "PUT" } else { "POST" }).uri(path);
+            let request = if target.is_empty() { request } else { request.header("x-amz-target", target) };
+            let head = request.body(()).unwrap().into_parts().0;
+            let asked = Asked::call(service, &head, body.as_bytes());
+            assert_eq!(asked, Asked { service: service.scope(), operation: expected }, "{target} {path} {body}");
+        }
     }
 }
