@@ -101,7 +101,7 @@ impl Front {
         // Hashes are compared, so the time that it takes tells nothing of use.
         let good = token.flatten().is_some_and(|token| sha256_hex(token) == sha256_hex(&self.metrics_token));
         let (status, kind, text) = match Process::read() {
-            _ if !(near && !forwarded(head)) && !good => {
+            _ if !(good || near && !forwarded(head)) => {
                 (401, "text/plain", "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned())
             }
             None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),

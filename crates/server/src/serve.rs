@@ -196,7 +196,7 @@ impl Server {
                         let _ = stream.set_nodelay(true);
                         connections.spawn(async move {
                             let _place = place;
-                            let near = stream.peer_addr().is_ok_and(|peer| is_near(peer));
+                            let near = stream.peer_addr().is_ok_and(is_near);
                             let service = service_fn(move |request| front.clone().answer(request, near));
                             let mut builder = hyper::server::conn::http1::Builder::new();
                             // Who opens a connection and says nothing, or stops in the middle of a head, is not waited for.
