@@ -32,6 +32,7 @@ def victims(house, kind):
     return {of[parent]: pid for pid, parent in parents.items() if parent in of}
 
 
+PHASES = ["Pending", "Starting", "Downloading", "Training", "Uploading"]
 # Who is killed, and when; and what the reason says besides the host.
 DEATHS = [
     ("agent", "Downloading", "InternalServerError"),
@@ -53,7 +54,8 @@ def test_one_host_dies(jobs, kind, phase, said):
             for other in (1, 2, 3):
                 jobs.saying(name, "ready", f"algo-{other}")
         found = {}
-        while look(name) in ("Starting", "Downloading", "Training", "Uploading"):
+        # Not beyond the phase: these programs run until they are told to stop.
+        while look(name) in PHASES[: PHASES.index(phase) + 1]:
             if look(name) == phase and host in (found := victims(house, kind)):
                 break
         state = look(name)
