@@ -97,7 +97,7 @@ impl Server {
         self.dir.path().join(DATA)
     }
 
-    /// What a server with a fake launcher has written to its own log.
+    /// What it has written to its own log.
     ///
     /// # Errors
     /// It cannot be read.
@@ -152,17 +152,18 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
     let flags = [("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)];
     let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
+    let said = dir.with_file_name(SAID);
+    command.stderr(File::options().create(true).append(true).open(&said).context("could not make a file")?);
     if kind == Kind::Fake {
         // What it says of itself is measured, too.
-        let said = File::options().create(true).append(true).open(dir.with_file_name(SAID)).context("could not make a file")?;
-        command.args(["--log", "info"]).stderr(said);
+        command.args(["--log", "info"]);
     }
     command.envs(variables.iter().copied());
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;
     while !settings.address_file().exists() {
         if let Some(status) = child.try_wait()? {
-            bail!("the server ended: {status}");
+            bail!("the server ended: {status}\n{}", fs::read_to_string(said).unwrap_or_default());
         }
         if started.elapsed() > PATIENCE {
             let _ = child.kill();

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 use crate::bench::server::temporary_dir;
 
+/// How often it is started until it comes up.
+const TRIES: usize = 5;
 /// How long it may take to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,6 +46,11 @@ impl Peer {
     /// # Errors
     /// It does not come up.
     pub(super) fn start(program: &Path, below: Option<&Path>) -> Result<Self> {
+        // The port that was free may be taken when the peer comes to it.
+        (1..TRIES).find_map(|_| Self::try_start(program, below).ok()).map_or_else(|| Self::try_start(program, below), Ok)
+    }
+
+    fn try_start(program: &Path, below: Option<&Path>) -> Result<Self> {
         let dir = temporary_dir(below)?;
         // It cannot be asked which free port it took.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
