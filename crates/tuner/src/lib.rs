@@ -1,0 +1,46 @@
+//! Hyperparameter search as a library: what to try next ([`Searcher`]), and which trials go on ([`Scheduler`]). Pure: no clock, no I/O, no
+//! threads, no randomness but a seed; the same seed and the same order of events give the same bits on every machine.
+//!
+//! A [`Study`] composes the two over a [`Space`]. It is asked for trials, told what they report, and every answer is data:
+//!
+//! ```
+//! use shoal_tuner::{Ask, Outcome, Space, Study, StudySpec};
+//!
+//! let space: Space = serde_json::from_str(r#"[{"name":"eta","type":"continuous","min":0.01,"max":1.0,"scaling":"Logarithmic"}]"#).unwrap();
+//! let mut study = Study::new(StudySpec::random(space, 7)).unwrap();
+//! for _ in 0..3 {
+//!     let Ask::Start(start) = study.ask() else { break };
+//!     let eta = study.space().number(&start.config, "eta").unwrap();
+//!     study.end(start.trial, Outcome::Completed { values: vec![(eta - 0.1).abs()] });
+//! }
+//! assert_eq!(study.history().trials().len(), 3);
+//! ```
+//!
+//! What happens to a study is a list of [`Record`]s; folding them ([`Study::replay`]) gives the same study without searching again, so a caller
+//! that keeps them goes on after a crash as if there had been none, also with a later version of this library.
+//!
+//! Where to look: `space` and `scaling` say what may be tried; `history` is what is known; `search` has a file per searcher, `schedule` one per scheduler.
+
+mod config;
+mod error;
+mod history;
+mod random;
+mod record;
+mod scaling;
+pub mod schedule;
+pub mod search;
+mod space;
+mod spec;
+mod study;
+
+pub use config::{Config, Value};
+pub use error::{SpaceError, SpecError};
+pub use history::{History, Report, Trial, TrialId, TrialState};
+pub use random::Rng;
+pub use record::{Ask, Origin, Outcome, Record, Start, Verdict};
+pub use scaling::Scaling;
+pub use schedule::{Next, Scheduler, SchedulerSpec};
+pub use search::{Memo, Proposal, Searcher, SearcherSpec, View};
+pub use space::{Condition, Configs, Domain, Parameter, Space};
+pub use spec::{Direction, StudySpec};
+pub use study::{Snapshot, Study};

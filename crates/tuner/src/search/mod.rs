@@ -1,0 +1,79 @@
+//! Searchers: what to try next. One file each.
+
+mod random;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
+
+pub use random::Random;
+
+/// What a searcher may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// What may be tried.
+    pub space: &'a Space,
+    /// Which way each objective is better; values in the history are minimised already.
+    pub objectives: &'a [Direction],
+    /// What is known. Running and paused trials are pending: they are there without final values.
+    pub history: &'a History,
+    /// What the searcher remembered at its last proposal.
+    pub memo: Option<&'a Memo>,
+    /// How far the trial that is asked for is to run at first, where the scheduler has said it: the fidelity that matters now.
+    pub to: Option<u32>,
+}
+
+/// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its answers may not be reproduced without. Stored with the
+/// record of the proposal, so that a study that is restored goes on bit for bit.
+pub type Memo = Vec<f64>;
+
+/// What a searcher answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Proposal {
+    /// Try this.
+    Try {
+        /// A configuration of the space.
+        config: Config,
+        /// For the next proposal.
+        memo: Option<Memo>,
+    },
+    /// There is nothing left to try.
+    Exhausted,
+}
+
+impl Proposal {
+    /// Without a memo.
+    pub fn plain(config: Config) -> Self {
+        Self::Try { config, memo: None }
+    }
+}
+
+/// Proposes configurations. What it answers is a function of the view and the random numbers alone: what it keeps in itself are caches, which may make
+/// it faster and never different.
+pub trait Searcher: std::fmt::Debug + Send {
+    /// What to try next. It may repeat what was tried: the study asks again, with fresh random numbers, where the space has something else.
+    fn propose(&mut self, view: &View<'_>, rng: &mut Rng) -> Proposal;
+
+    /// Something has happened, and is in the history already. For caches.
+    fn follow(&mut self, _space: &Space, _history: &History, _record: &Record) {}
+}
+
+/// Which searcher, and how it is set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SearcherSpec {
+    /// Independent draws, uniform in the scaled space.
+    Random,
+}
+
+impl SearcherSpec {
+    /// The searcher of a study.
+    ///
+    /// # Errors
+    /// It cannot work on this space, with these objectives or options.
+    pub fn build(&self, _space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
+        match self {
+            Self::Random => Ok(Box::new(Random)),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A searcher and a scheduler over one history.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Ask, Config, Direction, History, Memo, Next, Outcome, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError, Start,
+    StudySpec, Trial, TrialId, TrialState, Verdict, View,
+};
+
+/// How often the searcher is asked again for something that was not tried yet.
+const TRIES: u64 = 64;
+
+/// Random numbers of one purpose: the ask's number, the try within it.
+fn rng(seed: u64, ask: u64, part: u64) -> Rng {
+    Rng::new(seed, ask.wrapping_mul(256).wrapping_add(part))
+}
+
+/// What is asked and told. Every method changes the study by one [`Record`] at most, and gives it to those who keep records.
+#[derive(Debug)]
+pub struct Study {
+    spec: StudySpec,
+    history: History,
+    searcher: Box<dyn Searcher>,
+    scheduler: Box<dyn Scheduler>,
+    /// Asks that were answered with something to do.
+    asks: u64,
+    started: u32,
+    memo: Option<Memo>,
+    /// There was nothing left to try.
+    exhausted: bool,
+    records: Vec<Record>,
+}
+
+/// A study as data: [`Study::snapshot`] and [`Study::restore`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    spec: StudySpec,
+    records: Vec<Record>,
+}
+
+impl Study {
+    /// An empty study.
+    ///
+    /// # Errors
+    /// Space, searcher, scheduler and objectives do not go together.
+    pub fn new(spec: StudySpec) -> Result<Self, SpecError> {
+        if spec.objectives.is_empty() {
+            return Err(SpecError::Objectives("there must be at least one".to_owned()));
+        }
+        let searcher = spec.searcher.build(&spec.space, &spec.objectives)?;
+        let scheduler = spec.scheduler.build()?;
+        Ok(Self {
+            spec,
+            history: History::default(),
+            searcher,
+            scheduler,
+            asks: 0,
+            started: 0,
+            memo: None,
+            exhausted: false,
+            records: Vec::new(),
+        })
+    }
+
+    /// What it was made of.
+    pub fn spec(&self) -> &StudySpec {
+        &self.spec
+    }
+
+    /// What may be tried.
+    pub fn space(&self) -> &Space {
+        &self.spec.space
+    }
+
+    /// What is known.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// All that has happened, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// What an idle worker is to do.
+    pub fn ask(&mut self) -> Ask {
+        let (answer, memo) = self.answer();
+        if answer != Ask::Wait {
+            self.fold(Record::Asked { answer: answer.clone(), memo });
+        }
+        answer
+    }
+
+    fn answer(&mut self) -> (Ask, Option<Memo>) {
+        if self.exhausted && self.history.live().next().is_none() {
+            return (Ask::End, None);
+        }
+        let may_start = !self.exhausted && self.spec.max_trials.is_none_or(|most| self.started < most);
+        let next = self.scheduler.next(&self.history, may_start, &mut rng(self.spec.seed, self.asks, 0));
+        let start = |config, to, origin, bracket| Ask::Start(Start { trial: self.history.next_id(), config, to, origin, bracket });
+        match next {
+            Next::New { bracket, to } if may_start => match self.new_config(to) {
+                Some((config, memo)) => (Ask::Start(Start { trial: self.history.next_id(), config, to, origin: None, bracket }), memo),
+                None if self.history.live().next().is_some() => (Ask::Wait, None),
+                None => (Ask::End, None),
+            },
+            Next::Copy { config, origin, to } => (start(config, to, Some(origin), 0), None),
+            Next::Resume { trial, to } => {
+                let from = self.history.trial(trial).map_or(0, Trial::resource);
+                (Ask::Resume { trial, from, to }, None)
+            }
+            Next::Wait => (Ask::Wait, None),
+            Next::New { .. } | Next::End => (Ask::End, None),
+        }
+    }
+
+    /// A configuration that was not tried yet, where the space has one.
+    fn new_config(&mut self, to: Option<u32>) -> Option<(Config, Option<Memo>)> {
+        let StudySpec { space, objectives, seed, .. } = &self.spec;
+        let is_full = space.combinations().is_some_and(|all| self.history.different() as u64 >= all);
+        for part in 1..=TRIES {
+            let view = View { space, objectives, history: &self.history, memo: self.memo.as_ref(), to };
+            match self.searcher.propose(&view, &mut rng(*seed, self.asks, part)) {
+                Proposal::Exhausted => {
+                    self.exhausted = true;
+                    return None;
+                }
+                Proposal::Try { config, memo } if is_full || !self.history.has_tried(&config) => return Some((config, memo)),
+                Proposal::Try { .. } => {}
+            }
+        }
+        Some((self.untried()?, None))
+    }
+
+    /// Any configuration that was not tried: where random draws find none, the space is small enough to be gone through.
+    fn untried(&self) -> Option<Config> {
+        let mut rng = rng(self.spec.seed, self.asks, TRIES + 1);
+        let drawn = (0..4096).map(|_| self.spec.space.draw(&mut rng)).find(|config| !self.history.has_tried(config));
+        drawn.or_else(|| self.spec.space.configs().find(|config| !self.history.has_tried(config)))
+    }
+
+    /// A trial has `resource` units behind it, and these values (one per objective, or the first only). Late, repeated and unknown reports change nothing
+    /// and say nothing; one that is not a number counts as worse than all.
+    pub fn report(&mut self, trial: TrialId, resource: u32, values: &[f64]) -> Vec<(TrialId, Verdict)> {
+        let is_news = self.history.trial(trial).is_some_and(|known| !known.state.is_over() && resource > known.resource());
+        let (Some(&first), true) = (values.first(), is_news) else { return Vec::new() };
+        self.take_report(trial, resource, first);
+        let verdicts = self.scheduler.judge(&self.history, trial);
+        self.finish(Record::Reported { trial, resource, values: values.to_vec(), verdicts: verdicts.clone() });
+        verdicts
+    }
+
+    /// A trial is over. Repeated and unknown ends change nothing.
+    pub fn end(&mut self, trial: TrialId, outcome: Outcome) -> Vec<(TrialId, Verdict)> {
+        if self.history.trial(trial).is_none_or(|known| known.state.is_over()) {
+            return Vec::new();
+        }
+        self.take_end(trial, &outcome);
+        let verdicts = self.scheduler.ended(&self.history, trial);
+        self.finish(Record::Ended { trial, outcome, verdicts: verdicts.clone() });
+        verdicts
+    }
+
+    /// A finished trial of elsewhere: a warm start.
+    ///
+    /// # Errors
+    /// It is no configuration of this space.
+    pub fn inject(&mut self, config: Config, outcome: Outcome) -> Result<(), SpecError> {
+        if !self.spec.space.holds(&config) {
+            return Err(SpecError::Record("an injected trial is no configuration of the space".to_owned()));
+        }
+        self.fold(Record::Injected { config, outcome });
+        Ok(())
+    }
+
+    /// Folds what happened before, without deciding anything again.
+    ///
+    /// # Errors
+    /// The record does not fit what came before.
+    pub fn replay(&mut self, record: Record) -> Result<(), SpecError> {
+        let is_known = |trial: TrialId| self.history.trial(trial).is_some();
+        let fits = match &record {
+            Record::Asked { answer: Ask::Start(start), .. } => {
+                start.trial == self.history.next_id() && self.spec.space.holds(&start.config)
+            }
+            Record::Asked { answer: Ask::Resume { trial, .. }, .. } | Record::Reported { trial, .. } | Record::Ended { trial, .. } => {
+                is_known(*trial)
+            }
+            Record::Injected { config, .. } => self.spec.space.holds(config),
+            Record::Asked { answer: Ask::Wait | Ask::End, .. } => true,
+        };
+        if !fits {
+            return Err(SpecError::Record(format!("it does not fit what came before: {record:?}")));
+        }
+        self.fold(record);
+        Ok(())
+    }
+
+    /// All of it, as data.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { spec: self.spec.clone(), records: self.records.clone() }
+    }
+
+    /// The study of a snapshot: it goes on as the other would have.
+    ///
+    /// # Errors
+    /// It was not made by [`Self::snapshot`].
+    pub fn restore(snapshot: Snapshot) -> Result<Self, SpecError> {
+        let mut study = Self::new(snapshot.spec)?;
+        snapshot.records.into_iter().try_for_each(|record| study.replay(record))?;
+        Ok(study)
+    }
+
+    fn fold(&mut self, record: Record) {
+        match &record {
+            Record::Asked { answer, memo } => self.take_answer(answer, memo.as_ref()),
+            Record::Reported { trial, resource, values, .. } => {
+                self.take_report(*trial, *resource, values.first().copied().unwrap_or(f64::NAN));
+            }
+            Record::Ended { trial, outcome, .. } => self.take_end(*trial, outcome),
+            Record::Injected { config, outcome } => {
+                let trial = self.history.push(fresh(config.clone(), None, None, 0, true));
+                self.take_end(trial, outcome);
+            }
+        }
+        self.finish(record);
+    }
+
+    /// Verdicts, and those who follow.
+    fn finish(&mut self, record: Record) {
+        if let Record::Reported { verdicts, .. } | Record::Ended { verdicts, .. } = &record {
+            for &(trial, verdict) in verdicts {
+                self.take_verdict(trial, verdict);
+            }
+        }
+        self.scheduler.follow(&self.history, &record);
+        self.searcher.follow(&self.spec.space, &self.history, &record);
+        self.records.push(record);
+    }
+
+    fn take_answer(&mut self, answer: &Ask, memo: Option<&Memo>) {
+        self.asks += 1;
+        match answer {
+            Ask::Start(Start { config, to, origin, bracket, .. }) => {
+                self.started += 1;
+                if memo.is_some() {
+                    self.memo = memo.cloned();
+                }
+                self.history.push(fresh(config.clone(), *to, *origin, *bracket, false));
+            }
+            Ask::Resume { trial, to, .. } => {
+                if let Some(trial) = self.history.trial_mut(*trial).filter(|trial| !trial.state.is_over()) {
+                    trial.state = TrialState::Running;
+                    trial.to = *to;
+                }
+            }
+            Ask::Wait | Ask::End => {}
+        }
+    }
+
+    fn take_report(&mut self, trial: TrialId, resource: u32, value: f64) {
+        let value = minimised(self.spec.objectives[0], value);
+        if let Some(known) = self.history.trial_mut(trial).filter(|known| resource > known.resource()) {
+            known.reports.push(Report { resource, value });
+        }
+    }
+
+    fn take_end(&mut self, trial: TrialId, outcome: &Outcome) {
+        let objectives = &self.spec.objectives;
+        let Some(known) = self.history.trial_mut(trial) else { return };
+        let state = match outcome {
+            Outcome::Completed { values } if values.len() == objectives.len() && values.iter().all(|value| value.is_finite()) => {
+                known.values = values.iter().zip(objectives).map(|(value, direction)| direction.minimised(*value)).collect();
+                TrialState::Completed
+            }
+            Outcome::Completed { .. } | Outcome::Failed => TrialState::Failed,
+            Outcome::Stopped => {
+                known.values = known.last().map(|report| report.value).into_iter().collect();
+                TrialState::Stopped
+            }
+        };
+        self.history.close(trial, state);
+    }
+
+    fn take_verdict(&mut self, trial: TrialId, verdict: Verdict) {
+        let Some(known) = self.history.trial_mut(trial).filter(|known| !known.state.is_over()) else { return };
+        match verdict {
+            Verdict::Continue { to } => known.to = to,
+            Verdict::Pause => known.state = TrialState::Paused,
+            Verdict::Stop => self.take_end(trial, &Outcome::Stopped),
+        }
+    }
+}
+
+fn fresh(config: Config, to: Option<u32>, origin: Option<crate::Origin>, bracket: u32, injected: bool) -> Trial {
+    Trial { config, state: TrialState::Running, to, bracket, origin, reports: Vec::new(), values: Vec::new(), injected }
+}
+
+/// What is not a number is worse than all.
+fn minimised(direction: Direction, value: f64) -> f64 {
+    if value.is_nan() { f64::INFINITY } else { direction.minimised(value) }
+}
