@@ -1,12 +1,14 @@
 //! Searchers: what to try next. One file each.
 
 mod random;
+mod sobol;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 
 pub use random::Random;
+pub use sobol::Points;
 
 /// What a searcher may look at.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +66,8 @@ pub trait Searcher: std::fmt::Debug + Send {
 pub enum SearcherSpec {
     /// Independent draws, uniform in the scaled space.
     Random,
+    /// The points of a scrambled Sobol sequence: fills the space more evenly.
+    Sobol,
 }
 
 impl SearcherSpec {
@@ -74,6 +78,7 @@ impl SearcherSpec {
     pub fn build(&self, _space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
         match self {
             Self::Random => Ok(Box::new(Random)),
+            Self::Sobol => Ok(Box::new(Points::default())),
         }
     }
 }
