@@ -32,6 +32,9 @@ pub enum SpecError {
         /// What is wrong, and what would be right.
         problem: String,
     },
+    /// No strategy of this name, or a specification that is none.
+    #[error("{0}")]
+    Named(String),
     /// No objective, or more than there is support for.
     #[error("objectives: {0}")]
     Objectives(String),

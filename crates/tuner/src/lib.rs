@@ -24,6 +24,8 @@
 mod config;
 mod error;
 mod history;
+pub mod named;
+pub mod protocol;
 mod random;
 mod record;
 mod scaling;
