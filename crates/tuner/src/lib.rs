@@ -25,6 +25,7 @@ mod config;
 mod error;
 mod history;
 pub mod named;
+pub mod pareto;
 pub mod protocol;
 mod random;
 mod record;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Ask, Config, Direction, History, Memo, Next, Outcome, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError, Start,
-    StudySpec, Trial, TrialId, TrialState, Verdict, View,
+    StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
 };
 
 /// How often the searcher is asked again for something that was not tried yet.
@@ -80,6 +80,14 @@ impl Study {
     /// All that has happened, in order.
     pub fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    /// The completed trials that no other one dominates: the best one (or equal ones) where there is one objective, the Pareto front where there are several.
+    pub fn front(&self) -> Vec<TrialId> {
+        let completed = |(id, trial): (TrialId, &'_ Trial)| (trial.state == TrialState::Completed).then_some(id);
+        let ids: Vec<TrialId> = (0..).zip(self.history.trials()).filter_map(completed).collect();
+        let values: Vec<&[f64]> = ids.iter().map(|&id| self.history.trials()[id as usize].values.as_slice()).collect();
+        pareto::front(&values).into_iter().map(|place| ids[place]).collect()
     }
 
     /// What an idle worker is to do.
