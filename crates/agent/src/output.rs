@@ -42,11 +42,12 @@ struct Chunk {
     lines: Vec<Vec<u8>>,
 }
 
-/// Reads both streams to their ends, then calls `at_end` from a thread of its own.
+/// Reads both streams to their ends, then calls `at_end` from a thread of its own. Values of the metric `objective` are said at once.
 pub(crate) fn start(
     stdout: Option<File>,
     stderr: Option<File>,
     scraper: Scraper,
+    objective: Option<String>,
     outbox: Arc<Outbox>,
     at_end: impl FnOnce(Said) + Send + 'static,
 ) -> io::Result<()> {
@@ -59,7 +60,7 @@ pub(crate) fn start(
     }
     // Regular expressions and JSON want more stack than copying does.
     let gatherer = thread::Builder::new().name("output".into());
-    gatherer.spawn(move || at_end(Gatherer::new(scraper, &outbox).run(&chunks)))?;
+    gatherer.spawn(move || at_end(Gatherer::new(scraper, objective, &outbox).run(&chunks)))?;
     Ok(())
 }
 
@@ -85,6 +86,9 @@ fn read(mut stream: File, is_stderr: bool, queue: &SyncSender<Chunk>) {
 
 struct Gatherer<'a> {
     scraper: Scraper,
+    objective: Option<String>,
+    /// Values of the objective so far.
+    ordinal: u32,
     outbox: &'a Outbox,
     lines: Vec<LogLine>,
     points: Vec<MetricPoint>,
@@ -95,9 +99,9 @@ struct Gatherer<'a> {
 }
 
 impl<'a> Gatherer<'a> {
-    fn new(scraper: Scraper, outbox: &'a Outbox) -> Self {
-        let tail = Tail::default();
-        Self { scraper, outbox, lines: Vec::new(), points: Vec::new(), bytes: 0, flushed: None, last: BTreeMap::new(), tail }
+    fn new(scraper: Scraper, objective: Option<String>, outbox: &'a Outbox) -> Self {
+        let (last, tail) = (BTreeMap::new(), Tail::default());
+        Self { scraper, objective, ordinal: 0, outbox, lines: Vec::new(), points: Vec::new(), bytes: 0, flushed: None, last, tail }
     }
 
     fn run(mut self, chunks: &Receiver<Chunk>) -> Said {
@@ -124,6 +128,11 @@ impl<'a> Gatherer<'a> {
             }
             let text = escape_line(&line);
             for found in self.scraper.values(&text, &line) {
+                if self.objective.as_ref() == Some(&found.name) {
+                    self.ordinal += 1;
+                    // Once the outbox is closed nobody waits for it any more.
+                    let _ = self.outbox.report_at(at_ms, ReportBody::Objective { ordinal: self.ordinal, value: found.value });
+                }
                 let point = MetricPoint { name: found.name, value: found.value, at_ms };
                 self.last.insert(point.name.clone(), point.clone());
                 self.points.push(point);

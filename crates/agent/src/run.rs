@@ -263,7 +263,7 @@ impl Agent<'_> {
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
-        output::start(sandbox.stdout(), sandbox.stderr(), scraper, self.outbox.clone(), at_end)?;
+        output::start(sandbox.stdout(), sandbox.stderr(), scraper, assignment.objective.clone(), self.outbox.clone(), at_end)?;
         match (sandbox.listener(), &assignment.endpoint) {
             (Some(listener), Some(endpoint)) => forward::start(listener, endpoint.server_address.clone()),
             _ => Ok(()),

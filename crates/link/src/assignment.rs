@@ -29,6 +29,10 @@ pub struct Assignment {
     pub program: Program,
     /// Applied to every line.
     pub metric_definitions: Vec<MetricDefinition>,
+    /// Of a tuning job's trial, on the host whose values count: the metric that is the objective. Each of its values is said at once
+    /// ([`crate::ReportBody::Objective`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<String>,
     /// What the instance may use.
     pub limits: Limits,
     /// The server as the program sees it, with keys of the job's own scope.

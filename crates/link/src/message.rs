@@ -83,6 +83,14 @@ pub enum ReportBody {
         /// In order of appearance.
         points: Vec<MetricPoint>,
     },
+    /// A value of the objective metric ([`crate::Assignment::objective`]), beside its point in [`ReportBody::Metrics`]: on its own and at once, since
+    /// a scheduler waits for it. The report's time is when the line was read.
+    Objective {
+        /// Which value of this instance it is, from 1.
+        ordinal: u32,
+        /// Finite.
+        value: f64,
+    },
     /// Something a person should know, for the log and the status message (a fallback, a capped size).
     Note {
         /// One sentence.

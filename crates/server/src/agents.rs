@@ -153,7 +153,7 @@ impl Connection<'_> {
                             points.extend(new.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value }));
                         }
                         ReportBody::Note { text } => lines.lines.push((report.at_ms, format!("[shoal] {text}"))),
-                        ReportBody::ArtifactSent { .. } => {}
+                        ReportBody::ArtifactSent { .. } | ReportBody::Objective { .. } => {}
                         body => {
                             // A reader who sees the job ended must find its last lines: they become durable first.
                             self.ingest(report.seq - 1, &mut lines, &mut points)?;
@@ -234,6 +234,7 @@ impl Connection<'_> {
             ReportBody::Phase { phase: Phase::Uploading }
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
+            | ReportBody::Objective { .. }
             | ReportBody::Note { .. }
             | ReportBody::ArtifactSent { .. } => return Ok(()),
         };
@@ -342,6 +343,7 @@ mod tests {
             channels: Vec::new(),
             program: Program::Host { entrypoint: vec!["true".to_owned()], arguments: Vec::new() },
             metric_definitions: Vec::new(),
+            objective: None,
             limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, gpus: Vec::new() },
             endpoint: None,
             checkpoint: None,

@@ -65,6 +65,9 @@ pub(crate) struct World {
     pub(crate) silence: Duration,
 }
 
+/// The hyperparameter by which a tuning job tells its trials the objective metric's name.
+const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
+
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
 
 /// Deals actions out, one queue per attempt.
@@ -316,6 +319,8 @@ impl World {
                     .collect(),
                 program: program.clone(),
                 metric_definitions: metric_definitions.clone(),
+                // A trial's objective is the first host's alone.
+                objective: objective(request).filter(|_| host == 1),
                 limits: Limits {
                     memory_bytes: placement.memory_bytes,
                     cpus: placement.cpus,
@@ -469,6 +474,11 @@ fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
     let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
     let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
     request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).chain(checkpoints).collect()
+}
+
+/// The metric that a tuning job looks at, in the request of its trial.
+fn objective(request: &CreateTrainingJob) -> Option<String> {
+    request.hyperparameters.get(TUNING_OBJECTIVE).cloned()
 }
 
 fn place(uri: &S3Uri) -> (String, String) {

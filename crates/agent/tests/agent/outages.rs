@@ -15,6 +15,7 @@ use crate::stage::{Stage, eventually, processes_with};
 pub(crate) const TESTS: &[Test] = &[
     ("an outage loses and repeats nothing", an_outage_loses_nothing),
     ("an outage at the end is waited for", an_outage_at_the_end),
+    ("objective values are said at once, and each once over outages", objective_values),
     ("the end of the lease ends the program", the_end_of_the_lease),
     ("a deaf server slows the program down", a_deaf_server),
     ("a full disk slows the program down", a_full_disk),
@@ -53,6 +54,39 @@ fn an_outage_at_the_end(_: &Support) {
     stage.server.come_back();
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
     assert_eq!(heard.lines(), count_to(2));
+    stage.release();
+}
+
+fn objective_values(_: &Support) {
+    const LAST: u32 = 1000;
+    let mut stage = Stage::new("objective");
+    let script = format!("i=0; while [ $i -lt {LAST} ]; do i=$((i+1)); echo auc:0.$i; [ $((i % 50)) = 0 ] && sleep 0.03; done; exit 0");
+    let mut assignment = stage.assignment(1, 1, &script);
+    assignment.objective = Some("auc".into());
+    stage.start(assignment);
+    for round in 1..=3 {
+        stage.server.until(1, "some values", |it| it.objectives().len() >= round * 200);
+        stage.server.drop_acknowledgements(true);
+        stage.server.until(1, "some more values", |it| it.objectives().len() >= round * 200 + 70);
+        stage.server.go_away();
+        stage.server.drop_acknowledgements(false);
+        thread::sleep(Duration::from_millis(60));
+        stage.server.come_back();
+    }
+    let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
+    let expected: Vec<(u32, f64)> = (1..=LAST).map(|it| (it, format!("0.{it}").parse().unwrap())).collect();
+    assert_eq!(heard.objectives(), expected);
+    assert_eq!(heard.points().len(), LAST as usize, "they are ordinary points, too");
+    // None waits for the lines that are gathered: a value is said before the report that holds its line.
+    let (mut values, mut lines) = (0, 0);
+    for report in &heard.reports {
+        match report {
+            ReportBody::Objective { .. } => values += 1,
+            ReportBody::Logs { lines: some } => lines += some.len(),
+            _ => {}
+        }
+        assert!(values >= lines, "a line came before its value");
+    }
     stage.release();
 }
 

@@ -70,6 +70,12 @@ impl Heard {
         self.reports.iter().flat_map(points).collect()
     }
 
+    pub(crate) fn objectives(&self) -> Vec<(u32, f64)> {
+        let values =
+            |report: &ReportBody| if let ReportBody::Objective { ordinal, value } = report { Some((*ordinal, *value)) } else { None };
+        self.reports.iter().filter_map(values).collect()
+    }
+
     pub(crate) fn end(&self) -> Option<(RankEnd, Vec<(String, f64)>)> {
         self.reports.iter().find_map(|report| match report {
             ReportBody::RankEnded { end, final_metrics } => {

@@ -78,6 +78,7 @@ impl Stage {
             metric_definitions: [("auc", r"auc:(\S+)"), ("loss", r"#011loss:(\S+)")]
                 .map(|(name, regex)| MetricDefinition { name: name.into(), regex: regex.into() })
                 .into(),
+            objective: None,
             limits: Limits { memory_bytes: 256 << 20, cpus: 2, cpu_weight: 100, pids: 256, gpus: vec![] },
             endpoint: Some(Endpoint {
                 server_address: "127.0.0.1:1".into(),
