@@ -24,6 +24,7 @@ mod settings;
 mod setup;
 mod top;
 mod train;
+mod tuner;
 mod watch;
 
 use std::{io, process::ExitCode};
@@ -71,6 +72,8 @@ enum Command {
     /// List, show and stop training jobs; read their logs.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// The tuner by itself: ask and tell over stdin and stdout, for a program in any language.
+    Tuner(tuner::TunerArgs),
     /// Print a link that opens the web console, signed in.
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
@@ -113,6 +116,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Tuner(args) => tuner::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use crate::{Direction, SchedulerSpec, SearcherSpec, Space, SpecError, StudySpec};
 
 /// Names of searchers that are their specification's `kind`, and what each is good for.
-pub const SEARCHERS: &[(&str, &str)] = &[("random", "independent draws; looks at no results")];
+pub const SEARCHERS: &[(&str, &str)] =
+    &[("random", "independent draws; looks at no results"), ("sobol", "scrambled Sobol points: fills the space more evenly")];
 
 /// Names of schedulers that are their specification's `kind`, and what each does.
 pub const SCHEDULERS: &[(&str, &str)] = &[("none", "every trial runs to its end")];
