@@ -35,6 +35,22 @@ pub(crate) struct Client {
     agent: Agent,
 }
 
+/// What a name is the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noun {
+    TrainingJob,
+    TuningJob,
+}
+
+impl std::fmt::Display for Noun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TrainingJob => "training job",
+            Self::TuningJob => "tuning job",
+        })
+    }
+}
+
 /// Why the server did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
@@ -64,9 +80,9 @@ pub(crate) enum ClientError {
         /// What came.
         what: String,
     },
-    /// It knows no job of this name.
-    #[error("there is no training job {0}")]
-    NoJob(String),
+    /// It knows nothing of this name.
+    #[error("there is no {0} {1}")]
+    NoJob(Noun, String),
     /// The server's address or keys cannot stand in a request.
     #[error(transparent)]
     Request(#[from] wire::ClientError),
@@ -80,16 +96,21 @@ impl ClientError {
 
     /// Whether what was asked about does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
-        let Self::Refused(ServiceError { status, code, message }) = self else { return matches!(self, Self::NoJob(_)) };
+        let Self::Refused(ServiceError { status, code, message }) = self else { return matches!(self, Self::NoJob(..)) };
         *status == 404 || code.contains("NotFound") || code.starts_with("NoSuch") || message == "Requested resource not found."
     }
 
     /// The same as an answer about a training job: the service does not say which.
     pub(crate) fn about(self, job: &str) -> anyhow::Error {
+        self.about_a(Noun::TrainingJob, job)
+    }
+
+    /// The same about something else.
+    pub(crate) fn about_a(self, noun: Noun, name: &str) -> anyhow::Error {
         if self.is_not_found() {
-            Self::NoJob(job.to_owned()).into()
+            Self::NoJob(noun, name.to_owned()).into()
         } else {
-            anyhow::Error::new(self).context(format!("training job {job}"))
+            anyhow::Error::new(self).context(format!("{noun} {name}"))
         }
     }
 }
@@ -198,7 +219,8 @@ impl Client {
         ClientError::Unreachable { endpoint: self.url(), source: Box::new(source) }
     }
 
-    fn not_understood(&self, what: String) -> ClientError {
+    /// Its answer is not what such a server says.
+    pub(crate) fn not_understood(&self, what: String) -> ClientError {
         ClientError::NotUnderstood { endpoint: self.url(), what }
     }
 }

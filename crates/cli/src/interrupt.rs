@@ -19,11 +19,23 @@ impl Farewell {
     /// # Errors
     /// Signals cannot be listened for.
     pub(crate) fn about(job: &str) -> Result<Self> {
+        Self::saying(&format!("{job} goes on; `shoal jobs logs -f {job}` follows it, `shoal jobs stop {job}` stops it"))
+    }
+
+    /// For a command that watches this tuning job.
+    ///
+    /// # Errors
+    /// Signals cannot be listened for.
+    pub(crate) fn about_tuning(name: &str) -> Result<Self> {
+        Self::saying(&format!("{name} goes on; `shoal tuning show {name}` tells how it stands, `shoal tuning stop {name}` stops it"))
+    }
+
+    fn saying(what: &str) -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM]).context("could not listen for Ctrl-C")?;
         let handle = signals.handle();
         // On a terminal a line of progress may stand where this goes.
         let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-        let text = format!("{clear}{job} goes on; `shoal jobs logs -f {job}` follows it, `shoal jobs stop {job}` stops it");
+        let text = format!("{clear}{what}");
         let listen = move || {
             for signal in &mut signals {
                 eprintln!("{text}");

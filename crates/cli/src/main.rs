@@ -24,7 +24,9 @@ mod settings;
 mod setup;
 mod top;
 mod train;
+mod tune;
 mod tuner;
+mod tuning;
 mod watch;
 
 use std::{io, process::ExitCode};
@@ -49,6 +51,7 @@ Examples:
   eval \"$(shoal env)\"                 point this shell's AWS clients at it
   shoal exec -- python notebook.py    or only one program
   shoal train --image xgboost --channel train=train.csv --hp num_round=50
+  shoal tune --image xgboost ...      search for its best hyperparameters
   shoal jobs logs -f NAME             follow a training job's log
   shoal console                       watch them in a browser";
 
@@ -69,6 +72,11 @@ enum Command {
     Config(config::ConfigArgs),
     /// Run one training job from flags or a request file and watch it.
     Train(Box<train::TrainArgs>),
+    /// Search for the best hyperparameters: run one tuning job from flags or a request file and watch it.
+    Tune(Box<tune::TuneArgs>),
+    /// List, show, report, change and stop tuning jobs.
+    #[command(subcommand)]
+    Tuning(tuning::TuningCommand),
     /// List, show and stop training jobs; read their logs.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
@@ -115,6 +123,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Tuning(command) => tuning::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Tuner(args) => tuner::run(&args),
         Command::Console(args) => console::run(&args),

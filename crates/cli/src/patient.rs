@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    client::{Client, ClientError},
+    client::{Client, ClientError, Noun},
     settings::ClientFlags,
 };
 
@@ -23,6 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Patient<'a> {
     client: Client,
     flags: &'a ClientFlags,
+    noun: Noun,
     job: &'a str,
     away_since: Option<Instant>,
 }
@@ -30,7 +31,12 @@ pub(crate) struct Patient<'a> {
 impl<'a> Patient<'a> {
     /// Asks by this client, and after a pause by one that is made again from the flags: a new server may listen elsewhere.
     pub(crate) fn new(client: Client, flags: &'a ClientFlags, job: &'a str) -> Self {
-        Self { client, flags, job, away_since: None }
+        Self { client, flags, noun: Noun::TrainingJob, job, away_since: None }
+    }
+
+    /// The same about a tuning job.
+    pub(crate) fn of_tuning(client: Client, flags: &'a ClientFlags, name: &'a str) -> Self {
+        Self { noun: Noun::TuningJob, ..Self::new(client, flags, name) }
     }
 
     /// Asks; `None` means that the server is away, and that it is time to ask again. What is to be said about that, `tell` says, once.
@@ -38,14 +44,17 @@ impl<'a> Patient<'a> {
     /// # Errors
     /// The server was away for too long, or its answer is an error.
     pub(crate) fn ask<T>(&mut self, tell: impl FnOnce(&str), ask: impl FnOnce(&Client) -> Result<T, ClientError>) -> Result<Option<T>> {
-        let job = self.job;
+        let (noun, job) = (self.noun, self.job);
         match ask(&self.client) {
             Err(error) if error.is_unreachable() => {
                 if self.away_since.is_none() {
                     tell("the server is away; the job goes on; waiting for it");
                 }
                 if self.away_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                    return Err(error).with_context(|| format!("`shoal jobs logs -f {job}` follows the job when the server is back"));
+                    return Err(error).with_context(|| match noun {
+                        Noun::TrainingJob => format!("`shoal jobs logs -f {job}` follows the job when the server is back"),
+                        Noun::TuningJob => format!("`shoal tuning show {job}` tells how it stands when the server is back"),
+                    });
                 }
                 thread::sleep(PAUSE);
                 if let Ok(client) = Client::connect(self.flags) {
@@ -55,7 +64,7 @@ impl<'a> Patient<'a> {
             }
             answer => {
                 self.away_since = None;
-                answer.map(Some).map_err(|error| error.about(job))
+                answer.map(Some).map_err(|error| error.about_a(noun, job))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `shoal train`: one training job from flags, a file, or both; watched to its end.
 
 mod members;
-mod request;
+pub(crate) mod request;
 mod upload;
 
 use std::{convert::Infallible, io::Read, path::PathBuf};
@@ -9,6 +9,8 @@ use std::{convert::Infallible, io::Read, path::PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
+
+pub(crate) use self::{members::check as check_members, upload::run as upload};
 
 use crate::{
     client::Client,
@@ -38,63 +40,63 @@ Examples:
 Ctrl-C leaves the job running; `shoal jobs stop NAME` ends it.")]
 pub(crate) struct TrainArgs {
     /// A CreateTrainingJob request as JSON or YAML; `-` is standard input.
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Training job's name [default: made from image and time].
     #[arg(long)]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Image: `xgboost`, any AWS name of it, or `shoal/host` (the default when a command is given).
     #[arg(long)]
-    image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Number of instances [default: 1].
     #[arg(long, value_name = "N")]
-    instances: Option<u32>,
+    pub(crate) instances: Option<u32>,
     /// Instance type [default: ml.m5.large].
     #[arg(long, value_name = "TYPE")]
-    instance_type: Option<String>,
+    pub(crate) instance_type: Option<String>,
     /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides files over instances.
     #[arg(long, value_name = "NAME=SOURCE[,sharded][,CONTENT/TYPE]")]
-    channel: Vec<String>,
+    pub(crate) channel: Vec<String>,
     /// A hyperparameter.
     #[arg(long = "hp", value_name = "NAME=VALUE")]
-    hyperparameters: Vec<String>,
+    pub(crate) hyperparameters: Vec<String>,
     /// A metric: the first group of this regular expression, looked for in every log line.
     #[arg(long = "metric", value_name = "NAME=REGEX")]
-    metrics: Vec<String>,
+    pub(crate) metrics: Vec<String>,
     /// An environment variable of the training program.
     #[arg(long = "env", value_name = "NAME=VALUE")]
-    environment: Vec<String>,
+    pub(crate) environment: Vec<String>,
     /// Where artifacts go [default: the default bucket].
     #[arg(long, value_name = "S3_URI")]
-    output: Option<String>,
+    pub(crate) output: Option<String>,
     /// Keep `/opt/ml/checkpoints` here: restored before the program starts, mirrored while it runs.
     #[arg(long, value_name = "S3_URI")]
-    checkpoints: Option<String>,
+    pub(crate) checkpoints: Option<String>,
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
-    max_runtime: Option<u64>,
+    pub(crate) max_runtime: Option<u64>,
     /// Print every log line while waiting.
     #[arg(long)]
-    logs: bool,
+    pub(crate) logs: bool,
     /// Do not wait for the end.
     #[arg(long)]
-    detach: bool,
+    pub(crate) detach: bool,
     /// Print the request and send nothing.
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     /// The last DescribeTrainingJob's answer (with --detach CreateTrainingJob's) as JSON.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     #[command(flatten)]
-    settings: ClientFlags,
+    pub(crate) settings: ClientFlags,
     #[arg(hide = true, value_name = "WORD", value_parser = misplaced)]
-    _misplaced: Option<Infallible>,
+    pub(crate) _misplaced: Option<Infallible>,
     /// The training program and its arguments, run in each instance.
     #[arg(last = true)]
-    command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 /// A second word in a file's place is a command's: what trains stands behind `--`.
-fn misplaced(_: &str) -> Result<Infallible, String> {
+pub(crate) fn misplaced(_: &str) -> Result<Infallible, String> {
     Err("a training program stands behind `--`, as in `shoal train -- python3 train.py`".to_owned())
 }
 
@@ -103,7 +105,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let file = args.file.as_ref().map(read).transpose()?;
     if let (Some(path), Some(request)) = (&args.file, &file) {
-        members::check(request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
+        members::check("CreateTrainingJob", request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     if args.dry_run {
@@ -111,9 +113,9 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
-    upload::run(&client, &uploads, &mut request, &settings.default_bucket)?;
+    let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
+    upload(&client, &uploads, &name, &mut request, &settings.default_bucket)?;
     let answer = client.sagemaker("CreateTrainingJob", &request)?;
-    let name = request["TrainingJobName"].as_str().unwrap_or_default();
     if args.detach {
         if args.json {
             show_json(&answer)?;
@@ -122,8 +124,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
         }
         return Ok(Exit::Ok);
     }
-    let _farewell = Farewell::about(name)?;
-    let description = watch::until_end(client, &args.settings, name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
+    let _farewell = Farewell::about(&name)?;
+    let description = watch::until_end(client, &args.settings, &name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
     if args.json {
         show_json(&description)?;
     } else {
@@ -133,7 +135,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
 }
 
 /// A request file. JSON is read as such, for its better messages; everything else as YAML.
-fn read(path: &PathBuf) -> Result<Value> {
+pub(crate) fn read(path: &PathBuf) -> Result<Value> {
     let shown = path.display();
     let text = if path.as_os_str() == "-" {
         let mut text = String::new();

@@ -23,6 +23,7 @@ mod s3_uri;
 mod search;
 mod semantics;
 pub mod sigv4;
+mod study;
 pub mod tags;
 mod timestamp;
 mod training_job;
@@ -43,6 +44,10 @@ pub use reply::{Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{Comparison, Condition, PropertyValue, Search, Test, Wanted, properties, search_record};
+pub use study::{
+    DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
+    UPDATE_TUNING_JOB, UpdateTuningJob,
+};
 pub use tags::Tag;
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,

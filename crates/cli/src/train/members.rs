@@ -1,4 +1,4 @@
-//! Members of a request file that CreateTrainingJob does not have: the API drops them silently, so that a typing error would go unseen.
+//! Members of a request file that its operation does not have: the API drops them silently, so that a typing error would go unseen.
 
 use serde_json::Value;
 use shoal_plane::edits;
@@ -7,15 +7,15 @@ use shoal_wire::{Service, member_names};
 /// Looks at the names of the top level.
 ///
 /// # Errors
-/// The first that CreateTrainingJob does not know, and the one that was meant, it seems.
-pub(super) fn check(request: &Value) -> Result<(), String> {
-    let known = member_names(Service::SageMaker, "CreateTrainingJob");
+/// The first that the operation does not know, and the one that was meant, it seems.
+pub(crate) fn check(operation: &str, request: &Value) -> Result<(), String> {
+    let known = member_names(Service::SageMaker, operation);
     let Some(unknown) = request.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| !known.contains(&name.as_str())) else {
         return Ok(());
     };
     let near = known.into_iter().min_by_key(|name| edits(&name.to_lowercase(), &unknown.to_lowercase()));
     let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-    Err(format!("CreateTrainingJob has no {unknown}{hint}"))
+    Err(format!("{operation} has no {unknown}{hint}"))
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
             (json!({"TrainingJobNam": "x"}), Err("CreateTrainingJob has no TrainingJobNam; did you mean TrainingJobName?".to_owned())),
             (json!({"hyperparameters": {}}), Err("CreateTrainingJob has no hyperparameters; did you mean HyperParameters?".to_owned())),
         ] {
-            assert_eq!(check(&request), expected);
+            assert_eq!(check("CreateTrainingJob", &request), expected);
         }
     }
 }

@@ -12,18 +12,18 @@ const ROLE: &str = "role/shoal";
 
 /// A channel whose files lie on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     /// Channel's name.
-    pub(super) channel: String,
+    pub(crate) channel: String,
     /// File or directory.
-    pub(super) source: PathBuf,
+    pub(crate) source: PathBuf,
 }
 
 /// The request, and what has to be uploaded for it.
 ///
 /// # Errors
 /// Flags or file make no sense; the text says which and why.
-pub(super) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
+pub(crate) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
     let Value::Object(mut request) = file.unwrap_or_else(|| json!({})) else {
         return Err("the file must hold one object, a CreateTrainingJob request".to_owned());
     };
@@ -156,7 +156,7 @@ fn ending_says(name: &str) -> Option<&'static str> {
 }
 
 /// `sagemaker-xgboost-2026-11-21-07-24-29-123`: as SDKs do it, from the image and the time.
-fn default_name(image: &str, now_ms: u64) -> String {
+pub(crate) fn default_name(image: &str, now_ms: u64) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     let base: String =
         last.split([':', '@']).next().unwrap_or(last).chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -167,15 +167,15 @@ fn default_name(image: &str, now_ms: u64) -> String {
     format!("{base}-{}-{:02}-{:02}-{:02}-{:03}", time.date(), time.hour(), time.minute(), time.second(), now_ms % 1000)
 }
 
-fn pair<'a>(flag: &str, text: &'a str) -> Result<(&'a str, &'a str), String> {
+pub(crate) fn pair<'a>(flag: &str, text: &'a str) -> Result<(&'a str, &'a str), String> {
     text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| format!("{flag} {text}: wanted NAME=VALUE"))
 }
 
-fn set_default(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> Value) {
+pub(crate) fn set_default(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> Value) {
     map.entry(field).or_insert_with(value);
 }
 
-fn object<'a>(map: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Map<String, Value>, String> {
+pub(crate) fn object<'a>(map: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Map<String, Value>, String> {
     map.get_mut(field).and_then(Value::as_object_mut).ok_or_else(|| format!("{field} must be an object"))
 }
 

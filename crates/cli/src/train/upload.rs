@@ -16,8 +16,7 @@ use crate::{client::Client, output::Progress};
 ///
 /// # Errors
 /// A file cannot be read, or the server refuses it.
-pub(super) fn run(client: &Client, uploads: &[Upload], request: &mut Value, bucket: &str) -> Result<()> {
-    let job = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
+pub(crate) fn run(client: &Client, uploads: &[Upload], job: &str, request: &mut Value, bucket: &str) -> Result<()> {
     let output = request["OutputDataConfig"]["S3OutputPath"].as_str().unwrap_or_default();
     if !uploads.is_empty() || output.trim_end_matches('/').starts_with(&format!("s3://{bucket}")) {
         client.create_bucket(bucket)?;

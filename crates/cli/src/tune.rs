@@ -1,0 +1,219 @@
+//! `shoal tune`: one tuning job from flags, a file, or both; watched to its end.
+
+mod live;
+mod ranges;
+mod request;
+
+use std::{convert::Infallible, path::PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{
+    client::Client,
+    exit::{Exit, UsageError},
+    interrupt::Farewell,
+    output::{show, show_json},
+    settings::ClientFlags,
+    train::{self, TrainArgs},
+    tuning,
+};
+
+/// Arguments of `shoal tune`. What is said here goes before what the file says.
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  # Hyperband over XGBoost: 30 trials, 4 at once, none beyond 100 rounds
+  shoal tune --image xgboost --channel train=train.csv --channel validation=validation.csv \\
+    --hp objective=binary:logistic --hp num_round=100 --objective validation:auc \\
+    --range eta=0.01..0.5,log --range max_depth=2..10 --strategy hyperband --max-resource 100 --trials 30 --parallel 4
+
+  # your own program; hyperparameters come in /opt/ml/input/config/hyperparameters.json
+  shoal tune --channel code=train.py --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log \\
+    --choice optimizer=sgd,adam --trials 20 -- python3 /opt/ml/input/data/code/train.py
+
+  # a CreateHyperParameterTuningJob request, one field changed
+  shoal tune tuning.yaml --trials 50
+
+Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; tpe, cma-es, asha, mobster, pbt beyond it.
+Ctrl-C leaves the tuning job running; `shoal tuning stop NAME` ends it.")]
+pub(crate) struct TuneArgs {
+    /// A CreateHyperParameterTuningJob request as JSON or YAML; `-` is standard input.
+    file: Option<PathBuf>,
+    /// Tuning job's name, at most 32 characters [default: made from image and time].
+    #[arg(long)]
+    name: Option<String>,
+    /// A number to tune: `eta=0.01..0.5,log`, `max_depth=2..10`. Whole numbers on both sides make it an integer; `,float` makes it none.
+    #[arg(long = "range", value_name = "NAME=MIN..MAX[,log|revlog|auto][,float]")]
+    ranges: Vec<String>,
+    /// A choice to tune.
+    #[arg(long = "choice", value_name = "NAME=VALUE,VALUE..")]
+    choices: Vec<String>,
+    /// The metric to optimise; more is better, unless its name tells otherwise (loss, error, rmse, ...).
+    #[arg(long, value_name = "METRIC", conflicts_with_all = ["minimize", "maximize"])]
+    objective: Option<String>,
+    /// The metric to make as small as possible.
+    #[arg(long, value_name = "METRIC", conflicts_with = "maximize")]
+    minimize: Option<String>,
+    /// The metric to make as great as possible.
+    #[arg(long, value_name = "METRIC")]
+    maximize: Option<String>,
+    /// How to search [default: bayesian].
+    #[arg(long)]
+    strategy: Option<String>,
+    /// Most trials [default: 20; a grid has its own number].
+    #[arg(long, value_name = "N")]
+    trials: Option<u32>,
+    /// Most trials at once [default: 2].
+    #[arg(long, value_name = "N")]
+    parallel: Option<u32>,
+    /// Units of resource (reports of the objective) before which no trial is stopped.
+    #[arg(long, value_name = "N")]
+    min_resource: Option<u32>,
+    /// Units of resource after which a trial is whole.
+    #[arg(long, value_name = "N")]
+    max_resource: Option<u32>,
+    /// Stop trials that are worse than the median of those before them.
+    #[arg(long)]
+    early_stopping: bool,
+    /// End when the objective is this good.
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    target: Option<f64>,
+    /// End the tuning job after this time.
+    #[arg(long, value_name = "SECONDS")]
+    max_seconds: Option<u64>,
+    /// Of all that is random: the same seed and the same order of results give the same trials.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Learn from an earlier tuning job of the same data and algorithm.
+    #[arg(long, value_name = "TUNING_JOB")]
+    warm_start: Vec<String>,
+    /// Image: `xgboost`, any AWS name of it, or `shoal/host` (the default when a command is given).
+    #[arg(long)]
+    image: Option<String>,
+    /// Number of instances of each trial [default: 1].
+    #[arg(long, value_name = "N")]
+    instances: Option<u32>,
+    /// Instance type [default: ml.m5.large].
+    #[arg(long, value_name = "TYPE")]
+    instance_type: Option<String>,
+    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides files over instances.
+    #[arg(long, value_name = "NAME=SOURCE[,sharded][,CONTENT/TYPE]")]
+    channel: Vec<String>,
+    /// A hyperparameter that all trials share.
+    #[arg(long = "hp", value_name = "NAME=VALUE")]
+    hyperparameters: Vec<String>,
+    /// A metric: the first group of this regular expression, looked for in every log line.
+    #[arg(long = "metric", value_name = "NAME=REGEX")]
+    metrics: Vec<String>,
+    /// An environment variable of the training program.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// Where artifacts go [default: the default bucket].
+    #[arg(long, value_name = "S3_URI")]
+    output: Option<String>,
+    /// Keep `/opt/ml/checkpoints` here, each trial's below its own name: what lets trials pause and go on.
+    #[arg(long, value_name = "S3_URI")]
+    checkpoints: Option<String>,
+    /// Stop a trial after this time [default: 86400].
+    #[arg(long, value_name = "SECONDS")]
+    max_runtime: Option<u64>,
+    /// Write the report's page here at the end.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Do not wait for the end.
+    #[arg(long)]
+    detach: bool,
+    /// Print the request and send nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// The study as JSON at the end (with --detach CreateHyperParameterTuningJob's answer).
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: ClientFlags,
+    #[arg(hide = true, value_name = "WORD", value_parser = train::misplaced)]
+    _misplaced: Option<Infallible>,
+    /// The training program and its arguments, run in each instance.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+impl TuneArgs {
+    /// What the trials have of `shoal train`.
+    fn trial(&self) -> TrainArgs {
+        TrainArgs {
+            image: self.image.clone(),
+            instances: self.instances,
+            instance_type: self.instance_type.clone(),
+            channel: self.channel.clone(),
+            hyperparameters: self.hyperparameters.clone(),
+            metrics: self.metrics.clone(),
+            environment: self.environment.clone(),
+            output: self.output.clone(),
+            checkpoints: self.checkpoints.clone(),
+            max_runtime: self.max_runtime,
+            command: self.command.clone(),
+            ..TrainArgs::default()
+        }
+    }
+}
+
+/// Creates the tuning job and waits for its end.
+pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
+    let settings = args.settings.settings()?;
+    let file = args.file.as_ref().map(train::read).transpose()?;
+    if let (Some(path), Some(request)) = (&args.file, &file) {
+        train::check_members("CreateHyperParameterTuningJob", request)
+            .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
+    }
+    let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    if args.dry_run {
+        show_json(&request)?;
+        return Ok(Exit::Ok);
+    }
+    let client = Client::connect(&args.settings)?;
+    let name = request["HyperParameterTuningJobName"].as_str().unwrap_or_default().to_owned();
+    if request["TrainingJobDefinition"].is_object() {
+        train::upload(&client, &uploads, &name, &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
+    }
+    let answer = client.sagemaker("CreateHyperParameterTuningJob", &request)?;
+    if args.detach {
+        if args.json {
+            show_json(&answer)?;
+        } else {
+            show(&format!("{name}\n"))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let _farewell = Farewell::about_tuning(&name)?;
+    let study = live::until_end(client, &args.settings, &name)?;
+    if args.json {
+        show_json(&serde_json::to_value(&study)?)?;
+    } else {
+        show(&tuning::summary(&study, 5))?;
+    }
+    if let Some(path) = &args.report {
+        tuning::report::write(&study, None, path)?;
+        show(&format!("\n{}\n", path.display()))?;
+    }
+    Ok(match study.hyper_parameter_tuning_job_status.as_str() {
+        "Failed" => Exit::Failed,
+        "Stopped" => Exit::Stopped,
+        _ => Exit::Ok,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tuning_job_is_not_a_training_job() {
+        let request = json!({"TrainingJobName": "x"});
+        let message = train::check_members("CreateHyperParameterTuningJob", &request).unwrap_err();
+        assert!(message.starts_with("CreateHyperParameterTuningJob has no TrainingJobName"), "{message}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `--range` and `--choice` as the API's parameter ranges.
+
+use serde_json::{Value, json};
+
+/// A flag's range: which of the API's lists it belongs to, and its entry there.
+///
+/// # Errors
+/// It cannot be read; the text shows how it is written.
+pub(super) fn range(text: &str) -> Result<(&'static str, Value), String> {
+    let wanted = || format!("--range {text}: wanted NAME=MIN..MAX, as in eta=0.01..0.5,log");
+    let (name, rest) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wanted)?;
+    let mut words = rest.split(',');
+    let (min, max) = words.next().and_then(|ends| ends.split_once("..")).ok_or_else(wanted)?;
+    let is_number = |end: &str| end.parse::<f64>().is_ok_and(f64::is_finite);
+    if !is_number(min) || !is_number(max) {
+        return Err(wanted());
+    }
+    let is_whole = |end: &str| end.parse::<i64>().is_ok();
+    let (mut list, mut scaling) =
+        (if is_whole(min) && is_whole(max) { "IntegerParameterRanges" } else { "ContinuousParameterRanges" }, "Auto");
+    for word in words {
+        match word {
+            "log" => scaling = "Logarithmic",
+            "revlog" => scaling = "ReverseLogarithmic",
+            "linear" => scaling = "Linear",
+            "auto" => scaling = "Auto",
+            "float" => list = "ContinuousParameterRanges",
+            other => return Err(format!("--range {text}: {other:?} is none of log, revlog, linear, auto, float")),
+        }
+    }
+    Ok((list, json!({"Name": name, "MinValue": min, "MaxValue": max, "ScalingType": scaling})))
+}
+
+/// A flag's choice.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn choice(text: &str) -> Result<Value, String> {
+    let (name, values) = text
+        .split_once('=')
+        .filter(|(name, values)| !name.is_empty() && !values.is_empty())
+        .ok_or_else(|| format!("--choice {text}: wanted NAME=VALUE,VALUE.."))?;
+    Ok(json!({"Name": name, "Values": values.split(',').collect::<Vec<_>>()}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        for (text, list, min, scaling) in [
+            ("eta=0.01..0.5,log", "ContinuousParameterRanges", "0.01", "Logarithmic"),
+            ("depth=2..10", "IntegerParameterRanges", "2", "Auto"),
+            ("depth=2..10,float", "ContinuousParameterRanges", "2", "Auto"),
+            ("lr=1e-5..1e-1,log", "ContinuousParameterRanges", "1e-5", "Logarithmic"),
+            ("m=-1.5..-0.5,linear", "ContinuousParameterRanges", "-1.5", "Linear"),
+            ("momentum=0..0.99,revlog", "ContinuousParameterRanges", "0", "ReverseLogarithmic"),
+        ] {
+            let (found, range) = range(text).unwrap();
+            assert_eq!((found, range["MinValue"].as_str(), range["ScalingType"].as_str()), (list, Some(min), Some(scaling)), "{text}");
+        }
+        assert_eq!(choice("a=b,c").unwrap(), json!({"Name": "a", "Values": ["b", "c"]}));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expected) in [
+            ("eta", "wanted NAME=MIN..MAX"),
+            ("eta=1", "wanted NAME=MIN..MAX"),
+            ("=1..2", "wanted NAME=MIN..MAX"),
+            ("eta=a..2", "wanted NAME=MIN..MAX"),
+            ("eta=1..inf", "wanted NAME=MIN..MAX"),
+            ("eta=1..2,fast", "\"fast\" is none of log"),
+        ] {
+            let message = range(text).unwrap_err();
+            assert!(message.starts_with(&format!("--range {text}: ")) && message.contains(expected), "{message}");
+        }
+        assert!(choice("a=").unwrap_err().starts_with("--choice a=: wanted"));
+    }
+}

@@ -1,0 +1,304 @@
+//! `shoal tuning report`: one page of HTML that holds everything it shows.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+use shoal_wire::{StudyDefinition, StudyDescription, StudyTrial};
+
+use super::study::{self, best, rungs, short, trials_of, units};
+use crate::{
+    client::{Client, Noun},
+    exit::Exit,
+    output::{show, time_text},
+    settings::ClientFlags,
+};
+
+const PAGE: &str = include_str!("../../assets/report/report.html");
+const STYLE: &str = include_str!("../../assets/report/report.css");
+const SCRIPT: &str = include_str!("../../assets/report/report.js");
+const ECHARTS: &str = include_str!("../../assets/report/echarts.min.js");
+
+/// Arguments of `shoal tuning report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Tuning job's name.
+    name: String,
+    /// Where to write the page: one file that loads nothing.
+    #[arg(long, value_name = "FILE")]
+    html: PathBuf,
+    /// Which training job definition, if there are several [default: that of the best trial].
+    #[arg(long, value_name = "NAME")]
+    definition: Option<String>,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Asks, draws, writes.
+pub(crate) fn run(args: &ReportArgs) -> Result<Exit> {
+    let client = Client::connect(&args.settings)?;
+    let study = study::fetch(&client, &args.name, false).map_err(|error| error.about_a(Noun::TuningJob, &args.name))?;
+    write(&study, args.definition.as_deref(), &args.html)?;
+    show(&format!("{}\n", args.html.display()))?;
+    Ok(Exit::Ok)
+}
+
+/// Writes a study's page.
+///
+/// # Errors
+/// There is no such definition, or the file cannot be written.
+pub(crate) fn write(study: &StudyDescription, definition: Option<&str>, path: &std::path::Path) -> Result<()> {
+    let index = match definition {
+        None => best(study).map_or(0, |(trial, _)| trial.definition as usize),
+        Some(name) => study.definitions.iter().position(|it| it.name.as_deref() == Some(name)).with_context(|| {
+            let known: Vec<_> = study.definitions.iter().filter_map(|it| it.name.as_deref()).collect();
+            format!("there is no definition {name:?}; those of this tuning job are {}", known.join(", "))
+        })?,
+    };
+    let definition = study.definitions.get(index).context("the tuning job has no training job definition")?;
+    // Beside it first: a page that is there is whole.
+    let text = page(study, index, definition);
+    let beside = path.with_extension("html.part");
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .with_context(|| format!("could not write {}", path.display()))
+}
+
+fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) -> String {
+    let trials: Vec<&StudyTrial> = trials_of(study, index).collect();
+    let (section_html, table, facts) =
+        (sections(study, index, definition, &trials), table(study, definition, &trials), facts(study, index));
+    let name = &study.hyper_parameter_tuning_job_name;
+    let title = match &definition.name {
+        Some(part) if study.definitions.len() > 1 => format!("Tuning job {name}: {part}"),
+        _ => format!("Tuning job {name}"),
+    };
+    let subtitle = format!(
+        "{}. {} of {}; {}{}.",
+        study.hyper_parameter_tuning_job_status,
+        with_article(&definition.searcher),
+        study::aim(definition),
+        if definition.scheduler == "none" { "every trial to its end".to_owned() } else { format!("scheduler {}", definition.scheduler) },
+        study.message.as_ref().map_or(String::new(), |message| format!(". {message}")),
+    );
+    let data = data(study, index, definition, &trials).to_string().replace('<', "\\u003c");
+    let parts = [
+        ("title", escape(&title)),
+        ("subtitle", escape(&subtitle)),
+        ("facts", facts),
+        ("sections", section_html),
+        ("table_note", "A click on a column's name sorts by it.".to_owned()),
+        ("table", table),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("css", STYLE.to_owned()),
+        ("data", data),
+        ("echarts", ECHARTS.to_owned()),
+        ("script", SCRIPT.to_owned()),
+    ];
+    fill(PAGE, &parts)
+}
+
+/// `bayesian` -> `Search by bayesian`.
+fn with_article(searcher: &str) -> String {
+    format!("Search ({searcher})")
+}
+
+/// Puts each part in the place of its name; what is put in is not looked through.
+fn fill(template: &str, parts: &[(&str, String)]) -> String {
+    let mut filled = String::with_capacity(template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
+    let mut rest = template;
+    while let Some(at) = rest.find("{{") {
+        let (before, after) = rest.split_at(at);
+        filled.push_str(before);
+        let (name, after) = after[2..].split_once("}}").unwrap_or((after, ""));
+        filled.push_str(parts.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text));
+        rest = after;
+    }
+    filled + rest
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+fn facts(study: &StudyDescription, index: usize) -> String {
+    let trials: Vec<&StudyTrial> = trials_of(study, index).collect();
+    let count = |state: &str| trials.iter().filter(|trial| trial.state == state).count();
+    let mut facts: Vec<(&str, String, bool)> = Vec::new();
+    if let Some((trial, value)) = best(study).filter(|(trial, _)| trial.definition as usize == index) {
+        facts.push(("best value", short(value), true));
+        facts.push(("best training job", trial.training_job_name.clone(), false));
+    }
+    facts.push(("trials", trials.len().to_string(), false));
+    facts.push(("completed", count("Completed").to_string(), false));
+    facts.push(("stopped early", count("Stopped").to_string(), false));
+    facts.push(("failed", count("Failed").to_string(), false));
+    let (run, full) = units(study);
+    if full > run && run > 0 {
+        #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+        let share = 100.0 * run as f64 / full as f64;
+        facts.push(("units of resource run", format!("{run} of {full} ({share:.0} %)"), false));
+    }
+    let billed: f64 = trials.iter().filter_map(|trial| trial.billable_seconds).sum();
+    facts.push(("billable seconds", format!("{billed:.0}"), false));
+    if let Some(end) = study.end_time {
+        facts.push(("wall time", format!("{:.1} s", end - study.creation_time), false));
+    }
+    facts.push(("started", time_text(&json!(study.creation_time)), false));
+    facts.iter().fold(String::new(), |mut text, (name, value, is_best)| {
+        let class = if *is_best { " class=\"best\"" } else { "" };
+        let _ = write!(text, "<div><dt>{name}</dt><dd{class}>{}</dd></div>", escape(value));
+        text
+    })
+}
+
+fn sections(study: &StudyDescription, index: usize, definition: &StudyDefinition, trials: &[&StudyTrial]) -> String {
+    let has_values = trials.iter().any(|trial| trial.value().is_some());
+    let all = [
+        (has_values, "over-time", "", "Objective over time", "One mark per trial when it ended; the line is the best so far."),
+        (
+            trials.iter().any(|trial| trial.curve.len() > 1),
+            "curves",
+            "",
+            "Learning curves",
+            "The objective after each unit of resource. Curves that end early were stopped; the thick one is the best trial.",
+        ),
+        (
+            !rungs(study, index).is_empty() && trials.iter().any(|trial| trial.curve.len() > 1),
+            "rungs",
+            " low",
+            "How far trials came",
+            "Trials that reached each amount of resource, and those that ended there.",
+        ),
+        (
+            definition.objectives.len() > 1 && has_values,
+            "pareto",
+            "",
+            "Pareto front",
+            "Trials that no other one beats in every objective. The first two objectives are drawn.",
+        ),
+        (
+            has_values,
+            "parallel",
+            " tall",
+            "Parallel coordinates",
+            "One line per trial through its hyperparameters, coloured by its result.",
+        ),
+        (
+            !definition.importance.is_empty(),
+            "importance",
+            " low",
+            "What mattered",
+            "How much of the results' variation each hyperparameter explains, as a model of all trials sees it.",
+        ),
+    ];
+    let mut text = String::new();
+    for (_, id, size, title, note) in all.iter().filter(|(is_there, ..)| *is_there) {
+        let _ =
+            write!(text, "<h2>{title}</h2><p>{note}</p><div class=\"chart{size}\" id=\"{id}\" role=\"img\" aria-label=\"{title}\"></div>");
+    }
+    text
+}
+
+fn table(study: &StudyDescription, definition: &StudyDefinition, trials: &[&StudyTrial]) -> String {
+    let best = best(study).map(|(trial, _)| trial.number);
+    let mut text = "<thead><tr>".to_owned();
+    let mut heads = vec!["trial".to_owned(), "training job".to_owned(), "state".to_owned(), "resource".to_owned()];
+    heads.extend(definition.objectives.iter().map(|it| it.metric_name.clone()));
+    heads.extend(definition.parameters.iter().map(|it| it.name.clone()));
+    for head in &heads {
+        let _ = write!(text, "<th scope=\"col\">{}</th>", escape(head));
+    }
+    text.push_str("</tr></thead><tbody>");
+    for trial in trials {
+        let class = if best == Some(trial.number) { " class=\"best\"" } else { "" };
+        let _ = write!(
+            text,
+            "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            trial.number,
+            escape(&trial.training_job_name),
+            escape(&trial.state),
+            trial.resource()
+        );
+        for place in 0..definition.objectives.len() {
+            let value = trial.objectives.get(place).copied().or_else(|| trial.value().filter(|_| place == 0));
+            let _ = match value {
+                Some(value) => write!(text, "<td data-sort=\"{value}\">{}</td>", short(value)),
+                None => write!(text, "<td>-</td>"),
+            };
+        }
+        for parameter in &definition.parameters {
+            let value = trial.values.iter().find(|(name, _)| *name == parameter.name).map_or("-", |(_, value)| value);
+            let _ = write!(text, "<td>{}</td>", escape(value));
+        }
+        text.push_str("</tr>");
+    }
+    text + "</tbody>"
+}
+
+fn data(study: &StudyDescription, index: usize, definition: &StudyDefinition, trials: &[&StudyTrial]) -> Value {
+    let best = best(study).map(|(trial, _)| trial.number);
+    let first = definition.objectives.first();
+    let shown: Vec<Value> = trials
+        .iter()
+        .map(|trial| {
+            json!({
+                "name": trial.training_job_name,
+                "state": if trial.state == "Waiting" { "Running" } else { &trial.state },
+                "values": trial.values.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
+                "value": trial.value(),
+                "at": trial.end_time.map(|end| end - study.creation_time),
+                "curve": trial.curve,
+                "objectives": trial.objectives,
+                "best": best == Some(trial.number),
+                "front": definition.front.contains(&trial.number),
+            })
+        })
+        .collect();
+    json!({
+        "metric": first.map(|it| it.metric_name.clone()).unwrap_or_default(),
+        "maximize": first.is_some_and(|it| it.maximize),
+        "objectives": definition.objectives.iter().map(|it| json!({"name": it.metric_name})).collect::<Vec<_>>(),
+        "parameters": definition.parameters.iter().map(|it| json!({
+            "name": it.name, "min": it.min, "max": it.max, "log": it.log, "values": it.values,
+        })).collect::<Vec<_>>(),
+        "importance": definition.importance.iter().map(|it| json!({"name": it.name, "weight": it.weight})).collect::<Vec<_>>(),
+        "rungs": rungs(study, index).iter().map(|it| json!({"resource": it.resource, "reached": it.reached, "ended": it.ended})).collect::<Vec<_>>(),
+        "trials": shown,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::study::tests::example;
+
+    #[test]
+    fn a_page_is_whole_and_escapes_what_users_say() {
+        let mut study = example();
+        study.trials[0].training_job_name = "</script><b>x".to_owned();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.html");
+        write(&study, None, &path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("{{") || ECHARTS.contains("{{"), "a place is left");
+        for (part, times) in
+            [("<b>x", 0), ("&lt;/script&gt;&lt;b&gt;x", 1), ("id=\"over-time\"", 1), ("id=\"pareto\"", 0), ("gb&lt;tree", 4)]
+        {
+            assert_eq!(text.matches(part).count(), times, "{part}");
+        }
+        // Nothing is loaded: no address of a script, style or picture.
+        for forbidden in ["<script src", "<link", "@import", "url(http"] {
+            assert!(!PAGE.contains(forbidden) && !STYLE.contains(forbidden), "{forbidden}");
+        }
+        let error = write(&study, Some("other"), &path).unwrap_err().to_string();
+        assert!(error.contains("no definition \"other\""), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn parts_are_not_looked_through() {
+        assert_eq!(fill("a{{x}}b{{y}}{{z}}c", &[("x", "{{y}}".to_owned()), ("y", "1".to_owned())]), "a{{y}}b1c");
+    }
+}

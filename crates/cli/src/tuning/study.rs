@@ -1,0 +1,183 @@
+//! A tuning job's study, asked of the server page by page, and what follows from it.
+
+use serde_json::json;
+use shoal_wire::{DESCRIBE_STUDY, StudyDefinition, StudyDescription, StudyTrial};
+
+use crate::client::{Client, ClientError};
+
+/// All of it, or only the trials that are not over.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(crate) fn fetch(client: &Client, name: &str, live_only: bool) -> Result<StudyDescription, ClientError> {
+    let mut input = json!({"HyperParameterTuningJobName": name, "LiveOnly": live_only});
+    let mut whole: Option<StudyDescription> = None;
+    loop {
+        let answer = client.sagemaker(DESCRIBE_STUDY, &input)?;
+        let page: StudyDescription = serde_json::from_value(answer).map_err(|error| client.not_understood(error.to_string()))?;
+        let token = page.next_token.clone();
+        match &mut whole {
+            None => whole = Some(page),
+            Some(whole) => whole.trials.extend(page.trials),
+        }
+        match token {
+            Some(token) => input["NextToken"] = json!(token),
+            None => return Ok(whole.unwrap_or_default()),
+        }
+    }
+}
+
+/// How far trials came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rung {
+    /// Units of resource.
+    pub(crate) resource: u32,
+    /// Trials that came at least this far.
+    pub(crate) reached: usize,
+    /// Of these, those that ended before the next rung.
+    pub(crate) ended: usize,
+}
+
+/// Rungs of a definition: its scheduler's levels, or a few that its trials' resources suggest.
+pub(crate) fn rungs(study: &StudyDescription, definition: usize) -> Vec<Rung> {
+    let trials: Vec<&StudyTrial> = trials_of(study, definition).filter(|trial| trial.resource() > 0).collect();
+    let most = trials.iter().map(|trial| trial.resource()).max().unwrap_or(0);
+    let known = study.definitions.get(definition).map_or(&[][..], |it| &it.levels);
+    let levels: Vec<u32> = if known.is_empty() { doublings(most) } else { known.to_vec() };
+    let next = levels.iter().copied().skip(1).chain([u32::MAX]);
+    let rung = |(&resource, next): (&u32, u32)| Rung {
+        resource,
+        reached: trials.iter().filter(|trial| trial.resource() >= resource).count(),
+        ended: trials.iter().filter(|trial| trial.is_over() && (resource..next).contains(&trial.resource())).count(),
+    };
+    if most == 0 { Vec::new() } else { levels.iter().zip(next).map(rung).collect() }
+}
+
+/// 1, 2, 4, ... and the greatest itself.
+fn doublings(most: u32) -> Vec<u32> {
+    let mut levels: Vec<u32> = std::iter::successors(Some(1_u32), |level| level.checked_mul(2)).take_while(|&level| level < most).collect();
+    levels.push(most);
+    levels
+}
+
+/// A definition's trials.
+pub(crate) fn trials_of(study: &StudyDescription, definition: usize) -> impl Iterator<Item = &StudyTrial> {
+    study.trials.iter().filter(move |trial| trial.definition as usize == definition)
+}
+
+/// Units of resource that were run, and that would have been if every trial had gone as far as the one that went farthest (or as its scheduler
+/// allows).
+pub(crate) fn units(study: &StudyDescription) -> (u64, u64) {
+    let run = study.trials.iter().map(|trial| u64::from(trial.resource())).sum();
+    let full = (0..study.definitions.len()).map(|definition| {
+        let most = trials_of(study, definition).map(StudyTrial::resource).max().unwrap_or(0);
+        let most = study.definitions[definition].levels.last().copied().unwrap_or(0).max(most);
+        u64::from(most) * trials_of(study, definition).count() as u64
+    });
+    (run, full.sum())
+}
+
+/// The best trial and its value.
+pub(crate) fn best(study: &StudyDescription) -> Option<(&StudyTrial, f64)> {
+    let number = study.best_trial?;
+    let trial = study.trials.iter().find(|trial| trial.number == number)?;
+    Some((trial, trial.value()?))
+}
+
+/// What a study optimises, for people: `validation:auc, maximised`.
+pub(crate) fn aim(definition: &StudyDefinition) -> String {
+    let parts =
+        definition.objectives.iter().map(|it| format!("{}, {}", it.metric_name, if it.maximize { "maximised" } else { "minimised" }));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// A value in few digits.
+pub(crate) fn short(value: f64) -> String {
+    let magnitude = value.abs();
+    if value != 0.0 && !(1e-4..1e6).contains(&magnitude) { format!("{value:.3e}") } else { format!("{value:.5}") }
+}
+
+/// Names and values: `eta=0.1 max_depth=6`, numbers shortened.
+pub(crate) fn setting(trial: &StudyTrial) -> String {
+    let shown = |text: &str| match text.parse::<f64>() {
+        Ok(value) if text.len() > 9 => format!("{}", (value * 1e6).round() / 1e6),
+        _ => text.to_owned(),
+    };
+    trial.values.iter().map(|(name, text)| format!("{name}={}", shown(text))).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use shoal_wire::{StudyObjective, StudyParameter};
+
+    use super::*;
+
+    /// Three trials of a scheduler with levels, one of each end.
+    pub(in crate::tuning) fn example() -> StudyDescription {
+        let trial = |number: u32, state: &str, curve: &[f64], objectives: &[f64]| StudyTrial {
+            number,
+            training_job_name: format!("t-{number:03}"),
+            values: vec![("eta".to_owned(), format!("0.{number}")), ("booster".to_owned(), "gb<tree".to_owned())],
+            state: state.to_owned(),
+            curve: (1..).zip(curve.iter().copied()).collect(),
+            objectives: objectives.to_vec(),
+            start_time: Some(100.0),
+            end_time: Some(100.0 + f64::from(number)),
+            billable_seconds: Some(1.0),
+            ..StudyTrial::default()
+        };
+        StudyDescription {
+            hyper_parameter_tuning_job_name: "t".to_owned(),
+            hyper_parameter_tuning_job_status: "Completed".to_owned(),
+            creation_time: 100.0,
+            end_time: Some(110.0),
+            max_parallel: 2,
+            best_trial: Some(2),
+            definitions: vec![StudyDefinition {
+                objectives: vec![StudyObjective { metric_name: "validation:auc".to_owned(), maximize: true }],
+                parameters: vec![
+                    StudyParameter { name: "eta".to_owned(), min: Some(0.0), max: Some(1.0), ..StudyParameter::default() },
+                    StudyParameter {
+                        name: "booster".to_owned(),
+                        values: Some(vec!["gb<tree".to_owned(), "dart".to_owned()]),
+                        ..StudyParameter::default()
+                    },
+                ],
+                searcher: "random".to_owned(),
+                scheduler: "hyperband".to_owned(),
+                levels: vec![1, 3, 9],
+                ..StudyDefinition::default()
+            }],
+            trials: vec![
+                trial(1, "Stopped", &[0.5], &[]),
+                trial(2, "Completed", &[0.5, 0.6, 0.7, 0.71, 0.72, 0.73, 0.74, 0.75, 0.76], &[0.76]),
+                trial(3, "Failed", &[], &[]),
+                trial(4, "Stopped", &[0.5, 0.55, 0.6], &[]),
+            ],
+            ..StudyDescription::default()
+        }
+    }
+
+    #[test]
+    fn rungs_count_who_came_how_far() {
+        let study = example();
+        let counted: Vec<_> = rungs(&study, 0).iter().map(|it| (it.resource, it.reached, it.ended)).collect();
+        assert_eq!(counted, [(1, 3, 1), (3, 2, 1), (9, 1, 1)]);
+        assert_eq!(units(&study), (13, 36));
+        assert_eq!(best(&study).map(|(trial, value)| (trial.number, value)), Some((2, 0.76)));
+        let mut plain = study;
+        plain.definitions[0].levels.clear();
+        let counted: Vec<_> = rungs(&plain, 0).iter().map(|it| (it.resource, it.reached)).collect();
+        assert_eq!(counted, [(1, 3), (2, 2), (4, 1), (8, 1), (9, 1)]);
+        plain.trials.clear();
+        assert!(rungs(&plain, 0).is_empty());
+    }
+
+    #[test]
+    fn values_are_short() {
+        for (value, expected) in [(0.0, "0.00000"), (0.123_456_78, "0.12346"), (1e-7, "1.000e-7"), (-2.5e9, "-2.500e9")] {
+            assert_eq!(short(value), expected);
+        }
+        assert_eq!(setting(&example().trials[0]), "eta=0.1 booster=gb<tree");
+    }
+}
