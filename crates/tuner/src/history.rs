@@ -70,9 +70,9 @@ impl Trial {
         self.reports.last().copied()
     }
 
-    /// Units of resource that it has behind it.
+    /// Units of resource that it has behind it, those of its origin included.
     pub fn resource(&self) -> u32 {
-        self.last().map_or(0, |report| report.resource)
+        self.last().map_or_else(|| self.origin.map_or(0, |origin| origin.resource), |report| report.resource)
     }
 
     /// What it said after so many units.
@@ -93,6 +93,8 @@ pub struct History {
     trials: Vec<Trial>,
     /// Trials that are not over, in order.
     live: BTreeSet<TrialId>,
+    /// How many of them a worker has.
+    running: usize,
     /// Configurations that were tried: how often.
     tried: BTreeMap<u128, u32>,
 }
@@ -111,6 +113,11 @@ impl History {
     /// Running and paused ones, in order.
     pub fn live(&self) -> impl Iterator<Item = (TrialId, &Trial)> {
         self.live.iter().map(|&trial| (trial, &self.trials[trial as usize]))
+    }
+
+    /// How many trials a worker has.
+    pub fn running(&self) -> usize {
+        self.running
     }
 
     /// Whether the configuration was proposed or injected before.
@@ -133,6 +140,7 @@ impl History {
         if !trial.state.is_over() {
             self.live.insert(id);
         }
+        self.running += usize::from(trial.state == TrialState::Running);
         self.trials.push(trial);
         id
     }
@@ -141,9 +149,19 @@ impl History {
         self.trials.get_mut(trial as usize)
     }
 
+    /// A live trial gets a worker, or loses it.
+    pub(crate) fn set_running(&mut self, trial: TrialId, running: bool) {
+        let Some(known) = self.trials.get_mut(trial as usize).filter(|known| !known.state.is_over()) else { return };
+        self.running -= usize::from(known.state == TrialState::Running);
+        self.running += usize::from(running);
+        known.state = if running { TrialState::Running } else { TrialState::Paused };
+    }
+
     pub(crate) fn close(&mut self, trial: TrialId, state: TrialState) {
         self.live.remove(&trial);
-        self.trials[trial as usize].state = state;
+        let known = &mut self.trials[trial as usize];
+        self.running -= usize::from(known.state == TrialState::Running);
+        known.state = state;
     }
 }
 

@@ -43,7 +43,7 @@ pub use history::{History, Report, Trial, TrialId, TrialState};
 pub use random::Rng;
 pub use record::{Ask, Origin, Outcome, Record, Start, Verdict};
 pub use scaling::Scaling;
-pub use schedule::{Next, Scheduler, SchedulerSpec};
+pub use schedule::{Next, Scheduler, SchedulerSpec, Stage};
 pub use search::{Memo, Proposal, Searcher, SearcherSpec, View};
 pub use sobol::Sobol;
 pub use space::{Condition, Configs, Domain, Parameter, Space};

@@ -42,7 +42,7 @@ pub struct Start {
     pub bracket: u32,
 }
 
-/// Whose checkpoint a trial begins with (population based training).
+/// Whose checkpoint a trial begins with (population based training). The copy counts on from there: its first report is for `resource + 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// Whose.
@@ -73,6 +73,7 @@ pub enum Outcome {
     /// By itself. One value per objective, as the user sees them; not a number is a failure.
     Completed {
         /// In the order of the objectives.
+        #[serde(with = "numbers")]
         values: Vec<f64>,
     },
     /// It was stopped, by a verdict or from outside; what it reported counts at the resource where it was reported.
@@ -92,6 +93,9 @@ pub enum Record {
         /// What its searcher wants to remember.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         memo: Option<Memo>,
+        /// From now on there is nothing new left to try. Only then is an answer to wait recorded.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        exhausted: bool,
     },
     /// A trial reported, after a unit of resource.
     Reported {
@@ -100,6 +104,7 @@ pub enum Record {
         /// Units that it has behind it, from 1.
         resource: u32,
         /// One value per objective, or the first only.
+        #[serde(with = "numbers")]
         values: Vec<f64>,
         /// What follows, for it or for others; a trial that is not named goes on.
         verdicts: Vec<(TrialId, Verdict)>,
@@ -121,4 +126,18 @@ pub enum Record {
         /// How it ended.
         outcome: Outcome,
     },
+}
+
+/// As a program says them. JSON has no number for what is none: it travels as null.
+mod numbers {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let values: Vec<Option<f64>> = Deserialize::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+    }
 }

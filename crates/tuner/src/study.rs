@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Ask, Config, Direction, History, Memo, Next, Outcome, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError, Start,
-    StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
+    Ask, Config, Direction, History, Memo, Next, Outcome, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError, Stage,
+    Start, StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
 };
 
 /// How often the searcher is asked again for something that was not tried yet.
@@ -48,7 +48,7 @@ impl Study {
             return Err(SpecError::Objectives("there must be at least one".to_owned()));
         }
         let searcher = spec.searcher.build(&spec.space, &spec.objectives)?;
-        let scheduler = spec.scheduler.build()?;
+        let scheduler = spec.scheduler.build(&spec.space)?;
         Ok(Self {
             spec,
             history: History::default(),
@@ -92,33 +92,46 @@ impl Study {
 
     /// What an idle worker is to do.
     pub fn ask(&mut self) -> Ask {
+        let was_exhausted = self.exhausted;
         let (answer, memo) = self.answer();
-        if answer != Ask::Wait {
-            self.fold(Record::Asked { answer: answer.clone(), memo });
+        let exhausted = self.exhausted && !was_exhausted;
+        // Waiting is no event, unless there is something to remember.
+        if answer != Ask::Wait || exhausted {
+            self.fold(Record::Asked { answer: answer.clone(), memo, exhausted });
         }
         answer
     }
 
+    /// Whether another trial may be started.
+    pub fn may_start(&self) -> bool {
+        !self.exhausted && self.spec.max_trials.is_none_or(|most| self.started < most)
+    }
+
+    fn stage(&self) -> Stage<'_> {
+        Stage { history: &self.history, may_start: self.may_start() }
+    }
+
     fn answer(&mut self) -> (Ask, Option<Memo>) {
-        if self.exhausted && self.history.live().next().is_none() {
-            return (Ask::End, None);
-        }
-        let may_start = !self.exhausted && self.spec.max_trials.is_none_or(|most| self.started < most);
-        let next = self.scheduler.next(&self.history, may_start, &mut rng(self.spec.seed, self.asks, 0));
-        let start = |config, to, origin, bracket| Ask::Start(Start { trial: self.history.next_id(), config, to, origin, bracket });
-        match next {
-            Next::New { bracket, to } if may_start => match self.new_config(to) {
-                Some((config, memo)) => (Ask::Start(Start { trial: self.history.next_id(), config, to, origin: None, bracket }), memo),
-                None if self.history.live().next().is_some() => (Ask::Wait, None),
-                None => (Ask::End, None),
-            },
-            Next::Copy { config, origin, to } => (start(config, to, Some(origin), 0), None),
-            Next::Resume { trial, to } => {
-                let from = self.history.trial(trial).map_or(0, Trial::resource);
-                (Ask::Resume { trial, from, to }, None)
+        // Asked once more, at most: when the searcher has nothing left, the scheduler may still have trials that go on.
+        loop {
+            let next = self.scheduler.next(&self.stage(), &mut rng(self.spec.seed, self.asks, 0));
+            let trial = self.history.next_id();
+            match next {
+                Next::New { bracket, to } if self.may_start() => match self.new_config(to) {
+                    Some((config, memo)) => return (Ask::Start(Start { trial, config, to, origin: None, bracket }), memo),
+                    None => self.exhausted = true,
+                },
+                Next::Copy { config, origin, to } => {
+                    return (Ask::Start(Start { trial, config, to, origin: Some(origin), bracket: 0 }), None);
+                }
+                Next::Resume { trial, to } => {
+                    let from = self.history.trial(trial).map_or(0, Trial::resource);
+                    return (Ask::Resume { trial, from, to }, None);
+                }
+                Next::Wait => return (Ask::Wait, None),
+                Next::New { .. } if self.history.running() > 0 => return (Ask::Wait, None),
+                Next::New { .. } | Next::End => return (Ask::End, None),
             }
-            Next::Wait => (Ask::Wait, None),
-            Next::New { .. } | Next::End => (Ask::End, None),
         }
     }
 
@@ -129,10 +142,7 @@ impl Study {
         for part in 1..=TRIES {
             let view = View { space, objectives, history: &self.history, memo: self.memo.as_ref(), to };
             match self.searcher.propose(&view, &mut rng(*seed, self.asks, part)) {
-                Proposal::Exhausted => {
-                    self.exhausted = true;
-                    return None;
-                }
+                Proposal::Exhausted => return None,
                 Proposal::Try { config, memo } if is_full || !self.history.has_tried(&config) => return Some((config, memo)),
                 Proposal::Try { .. } => {}
             }
@@ -153,7 +163,7 @@ impl Study {
         let is_news = self.history.trial(trial).is_some_and(|known| !known.state.is_over() && resource > known.resource());
         let (Some(&first), true) = (values.first(), is_news) else { return Vec::new() };
         self.take_report(trial, resource, first);
-        let verdicts = self.scheduler.judge(&self.history, trial);
+        let verdicts = self.scheduler.judge(&self.stage(), trial);
         self.finish(Record::Reported { trial, resource, values: values.to_vec(), verdicts: verdicts.clone() });
         verdicts
     }
@@ -164,7 +174,7 @@ impl Study {
             return Vec::new();
         }
         self.take_end(trial, &outcome);
-        let verdicts = self.scheduler.ended(&self.history, trial);
+        let verdicts = self.scheduler.ended(&self.stage(), trial);
         self.finish(Record::Ended { trial, outcome, verdicts: verdicts.clone() });
         verdicts
     }
@@ -221,7 +231,10 @@ impl Study {
 
     fn fold(&mut self, record: Record) {
         match &record {
-            Record::Asked { answer, memo } => self.take_answer(answer, memo.as_ref()),
+            Record::Asked { answer, memo, exhausted } => {
+                self.exhausted |= exhausted;
+                self.take_answer(answer, memo.as_ref());
+            }
             Record::Reported { trial, resource, values, .. } => {
                 self.take_report(*trial, *resource, values.first().copied().unwrap_or(f64::NAN));
             }
@@ -238,7 +251,7 @@ impl Study {
     fn finish(&mut self, record: Record) {
         if let Record::Reported { verdicts, .. } | Record::Ended { verdicts, .. } = &record {
             for &(trial, verdict) in verdicts {
-                self.take_verdict(trial, verdict);
+                self.take_verdict(trial, verdict, &record);
             }
         }
         self.scheduler.follow(&self.history, &record);
@@ -257,8 +270,8 @@ impl Study {
                 self.history.push(fresh(config.clone(), *to, *origin, *bracket, false));
             }
             Ask::Resume { trial, to, .. } => {
-                if let Some(trial) = self.history.trial_mut(*trial).filter(|trial| !trial.state.is_over()) {
-                    trial.state = TrialState::Running;
+                self.history.set_running(*trial, true);
+                if let Some(trial) = self.history.trial_mut(*trial) {
                     trial.to = *to;
                 }
             }
@@ -290,12 +303,24 @@ impl Study {
         self.history.close(trial, state);
     }
 
-    fn take_verdict(&mut self, trial: TrialId, verdict: Verdict) {
+    fn take_verdict(&mut self, trial: TrialId, verdict: Verdict, record: &Record) {
         let Some(known) = self.history.trial_mut(trial).filter(|known| !known.state.is_over()) else { return };
         match verdict {
             Verdict::Continue { to } => known.to = to,
-            Verdict::Pause => known.state = TrialState::Paused,
-            Verdict::Stop => self.take_end(trial, &Outcome::Stopped),
+            Verdict::Pause => self.history.set_running(trial, false),
+            Verdict::Stop => {
+                let is_whole = self.scheduler.max_resource().is_some_and(|max| known.resource() >= max);
+                let outcome = match record {
+                    // At the greatest resource there is nothing that it could still do: it has completed, with what it just said.
+                    Record::Reported { trial: reporter, values, .. }
+                        if is_whole && *reporter == trial && values.len() == self.spec.objectives.len() =>
+                    {
+                        Outcome::Completed { values: values.clone() }
+                    }
+                    _ => Outcome::Stopped,
+                };
+                self.take_end(trial, &outcome);
+            }
         }
     }
 }
@@ -304,7 +329,7 @@ fn fresh(config: Config, to: Option<u32>, origin: Option<crate::Origin>, bracket
     Trial { config, state: TrialState::Running, to, bracket, origin, reports: Vec::new(), values: Vec::new(), injected }
 }
 
-/// What is not a number is worse than all.
+/// What is not a finite number is worse than all.
 fn minimised(direction: Direction, value: f64) -> f64 {
-    if value.is_nan() { f64::INFINITY } else { direction.minimised(value) }
+    if value.is_finite() { direction.minimised(value) } else { f64::INFINITY }
 }
