@@ -9,7 +9,25 @@ pub const SEARCHERS: &[(&str, &str)] =
     &[("random", "independent draws; looks at no results"), ("sobol", "scrambled Sobol points: fills the space more evenly")];
 
 /// Names of schedulers that are their specification's `kind`, and what each does.
-pub const SCHEDULERS: &[(&str, &str)] = &[("none", "every trial runs to its end")];
+pub const SCHEDULERS: &[(&str, &str)] = &[
+    ("none", "every trial runs to its end"),
+    ("median", "worse than the median of the others' running averages: stopped"),
+    ("behind", "more than 10 per cent behind the best at the same resource: stopped"),
+    ("asha", "asynchronous successive halving: the best third of each rung is promoted"),
+    ("hyperband", "asynchronous Hyperband: brackets of successive halving"),
+    ("round_robin", "trials take turns, unit by unit, and those too far behind are stopped: early decisions on few machines"),
+    ("pbt", "population based training: bad trials go on as perturbed copies of good ones"),
+];
+
+/// Which of the resources a scheduler takes, by its kind.
+fn takes(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "asha" | "hyperband" => &["min_resource", "max_resource", "eta"],
+        "median" | "behind" => &["min_resource"],
+        "pbt" => &["max_resource"],
+        _ => &[],
+    }
+}
 
 /// Names for both together: name, searcher, scheduler, and what they are good for.
 pub const PAIRS: &[(&str, &str, &str, &str)] = &[];
@@ -27,10 +45,15 @@ pub struct Resources {
 
 impl Resources {
     fn fill(self, options: &mut Map<String, Value>) {
+        let takes = takes(options.get("kind").and_then(Value::as_str).unwrap_or_default());
         for (name, value) in [("min_resource", self.min), ("max_resource", self.max), ("eta", self.eta)] {
-            if let (Some(value), false) = (value, options.contains_key(name)) {
+            if let (Some(value), true, false) = (value, takes.contains(&name), options.contains_key(name)) {
                 options.insert(name.to_owned(), value.into());
             }
+        }
+        // The rule among which turns are taken.
+        if let Some(Value::Object(rule)) = options.get_mut("rule") {
+            self.fill(rule);
         }
     }
 }
@@ -46,6 +69,7 @@ pub struct Strategy {
 
 impl Strategy {
     /// The strategy of a name: a searcher's, a scheduler's (with random search), one of [`PAIRS`], or a searcher and a scheduler joined by `+`. `-` is as good as `_`.
+    /// `asha-stopping` and `hyperband-stopping` stop trials at rungs instead of pausing them there: for programs without checkpoints.
     ///
     /// # Errors
     /// There is none of this name (the text lists those that there are), or it needs a resource that is not given.
@@ -58,6 +82,8 @@ impl Strategy {
                 strategy.scheduler = scheduler_named(scheduler, resources)?;
             } else if SCHEDULERS.iter().any(|(name, _)| *name == part) {
                 strategy.scheduler = scheduler_named(&part, resources)?;
+            } else if let Some(kind) = part.strip_suffix("_stopping").filter(|kind| ["asha", "hyperband"].contains(kind)) {
+                strategy.scheduler = scheduler(&serde_json::json!({ "kind": kind, "form": "stopping" }), resources)?;
             } else if SEARCHERS.iter().any(|(name, _)| *name == part) {
                 strategy.searcher = searcher_named(&part)?;
             } else {
@@ -175,6 +201,12 @@ mod tests {
                 Strategy::named(&joined, RESOURCES).unwrap_or_else(|error| panic!("{joined}: {error}"));
             }
         }
+    }
+
+    #[test]
+    fn forms_have_names() {
+        let Strategy { scheduler, .. } = Strategy::named("sobol+asha-stopping", RESOURCES).unwrap();
+        assert!(matches!(scheduler, SchedulerSpec::Asha(options) if options.form == crate::schedule::Form::Stopping));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Form, SchedulerSpec};
+use super::{BehindOptions, Form, SchedulerSpec};
 use crate::{Ask, History, Next, Record, Rng, Scheduler, Space, SpecError, Stage, TrialId, TrialState, Verdict};
 
 /// Options of taking turns.
@@ -14,9 +14,19 @@ use crate::{Ask, History, Next, Record, Rng, Scheduler, Space, SpecError, Stage,
 #[serde(deny_unknown_fields)]
 pub struct RoundRobinOptions {
     /// Between how many trials turns are taken, at least: more than workers, or there is no need for it.
+    #[serde(default = "four")]
     pub width: u32,
-    /// Who judges them: a rule that stops trials, not one that pauses them itself.
+    /// Who judges them: a rule that stops trials, not one that pauses them itself. If it is not said: `behind`.
+    #[serde(default = "behind")]
     pub rule: Box<SchedulerSpec>,
+}
+
+fn four() -> u32 {
+    4
+}
+
+fn behind() -> Box<SchedulerSpec> {
+    Box::new(SchedulerSpec::Behind(BehindOptions::default()))
 }
 
 /// See the module.
