@@ -1,5 +1,6 @@
 //! Searchers: what to try next. One file each.
 
+pub(crate) mod bayes;
 mod random;
 mod sobol;
 
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 
+pub use bayes::{Bayes, BayesSpec};
 pub use random::Random;
 pub use sobol::Points;
 
@@ -68,6 +70,8 @@ pub enum SearcherSpec {
     Random,
     /// The points of a scrambled Sobol sequence: fills the space more evenly.
     Sobol,
+    /// Gaussian process, expected improvement.
+    Bayesian(BayesSpec),
 }
 
 impl SearcherSpec {
@@ -79,6 +83,7 @@ impl SearcherSpec {
         match self {
             Self::Random => Ok(Box::new(Random)),
             Self::Sobol => Ok(Box::new(Points::default())),
+            Self::Bayesian(spec) => Ok(Box::new(Bayes::new(spec.clone()))),
         }
     }
 }
