@@ -5,8 +5,11 @@ use serde_json::{Map, Value};
 use crate::{Direction, SchedulerSpec, SearcherSpec, Space, SpecError, StudySpec};
 
 /// Names of searchers that are their specification's `kind`, and what each is good for.
-pub const SEARCHERS: &[(&str, &str)] =
-    &[("random", "independent draws; looks at no results"), ("sobol", "scrambled Sobol points: fills the space more evenly")];
+pub const SEARCHERS: &[(&str, &str)] = &[
+    ("random", "independent draws; looks at no results"),
+    ("sobol", "scrambled Sobol points: fills the space more evenly"),
+    ("bayesian", "Gaussian process, expected improvement: the most from few trials"),
+];
 
 /// Names of schedulers that are their specification's `kind`, and what each does.
 pub const SCHEDULERS: &[(&str, &str)] = &[

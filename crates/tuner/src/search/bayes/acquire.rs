@@ -119,7 +119,11 @@ fn log_ei(mean: f64, deviation: f64, best: f64) -> Improvement {
         // Phi is 1 to six digits, and phi vanishes: relative to z it is told directly.
         let (density, below) = (libm::exp(log_density), 0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2));
         let ei = density + z * below;
-        return Improvement { value: libm::log(ei) + libm::log(deviation), by_mean: -below / (ei * deviation), by_deviation: density / (ei * deviation) };
+        return Improvement {
+            value: libm::log(ei) + libm::log(deviation),
+            by_mean: -below / (ei * deviation),
+            by_deviation: density / (ei * deviation),
+        };
     };
     Improvement {
         value: log_density + libm::log(rest) + libm::log(deviation),

@@ -136,15 +136,7 @@ impl Task for Row<'_> {
 
 impl Kernel {
     /// Between a point and the points from number `from` (or a little before) on; with slopes also its derivatives with respect to the squared distance.
-    pub(super) fn row(
-        &self,
-        axes: &[Axis],
-        columns: &Columns,
-        point: &[f64],
-        from: usize,
-        values: &mut [f64],
-        slopes: Option<&mut [f64]>,
-    ) {
+    pub(super) fn row(&self, axes: &[Axis], columns: &Columns, point: &[f64], from: usize, values: &mut [f64], slopes: Option<&mut [f64]>) {
         run(Row { kernel: self, axes, columns, point, from: from / LANE * LANE, values, slopes });
     }
 }

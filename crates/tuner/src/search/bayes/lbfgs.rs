@@ -120,7 +120,8 @@ impl Search {
         if self.is_over {
             return;
         }
-        let masked = |vector: &[f64]| -> Vec<f64> { vector.iter().zip(&free).map(|(part, free)| if *free { *part } else { 0.0 }).collect() };
+        let masked =
+            |vector: &[f64]| -> Vec<f64> { vector.iter().zip(&free).map(|(part, free)| if *free { *part } else { 0.0 }).collect() };
         let mut q = masked(&self.gradient);
         let mut weights = Vec::with_capacity(self.memory.len());
         for (step, change, rho) in self.memory.iter().rev() {
@@ -175,8 +176,7 @@ mod tests {
     #[test]
     fn it_finds_minima_inside_and_at_bounds() {
         for (bounds, expected) in [((-2.0, 2.0), [1.0, 1.0]), ((-2.0, 0.5), [0.5, 0.25])] {
-            let mut search =
-                Search::new(&[-1.2, 0.4], vec![bounds, bounds], Limits { evaluations: 300, gradient: 1e-9, gain: 0.0 });
+            let mut search = Search::new(&[-1.2, 0.4], vec![bounds, bounds], Limits { evaluations: 300, gradient: 1e-9, gain: 0.0 });
             while let Some(point) = search.next() {
                 let (value, gradient) = rosenbrock(point);
                 search.tell(value, &gradient);

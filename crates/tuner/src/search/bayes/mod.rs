@@ -100,10 +100,10 @@ fn patience(fitted: usize) -> usize {
 impl Searcher for Bayes {
     fn propose(&mut self, view: &View<'_>, rng: &mut Rng) -> Proposal {
         let encoding = Encoding::new(view.space);
-        let mut carried = view.memo.and_then(|memo| Carried::read(memo)).unwrap_or_else(|| Carried {
-            seed: (rng.bits() >> 32) as u32,
-            ..Carried::default()
-        });
+        let mut carried = view
+            .memo
+            .and_then(|memo| Carried::read(memo))
+            .unwrap_or_else(|| Carried { seed: (rng.bits() >> 32) as u32, ..Carried::default() });
         let mut points = Vec::new();
         let mut values = Vec::new();
         let mut pending = Vec::new();

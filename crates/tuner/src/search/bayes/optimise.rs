@@ -92,8 +92,7 @@ fn candidates(encoding: &Encoding<'_>, anchors: &[Vec<f64>], effort: Effort, rng
     let d = encoding.space().parameters().len();
     let sobol = Sobol::new(d, rng.bits());
     let count = u32::try_from(effort.spread).unwrap_or(u32::MAX);
-    let spread =
-        (0..count).map(|index| (0..d).map(|parameter| encoding.snapped(parameter, sobol.coordinate(index, parameter))).collect());
+    let spread = (0..count).map(|index| (0..d).map(|parameter| encoding.snapped(parameter, sobol.coordinate(index, parameter))).collect());
     let mut all: Vec<Vec<f64>> = spread.collect();
     for anchor in anchors {
         all.push(anchor.clone());

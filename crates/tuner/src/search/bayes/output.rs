@@ -7,7 +7,18 @@ pub(crate) fn finite(values: &[f64]) -> Vec<f64> {
     let worst = values.iter().copied().filter(|value| value.is_finite()).fold(f64::NEG_INFINITY, f64::max);
     let least = values.iter().copied().filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min);
     let (worst, least) = if worst.is_finite() { (worst, least) } else { (0.0, 0.0) };
-    values.iter().map(|value| if *value == f64::NEG_INFINITY { least } else if value.is_finite() { *value } else { worst }).collect()
+    values
+        .iter()
+        .map(|value| {
+            if *value == f64::NEG_INFINITY {
+                least
+            } else if value.is_finite() {
+                *value
+            } else {
+                worst
+            }
+        })
+        .collect()
 }
 
 /// Bends the bad side.

@@ -200,7 +200,8 @@ fn all_registers_give_the_same_bits() {
         super::lanes::with_width(width, || {
             let data = Data { axes: &AXES, points: &known, values: &values };
             let (loss, gradient) = fit::loss_with_gradient(&data, &theta());
-            let model = [Gp::new(&AXES, &known[..80], &values[..80], &theta(), &known[80..], Some(&mut Rng::new(1, 2)), &mut Cache::default())];
+            let model =
+                [Gp::new(&AXES, &known[..80], &values[..80], &theta(), &known[80..], Some(&mut Rng::new(1, 2)), &mut Cache::default())];
             let mut bits = vec![loss.to_bits()];
             bits.extend(gradient.iter().map(|it| it.to_bits()));
             for (value, slopes) in LogEi::new(&model).slopes(&asked) {
