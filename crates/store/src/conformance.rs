@@ -2,6 +2,8 @@
 
 use crate::{Batch, CheckpointRow, JobFilter, JobProgress, JobRow, JobSort, Journal, RowChange, Rows, SortOrder, StoreError};
 
+mod tuning;
+
 /// One storage. Opening it again gives the same contents.
 pub type Reopen = Box<dyn Fn() -> (Box<dyn Journal>, Box<dyn Rows>)>;
 
@@ -16,6 +18,10 @@ pub fn check_journal(fresh: &dyn Fn() -> Reopen) {
     receipts_are_kept_by_path_and_host_and_go_with_their_job(&fresh());
     a_consumer_can_stop_a_replay(&fresh());
     lists_are_filtered_ordered_and_paged(&fresh());
+    tuning::tuning_rows_change_and_go(&fresh());
+    tuning::tuning_lists_are_filtered_ordered_and_paged(&fresh());
+    tuning::trials_are_listed_with_their_jobs(&fresh());
+    tuning::records_are_read_in_order(&fresh());
 }
 
 fn replay(journal: &dyn Journal, after: u64) -> Vec<(u64, Vec<u8>)> {

@@ -1,6 +1,6 @@
 //! The journal: an append-only sequence of events and the rows that they change, written together.
 
-use crate::{CheckpointRow, JobProgress, JobRow, StoreError};
+use crate::{CheckpointRow, JobProgress, JobRow, RecordRow, StoreError, TrialProgress, TrialRow, TuningProgress, TuningRow};
 
 /// What one decision leaves behind.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,10 +18,22 @@ pub enum RowChange {
     PutJob(Box<JobRow>),
     /// Changes what the core knows in the job's row.
     MoveJob(Box<JobProgress>),
-    /// Removes the row of this name, if there is one, and its checkpoints' receipts.
+    /// Removes the job's row of this name, if there is one, its checkpoints' receipts, and its place among a tuning job's trials.
     DeleteJob(String),
     /// Inserts a checkpoint file's receipt or replaces the one of the same job, path and host.
     PutCheckpoint(CheckpointRow),
+    /// Inserts the tuning job's row or replaces the one of the same name.
+    PutTuning(Box<TuningRow>),
+    /// Changes what the core knows in the tuning job's row.
+    MoveTuning(Box<TuningProgress>),
+    /// Removes the tuning job's row of this name, if there is one, with its trials' and its records; their training jobs stay.
+    DeleteTuning(String),
+    /// Inserts a trial's row or replaces the one of the same training job. [`RowChange::MoveJob`] changes its status from then on.
+    PutTrial(Box<TrialRow>),
+    /// Changes what the core knows in the trial's row.
+    MoveTrial(Box<TrialProgress>),
+    /// Inserts a tuner's record or replaces the one of the same tuning job and number.
+    PutRecord(RecordRow),
 }
 
 /// Takes an event: its version and bytes. An error ends the replay.

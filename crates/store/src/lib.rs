@@ -23,13 +23,17 @@ mod series;
 mod snapshot_file;
 mod sqlite;
 mod sqlite_journal;
+mod sqlite_tuning;
 mod telemetry;
+mod tuning_rows;
 mod unsynced;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 #[cfg(any(test, feature = "conformance"))]
 mod memory_journal;
+#[cfg(any(test, feature = "conformance"))]
+mod memory_tuning;
 
 pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
@@ -47,3 +51,6 @@ pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, P
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
 pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};
+pub use tuning_rows::{
+    EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
+};

@@ -5,9 +5,10 @@ use std::mem;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::memory_tuning::Tunings;
 use crate::{
-    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, Snapshots, SortOrder,
-    StoreError,
+    Batch, CheckpointRow, Cursor, EachEvent, EachRecord, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows,
+    Snapshots, SortOrder, StoreError, TrialFilter, TrialPage, TrialRow, TuningPage, TuningRow,
 };
 
 /// A journal that lasts as long as its last clone.
@@ -24,6 +25,7 @@ struct Contents {
     jobs: BTreeMap<String, JobRow>,
     /// By job, path and host.
     checkpoints: BTreeMap<(String, String, u32), CheckpointRow>,
+    tunings: Tunings,
 }
 
 impl MemoryJournal {
@@ -44,6 +46,7 @@ impl Journal for MemoryJournal {
             match change {
                 RowChange::PutJob(row) => drop(contents.jobs.insert(row.name.clone(), JobRow::clone(row))),
                 RowChange::MoveJob(progress) => {
+                    contents.tunings.follow_job(&progress.name, &progress.status);
                     let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view } = JobProgress::clone(progress);
                     if let Some(row) = contents.jobs.get_mut(&name) {
                         *row = JobRow { modified_ms, ended_ms, status, secondary, ended, view, ..mem::take(row) };
@@ -52,10 +55,12 @@ impl Journal for MemoryJournal {
                 RowChange::DeleteJob(name) => {
                     contents.jobs.remove(name);
                     contents.checkpoints.retain(|(job, ..), _| job != name);
+                    contents.tunings.forget_job(name);
                 }
                 RowChange::PutCheckpoint(row) => {
                     contents.checkpoints.insert((row.job.clone(), row.path.clone(), row.host), row.clone());
                 }
+                other => contents.tunings.change(other),
             }
         }
         Ok(contents.version)
@@ -102,7 +107,7 @@ impl Rows for MemoryJournal {
 
     fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
         let created_after_cursor = match (&filter.after, filter.sort) {
-            (Some(cursor), JobSort::CreationTime) => cursor.created_ms()?,
+            (Some(cursor), JobSort::CreationTime) => cursor.number()?,
             _ => 0,
         };
         // (created, status, name) with the parts that do not order left empty.
@@ -140,6 +145,42 @@ impl Rows for MemoryJournal {
 
     fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
         Ok(self.lock().jobs.values().filter(|row| matches(filter, row)).count() as u64)
+    }
+
+    fn tuning(&self, name: &str) -> Result<Option<TuningRow>, StoreError> {
+        Ok(self.lock().tunings.get(name))
+    }
+
+    fn tuning_names(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        Ok(self.lock().tunings.names(name))
+    }
+
+    fn list_tunings(&self, filter: &JobFilter) -> Result<TuningPage, StoreError> {
+        // As training jobs, which have all that the filter asks for.
+        let contents = self.lock();
+        let as_job = |row: &TuningRow| {
+            let TuningRow { name, created_ms, modified_ms, status, .. } = row.clone();
+            RowChange::PutJob(Box::new(JobRow { name, created_ms, modified_ms, status, ..JobRow::default() }))
+        };
+        let rows = contents.tunings.all().map(as_job).collect();
+        let mut jobs = MemoryJournal::default();
+        jobs.append(&Batch { events: Vec::new(), rows })?;
+        let page = jobs.list(filter)?;
+        Ok(TuningPage { rows: page.rows.iter().filter_map(|row| contents.tunings.get(&row.name)).collect(), next: page.next })
+    }
+
+    fn trial(&self, job: &str) -> Result<Option<TrialRow>, StoreError> {
+        Ok(self.lock().tunings.trial(job))
+    }
+
+    fn list_trials(&self, filter: &TrialFilter) -> Result<TrialPage, StoreError> {
+        let contents = self.lock();
+        contents.tunings.list(filter, |job| contents.jobs.get(job).cloned())
+    }
+
+    fn records(&self, tuning: &str, after: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
+        let records = self.lock().tunings.records(tuning, after);
+        records.into_iter().try_for_each(|(seq, bytes)| each(seq, &bytes))
     }
 }
 

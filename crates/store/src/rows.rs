@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::StoreError;
+use crate::{EachRecord, StoreError, TrialFilter, TrialPage, TrialRow, TuningPage, TuningRow};
 
 /// A training job as lists and lookups see it. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,6 +102,42 @@ pub trait Rows: Send + Sync {
     /// # Errors
     /// The storage's.
     fn count(&self, filter: &JobFilter) -> Result<u64, StoreError>;
+
+    /// The tuning job of this name.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn tuning(&self, name: &str) -> Result<Option<TuningRow>, StoreError>;
+
+    /// As [`Self::names`], of tuning jobs.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn tuning_names(&self, name: &str) -> Result<Vec<String>, StoreError>;
+
+    /// Tuning jobs that match the filter, in its order, from after its cursor. They have no secondary status: the filter must name none.
+    ///
+    /// # Errors
+    /// The storage's; [`StoreError::BadCursor`].
+    fn list_tunings(&self, filter: &JobFilter) -> Result<TuningPage, StoreError>;
+
+    /// The trial that this training job is, if it is one.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn trial(&self, job: &str) -> Result<Option<TrialRow>, StoreError>;
+
+    /// Trials of a tuning job that match the filter, in its order, from after its cursor.
+    ///
+    /// # Errors
+    /// The storage's; [`StoreError::BadCursor`].
+    fn list_trials(&self, filter: &TrialFilter) -> Result<TrialPage, StoreError>;
+
+    /// Calls `each` with a tuning job's records after this number, in order.
+    ///
+    /// # Errors
+    /// The storage's, and what `each` returns.
+    fn records(&self, tuning: &str, after: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError>;
 }
 
 /// Which jobs a list shows. All conditions that are set must hold.
@@ -195,17 +231,16 @@ pub struct Cursor {
 impl Cursor {
     /// The place after `row` in a list sorted by `sort`.
     pub fn after(row: &JobRow, sort: JobSort) -> Self {
-        let value = match sort {
-            JobSort::Name => String::new(),
-            JobSort::CreationTime => row.created_ms.to_string(),
-            JobSort::Status => row.status.clone(),
-        };
-        Self { value, name: row.name.clone() }
+        Self::of(sort, row.created_ms, &row.status, &row.name)
     }
 
-    /// The sort value of a list by creation time.
-    pub(crate) fn created_ms(&self) -> Result<u64, StoreError> {
-        self.value.parse().map_err(|_| StoreError::BadCursor(self.to_string()))
+    pub(crate) fn of(sort: JobSort, created_ms: u64, status: &str, name: &str) -> Self {
+        let value = match sort {
+            JobSort::Name => String::new(),
+            JobSort::CreationTime => created_ms.to_string(),
+            JobSort::Status => status.to_owned(),
+        };
+        Self { value, name: name.to_owned() }
     }
 }
 

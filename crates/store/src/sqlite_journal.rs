@@ -8,9 +8,10 @@ use rusqlite::{OptionalExtension, Row, params, params_from_iter};
 
 use crate::snapshot_file::SnapshotFile;
 use crate::sqlite::{Database, Schema};
+use crate::sqlite_tuning as tuning;
 use crate::{
-    Batch, CheckpointRow, Cursor, EachEvent, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows, Snapshots, SortOrder,
-    StoreError,
+    Batch, CheckpointRow, Cursor, EachEvent, EachRecord, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows,
+    Snapshots, SortOrder, StoreError, TrialFilter, TrialPage, TrialRow, TuningPage, TuningRow,
 };
 
 const SCHEMA: Schema = Schema {
@@ -33,13 +34,14 @@ const SCHEMA: Schema = Schema {
         job TEXT NOT NULL, path TEXT NOT NULL, host INTEGER NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL,
         saved_ms INTEGER NOT NULL, PRIMARY KEY (job, path, host)) WITHOUT ROWID;
     ",
+        tuning::TABLES,
     ],
 };
 
 /// Events that go in one transaction: whoever appends meanwhile waits for it.
 const DROPPED_AT_ONCE: u64 = 200;
 
-const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags";
+pub(crate) const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, secondary, ended, request, view, tags";
 
 /// The journal in a data directory's `shoal.db`.
 #[derive(Debug)]
@@ -92,8 +94,15 @@ impl Journal for SqliteJournal {
                     RowChange::DeleteJob(name) => {
                         tx.prepare_cached("DELETE FROM job WHERE name = ?")?.execute([name])?;
                         tx.prepare_cached("DELETE FROM checkpoint WHERE job = ?")?.execute([name])?;
+                        tuning::forget_job(tx, name)?;
                     }
                     RowChange::PutCheckpoint(row) => put_checkpoint(tx, row)?,
+                    RowChange::PutTuning(row) => tuning::put(tx, row)?,
+                    RowChange::MoveTuning(progress) => tuning::advance(tx, progress)?,
+                    RowChange::DeleteTuning(name) => tuning::delete(tx, name)?,
+                    RowChange::PutTrial(row) => tuning::put_trial(tx, row)?,
+                    RowChange::MoveTrial(progress) => tuning::advance_trial(tx, progress)?,
+                    RowChange::PutRecord(row) => tuning::put_record(tx, row)?,
                 }
             }
             Ok(version)
@@ -196,7 +205,7 @@ fn move_job(tx: &rusqlite::Connection, progress: &JobProgress) -> Result<(), Sto
     let update = "UPDATE job SET modified_ms = ?2, ended_ms = ?3, status = ?4, secondary = ?5, ended = ?6, view = ?7 WHERE name = ?1";
     let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view } = progress;
     tx.prepare_cached(update)?.execute(params![name, modified_ms, ended_ms, status, secondary, ended, view])?;
-    Ok(())
+    tuning::follow_job(tx, name, status)
 }
 
 fn put_checkpoint(tx: &rusqlite::Connection, row: &CheckpointRow) -> Result<(), StoreError> {
@@ -216,7 +225,7 @@ fn checkpoint_of(row: &Row<'_>) -> rusqlite::Result<CheckpointRow> {
     })
 }
 
-fn job_of(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+pub(crate) fn job_of(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         name: row.get(0)?,
         uid: row.get(1)?,
@@ -250,7 +259,7 @@ impl Rows for SqliteRows {
     }
 
     fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
-        let (sql, values) = list_sql(filter)?;
+        let (sql, values) = list_sql("job", COLUMNS, filter)?;
         self.database.read(|connection| {
             let mut select = connection.prepare_cached(&sql)?;
             let rows = select.query_map(params_from_iter(values), job_of)?;
@@ -279,9 +288,33 @@ impl Rows for SqliteRows {
         let sql = format!("SELECT count(*) FROM job WHERE {}", conditions.join(" AND "));
         self.database.read(|connection| Ok(connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?))
     }
+
+    fn tuning(&self, name: &str) -> Result<Option<TuningRow>, StoreError> {
+        self.database.read(|connection| tuning::get(connection, name))
+    }
+
+    fn tuning_names(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        self.database.read(|connection| tuning::names(connection, name))
+    }
+
+    fn list_tunings(&self, filter: &JobFilter) -> Result<TuningPage, StoreError> {
+        self.database.read(|connection| tuning::list(connection, filter))
+    }
+
+    fn trial(&self, job: &str) -> Result<Option<TrialRow>, StoreError> {
+        self.database.read(|connection| tuning::trial(connection, job))
+    }
+
+    fn list_trials(&self, filter: &TrialFilter) -> Result<TrialPage, StoreError> {
+        self.database.read(|connection| tuning::trials(connection, filter))
+    }
+
+    fn records(&self, tuning: &str, after: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
+        self.database.read(|connection| tuning::records(connection, tuning, after, each))
+    }
 }
 
-fn time(ms: u64) -> Value {
+pub(crate) fn time(ms: u64) -> Value {
     Value::Integer(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
@@ -320,7 +353,7 @@ fn conditions(filter: &JobFilter) -> (Vec<String>, Vec<Value>) {
 }
 
 /// One statement per combination of conditions, so that each is answered from the index that fits.
-fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
+pub(crate) fn list_sql(table: &str, columns: &str, filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
     let (mut conditions, mut values) = conditions(filter);
     let mut require = |condition: &str, operands: Vec<Value>| {
         conditions.push(condition.to_owned());
@@ -334,7 +367,7 @@ fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
         let name = cursor.name.clone().into();
         match filter.sort {
             JobSort::Name => require(&format!("name {beyond} ?"), vec![name]),
-            JobSort::CreationTime => require(&format!("(created_ms, name) {beyond} (?, ?)"), vec![time(cursor.created_ms()?), name]),
+            JobSort::CreationTime => require(&format!("(created_ms, name) {beyond} (?, ?)"), vec![time(cursor.number()?), name]),
             JobSort::Status => require(&format!("(status, name) {beyond} (?, ?)"), vec![cursor.value.clone().into(), name]),
         }
     }
@@ -345,6 +378,6 @@ fn list_sql(filter: &JobFilter) -> Result<(String, Vec<Value>), StoreError> {
     };
     // One row more than asked for says whether there is a next page.
     values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
-    let page = format!("SELECT rowid FROM job WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND "));
-    Ok((format!("SELECT {COLUMNS} FROM job WHERE rowid IN ({page}) ORDER BY {order}"), values))
+    let page = format!("SELECT rowid FROM {table} WHERE {} ORDER BY {order} LIMIT ?", conditions.join(" AND "));
+    Ok((format!("SELECT {columns} FROM {table} WHERE rowid IN ({page}) ORDER BY {order}"), values))
 }

@@ -6,10 +6,10 @@ use std::io::Read;
 use std::path::Path;
 
 use rusqlite::Connection;
-use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry};
+use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter};
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 2), ("objects", 2), ("telemetry", 2)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 2)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -71,6 +71,27 @@ fn format_2_of_the_journal_is_read() {
     let receipt = &rows.checkpoints("titanic", ("", 0), 9).unwrap()[0];
     assert_eq!((receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms), ("epoch-1/model.pt", 2, 5, 1_700_000_000_900));
     assert!(receipt.sha256.starts_with("2cf24dba"));
+    assert_eq!(rows.tuning("titanic").unwrap(), None);
+}
+
+#[test]
+fn format_3_of_the_journal_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("shoal.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("shoal", 3)).unwrap();
+    let rows = SqliteJournal::open(&path).unwrap().rows();
+    let tuning = rows.tuning("tune").unwrap().unwrap();
+    assert_eq!((tuning.uid.as_str(), tuning.status.as_str(), tuning.ended), ("4567cdef", "Completed", true));
+    let page = rows.list_trials(&TrialFilter { tuning: "tune".to_owned(), ..TrialFilter::default() }).unwrap();
+    let (trial, job) = &page.rows[0];
+    assert_eq!((trial.value, trial.tuned.as_slice(), job.uid.as_str()), (Some(0.75), &b"{\"eta\":\"0.1\"}"[..], "0123abcd"));
+    let mut records = Vec::new();
+    let mut each = |seq: u64, bytes: &[u8]| {
+        records.push((seq, bytes.to_vec()));
+        Ok(())
+    };
+    rows.records("tune", 0, &mut each).unwrap();
+    assert_eq!(records, [(1, b"one".to_vec()), (2, b"two".to_vec())]);
 }
 
 #[test]
@@ -126,8 +147,8 @@ fn schema(connection: &Connection) -> (i64, Vec<String>) {
 fn a_database_of_a_newer_format_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
-    assert!(error.to_string().contains("has format 3, this version of shoal reads format 2; use the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("has format 4, this version of shoal reads format 3; use the version that wrote it"), "{error}");
 }
