@@ -247,7 +247,8 @@ impl<J: Journal> Journal for Watched<J> {
                 RowChange::PutJob(row) => Some(row.name.clone()),
                 RowChange::MoveJob(progress) => Some(progress.name.clone()),
                 RowChange::DeleteJob(name) => Some(name.clone()),
-                RowChange::PutCheckpoint(_) => None,
+                // Nothing of these is searched for.
+                _ => None,
             }));
         }
         Ok(version)
