@@ -1,7 +1,12 @@
-//! Effects that the core asks for. All are idempotent and named by the attempt.
+//! Effects that the core asks for. All are idempotent and named by the attempt, or by the tuning job and a number.
+
+use serde::{Deserialize, Serialize};
+use shoal_tuner::Outcome;
+
+use crate::TrialLaunch;
 
 /// Something for the shell to do, after the events are durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Prepare the channels and start the agents; answered by reports or [`crate::Command::LaunchFailed`].
     Launch {
@@ -15,6 +20,8 @@ pub enum Action {
         instances: u32,
         /// The agents' lease: remaining MaxRuntime plus an hour.
         lease_s: u64,
+        /// For a trial of a tuning job.
+        trial: Option<TrialLaunch>,
     },
     /// Order these hosts to stop their program.
     StopInstances {
@@ -43,5 +50,61 @@ pub enum Action {
         job: String,
         /// Which.
         attempt: String,
+    },
+    /// Let the attempt's programs stand still: they keep their memory. It stands until [`Action::GoOn`] or the release.
+    Freeze {
+        /// Which.
+        attempt: String,
+    },
+    /// Let the attempt's programs run up to so many units of resource, in all attempts together; wake them if they stand still. It stands
+    /// until the next one, or [`Action::Freeze`].
+    GoOn {
+        /// Which.
+        attempt: String,
+        /// Where they pause; none: to their end.
+        to: Option<u32>,
+    },
+    /// Ask the tuner for trials; answered by [`crate::Command::Suggested`]. Everything of a tuning job is asked and told in the order of its
+    /// numbers, so that the same order of events gives the same study.
+    Suggest {
+        /// Tuning job's name.
+        tuning: String,
+        /// Which wish.
+        seq: u64,
+        /// How many may run beside those that do.
+        wanted: u32,
+        /// How many of them may be new; the others are paused ones that go on.
+        starts: u32,
+    },
+    /// Tell the tuner what happened to a trial; answered by [`crate::Command::Judged`].
+    Observe {
+        /// Tuning job's name.
+        tuning: String,
+        /// Which wish.
+        seq: u64,
+        /// Index of the trial's definition.
+        definition: u32,
+        /// Number in the definition's study.
+        trial: u32,
+        /// What happened.
+        what: Observation,
+    },
+}
+
+/// What happened to a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation {
+    /// It reported its first objective.
+    Reported {
+        /// Units of resource behind it, from 1.
+        resource: u32,
+        /// None: not a finite number.
+        value: Option<f64>,
+    },
+    /// Its training job has ended.
+    Ended {
+        /// How.
+        outcome: Outcome,
     },
 }

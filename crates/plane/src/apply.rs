@@ -1,14 +1,29 @@
 //! Folding an event into the state.
 
-use crate::{Action, Event, Fact, State, training_job::TrainingJob};
+use std::sync::Arc;
+
+use crate::{
+    Action, Event, Fact, State,
+    training_job::TrainingJob,
+    tuning::{job::TuningJob, trial::Trial},
+};
 
 /// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
 /// jobs or attempts change nothing.
 pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
     state.clock = state.clock.max(event.at);
-    if let Fact::JobCreated { uid, spec, message } = &event.fact {
+    if event.fact.is_of_tuning() {
+        return apply_to_tuning(state, event);
+    }
+    if let Fact::JobCreated { uid, spec, message, trial } = &event.fact {
         if !state.jobs.contains(&event.job) {
-            let job = TrainingJob::new(&event.job, uid, spec.clone(), state.created, event.at, message);
+            let mut job = TrainingJob::new(&event.job, uid, spec.clone(), state.created, event.at, message);
+            if let Some(start) = trial {
+                job.trial = Some(Box::new(Trial::new(start)));
+                if let Some(tuning) = state.tuning_mut(&start.tuning) {
+                    tuning.starts((start.definition, start.trial), &event.job, event.at);
+                }
+            }
             state.created += 1;
             state.index.add(&job);
             state.jobs.insert(job);
@@ -21,10 +36,35 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
         && job.ended.is_some()
         && job.attempt.as_ref().map(|current| &current.id) == attempt.as_ref()
     {
+        let tuning = job.trial.as_ref().map(|trial| trial.tuning.clone());
         state.jobs.remove(&event.job);
+        if let Some(tuning) = tuning.and_then(|name| state.tuning_mut(&name)) {
+            tuning.unreleased = tuning.unreleased.saturating_sub(1);
+        }
         return Vec::new();
     }
-    let actions = job.apply(event.at, &event.fact);
+    let was_active = job.is_active();
+    let mut actions = job.apply(event.at, &event.fact);
     state.index.add(job);
+    if let Some(trial) = &job.trial
+        && let Some(tuning) = state.tunings.get_mut(&trial.tuning)
+    {
+        actions.append(&mut Arc::make_mut(tuning).hears(event.at, &event.fact, job, was_active));
+    }
     actions
+}
+
+fn apply_to_tuning(state: &mut State, event: &Event) -> Vec<Action> {
+    match &event.fact {
+        Fact::TuningCreated { uid, spec } => {
+            let new = || Arc::new(TuningJob::new(&event.job, uid, (**spec).clone(), event.at));
+            state.tunings.entry(event.job.clone()).or_insert_with(new);
+            Vec::new()
+        }
+        Fact::TuningReleased => {
+            state.tunings.remove(&event.job);
+            Vec::new()
+        }
+        fact => state.tuning_mut(&event.job).map_or_else(Vec::new, |tuning| tuning.apply(event.at, fact)),
+    }
 }

@@ -1,6 +1,8 @@
 //! What is asked of the core.
 
-use crate::{JobStatus, MetricValue, RankEnd, TrainingSpec};
+use shoal_tuner::{Ask, Memo};
+
+use crate::{JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
 
 /// A wish or a report; [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +24,56 @@ pub enum Command {
         name: String,
         /// Status of an ended job of this name that is no longer in the hot state (the shell knows from its row).
         ended: Option<JobStatus>,
+    },
+    /// A validated request to tune.
+    CreateTuningJob {
+        /// Tuning job's name.
+        name: String,
+        /// Random, from outside.
+        uid: String,
+        /// What the core decides on.
+        spec: Box<TuningSpec>,
+        /// An ended tuning job of this name exists (the shell knows; live ones the core knows itself).
+        name_taken: bool,
+    },
+    /// `StopHyperParameterTuningJob`.
+    StopTuningJob {
+        /// Tuning job's name.
+        name: String,
+        /// Status of an ended tuning job of this name that is no longer in the hot state (the shell knows from its row).
+        ended: Option<TuningStatus>,
+    },
+    /// Raise or lower how many trials may run at once.
+    ChangeParallel {
+        /// Tuning job's name.
+        name: String,
+        /// At least 1.
+        max_parallel: u32,
+        /// As in `StopTuningJob`.
+        ended: Option<TuningStatus>,
+    },
+    /// The tuner's answer to [`crate::Action::Suggest`]. With fewer trials than wanted, and without [`Ask::Wait`] or [`Ask::End`] after them, it is asked
+    /// again. An answer that is not awaited, or not any more, changes nothing. Names of new training jobs must not be taken by ended ones.
+    Suggested {
+        /// Tuning job's name.
+        tuning: String,
+        /// Which wish.
+        seq: u64,
+        /// Records that came before the answers: trials of elsewhere that its studies know now (warm start).
+        known: Vec<StudyRecord>,
+        /// In order.
+        answers: Vec<Answer>,
+    },
+    /// The tuner has taken [`crate::Action::Observe`].
+    Judged {
+        /// Tuning job's name.
+        tuning: String,
+        /// Which wish.
+        seq: u64,
+        /// What it came to, with verdicts; none if it was no news to the study.
+        records: Vec<StudyRecord>,
+        /// The best is unlikely to be improved by 1 % or more.
+        converged: bool,
     },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
     Tick,
@@ -75,6 +127,13 @@ pub enum InstanceReport {
     Downloading,
     /// The training program runs.
     Training,
+    /// The program of a trial reported a value of its objective, counted within the attempt.
+    Objective {
+        /// From 1.
+        ordinal: u32,
+        /// Anything, not a number included.
+        value: f64,
+    },
     /// The training program is over.
     RankEnded {
         /// How.
@@ -100,6 +159,30 @@ pub enum InstanceReport {
     },
 }
 
+/// One answer of the tuner: a trial that is started or goes on, or that there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Whose study said it, as an index into [`TuningSpec::definitions`].
+    pub definition: u32,
+    /// What it said; [`Ask::Wait`] stands for all studies.
+    pub ask: Ask,
+    /// What its searcher wants to remember.
+    pub memo: Option<Memo>,
+    /// The training job of [`Ask::Start`].
+    pub child: Option<Child>,
+}
+
+/// The training job of a new trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Its name: the same whenever the same wish is answered again.
+    pub name: String,
+    /// Likewise; attempts are named `<uid>-<number>`.
+    pub uid: String,
+    /// Training job whose checkpoint it begins with.
+    pub origin: Option<String>,
+}
+
 /// Why a command was refused. The shell maps it to AWS's error codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
@@ -115,6 +198,18 @@ pub enum Rejection {
     /// `ValidationException`: the catalogue has no such instance type.
     #[error("{0}")]
     UnknownInstanceType(String),
+    /// `ResourceInUse`.
+    #[error("A hyper parameter tuning job with this name already exists ({0})")]
+    TuningNameTaken(String),
+    /// `ResourceNotFound`.
+    #[error("There is no hyperparameter tuning job of this name: {0}")]
+    TuningNotFound(String),
+    /// `ValidationException`.
+    #[error("The request was rejected because the hyperparameter tuning job is in status {0}.")]
+    TuningAlreadyEnded(&'static str),
+    /// `ValidationException`.
+    #[error("MaxParallelTrainingJobs must be at least 1: to run no more trials, stop the hyperparameter tuning job")]
+    NoParallel,
     /// `ResourceLimitExceeded`: can never run here (a GPU that the machine lacks, more memory than there is).
     #[error("{0}")]
     NeverFits(String),

@@ -6,24 +6,29 @@ use crate::{
     capacity::cut,
     failure::{self, first_characters, internal_error, last_characters},
     lifecycle::{attempt_failed, completed, consequence, failed, is_retried, stop, stopped, stopped_as},
-    queue::{Change, schedule},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
 /// Most characters of texts that come from an instance.
 const MOST_TEXT: usize = 1024;
 
-/// What happens because of a command; changes nothing by itself. Reports that are late, repeated or of unknown attempts yield no events.
+/// What a command does to the job or tuning job that it is about; changes nothing by itself. Reports that are late, repeated or of unknown attempts
+/// yield no events. What follows for others is [`crate::step`]'s.
 ///
 /// # Errors
 /// The wish cannot be granted; nothing happens.
 pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>, Rejection> {
     // A clock that was set back must not make an end come before its start.
     let now = now.max(state.clock);
-    let mut decision = Decision { state, now, events: Vec::new(), change: Change::default(), schedule: false };
+    let mut decision = Decision::new(state, now);
     match command {
         Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec, *name_taken)?,
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
+        Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
+        Command::StopTuningJob { name, ended } => decision.stop_tuning(name, *ended)?,
+        Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
+        Command::Suggested { tuning, seq, known, answers } => decision.suggested(tuning, *seq, known, answers)?,
+        Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
@@ -47,7 +52,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             }
         }
         Command::InstanceReported { attempt, host, report } => {
-            decision.of_attempt(attempt, Stage::Running, |job, _| reported(job, attempt, *host, report));
+            decision.of_attempt(attempt, Stage::Running, |job, _| reported(state, job, attempt, *host, report));
         }
         Command::ArtifactsStored { attempt } => decision
             .of_attempt(attempt, Stage::Storing, |job, _| Some(if job.stop.is_some() { stopped(stopped_as(job)) } else { completed() })),
@@ -58,29 +63,29 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Releasing, |_, _| Some(Fact::Released { attempt: Some(attempt.clone()) }));
         }
     }
-    Ok(decision.finish())
+    Ok(decision.events)
 }
 
-struct Decision<'a> {
-    state: &'a State,
-    now: Time,
-    events: Vec<Event>,
-    change: Change,
-    /// The queue or what is free has changed, or may have.
-    schedule: bool,
+/// Events as they come.
+pub(crate) struct Decision<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) now: Time,
+    pub(crate) events: Vec<Event>,
 }
 
-impl Decision<'_> {
+impl<'a> Decision<'a> {
+    pub(crate) fn new(state: &'a State, now: Time) -> Self {
+        Self { state, now, events: Vec::new() }
+    }
+
     fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
         cut(spec, &self.state.capacity, &self.state.catalog)?;
         if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
         }
-        let message = "Starting the training job";
-        let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message: message.to_owned() };
+        let message = "Starting the training job".to_owned();
+        let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message, trial: None };
         self.events.push(Event { at: self.now, job: name.to_owned(), fact });
-        self.change.joined = Some(TrainingJob::new(name, uid, spec.clone(), self.state.created, self.now, message));
-        self.schedule = true;
         Ok(())
     }
 
@@ -89,7 +94,7 @@ impl Decision<'_> {
             return Err(ended.map_or(Rejection::NotFound, |status| Rejection::AlreadyEnded(status.name())));
         };
         match job.status {
-            JobStatus::InProgress => self.happens(job, stop_of(job, self.now)),
+            JobStatus::InProgress => self.happens(job, stop_of(job, StopCause::User, self.now)),
             JobStatus::Stopping => {}
             JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped => return Err(Rejection::AlreadyEnded(job.status.name())),
         }
@@ -102,7 +107,6 @@ impl Decision<'_> {
         for job in due.filter_map(|(_, name)| state.jobs.get(name)) {
             self.follow(job.clone());
         }
-        self.schedule = true;
     }
 
     fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob, &Attempt) -> Option<Fact>) {
@@ -115,45 +119,39 @@ impl Decision<'_> {
     }
 
     /// The fact and all that follows from it for this job.
-    fn happens(&mut self, job: &TrainingJob, fact: Fact) {
+    pub(crate) fn happens(&mut self, job: &TrainingJob, fact: Fact) {
         let mut job = job.clone();
-        self.record(&mut job, fact);
-        self.follow(job);
+        let is_back = self.record(&mut job, fact);
+        if !is_back {
+            self.follow(job);
+        }
     }
 
     fn follow(&mut self, mut job: TrainingJob) {
-        while !self.change.gone.contains(&job.name) {
-            let Some(fact) = consequence(&job, self.now) else { return };
-            self.record(&mut job, fact);
+        while let Some(fact) = consequence(&job, self.now) {
+            if self.record(&mut job, fact) {
+                return;
+            }
         }
     }
 
-    fn record(&mut self, job: &mut TrainingJob, fact: Fact) {
+    /// Whether the job has left its instances, or the hot state.
+    fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
         job.apply(self.now, &fact);
-        if matches!(fact, Fact::Released { .. }) {
-            self.change.gone.insert(job.name.clone());
-            self.change.joined = job.waits().then(|| job.clone());
-            self.schedule = true;
-        }
+        let is_released = matches!(fact, Fact::Released { .. });
         self.events.push(Event { at: self.now, job: job.name.clone(), fact });
-    }
-
-    fn finish(mut self) -> Vec<Event> {
-        if self.schedule {
-            self.events.append(&mut schedule(self.state, &self.change, self.now));
-        }
-        self.events
+        is_released
     }
 }
 
 /// How a job in progress begins to stop.
-fn stop_of(job: &TrainingJob, now: Time) -> Fact {
-    let is_failed = job.attempt.as_ref().is_some_and(|attempt| attempt.failed.is_some());
-    if job.waits() || is_failed {
+pub(crate) fn stop_of(job: &TrainingJob, cause: StopCause, now: Time) -> Fact {
+    let is_abandoned = job.attempt.as_ref().is_none_or(|attempt| attempt.failed.is_some());
+    if is_abandoned {
         return stopped(stopped_as(job));
     }
     // Its artifacts are being stored.
-    let Some(attempt) = job.running() else { return stop(StopCause::User) };
+    let Some(attempt) = job.running() else { return stop(cause) };
     if failure::first_seen(attempt).is_some() {
         let reason = failure::reason(attempt);
         return if is_retried(job, &reason, now) { stopped(stopped_as(job)) } else { failed(reason) };
@@ -161,10 +159,10 @@ fn stop_of(job: &TrainingJob, now: Time) -> Fact {
     if attempt.instances.iter().all(|instance| *instance == Instance::Starting) {
         return stopped(stopped_as(job));
     }
-    stop(StopCause::User)
+    stop(cause)
 }
 
-fn reported(job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
+fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
     let instances = &job.running()?.instances;
     let instance = instances.get((host as usize).checked_sub(1)?)?;
     let attempt = attempt.to_owned();
@@ -186,8 +184,24 @@ fn reported(job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport
         (InstanceReport::Lost { reason }, Instance::Starting | Instance::Downloading | Instance::Training | Instance::Ended { .. }) => {
             Some(Fact::InstanceLost { attempt, host, reason: first_characters(reason, MOST_TEXT) })
         }
+        (InstanceReport::Objective { ordinal, value }, Instance::Starting | Instance::Downloading | Instance::Training) => {
+            objective(state, job, attempt, host, *ordinal, *value)
+        }
         _ => None,
     }
+}
+
+/// The first host that reports counts. Of a trial that rests nothing counts any more: it may have run a little further.
+fn objective(state: &State, job: &TrainingJob, attempt: String, host: u32, ordinal: u32, value: f64) -> Option<Fact> {
+    let trial = job.trial.as_deref().filter(|trial| trial.rest.is_none() && trial.host.is_none_or(|counts| counts == host))?;
+    let resource = trial.behind.saturating_add(ordinal);
+    if resource <= trial.resource || job.ended.is_some() || job.attempt.as_ref().is_some_and(|attempt| attempt.failed.is_some()) {
+        return None;
+    }
+    // What it says while it is being stopped is its last value, and no news to the tuner.
+    let tuning = state.tunings.get(&trial.tuning).filter(|_| job.stop.is_none());
+    let value = Some(value).filter(|value| value.is_finite());
+    Some(Fact::ObjectiveReported { attempt, host, resource, value, seq: tuning.and_then(|tuning| tuning.next_wish()) })
 }
 
 fn bounded(end: &RankEnd) -> RankEnd {

@@ -4,18 +4,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, Time, TrainingSpec};
+use shoal_tuner::Outcome;
+
+use crate::{
+    JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd,
+    TuningSpec, TuningStatus,
+};
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an event; new kinds and new optional
 /// fields do not change it.
 pub const EVENT_FORMAT: u32 = 1;
 
-/// Something that happened to a training job.
+/// Something that happened to a training job or to a tuning job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When; never before the event before it.
     pub at: Time,
-    /// Training job's name.
+    /// The training job's name, or the tuning job's: [`Fact::is_of_tuning`].
     pub job: String,
     /// What.
     #[serde(flatten)]
@@ -34,6 +39,9 @@ pub enum Fact {
         spec: TrainingSpec,
         /// Status message.
         message: String,
+        /// Whose trial it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trial: Option<TrialStart>,
     },
     /// It left the queue: capacity is held from here to [`Fact::Released`].
     AttemptLaunched {
@@ -145,6 +153,158 @@ pub enum Fact {
         /// Which attempt; none for a job that was in the queue.
         attempt: Option<String>,
     },
+    /// A trial's training job reported a value of its objective.
+    ObjectiveReported {
+        /// Which attempt.
+        attempt: String,
+        /// From 1; the host whose values count.
+        host: u32,
+        /// Units of resource that the trial has behind it, from 1.
+        resource: u32,
+        /// None: it is not a finite number.
+        value: Option<f64>,
+        /// Number of the wish that the tuner judges it; none when the tuning job ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seq: Option<u64>,
+    },
+    /// A trial's training job makes room for others, until [`Fact::TrialResumed`].
+    TrialPaused {
+        /// Which attempt, if it is on instances.
+        attempt: Option<String>,
+        /// Its programs are frozen and hold their memory; otherwise they are ended, and the attempt is released.
+        frozen: bool,
+        /// Status message.
+        message: String,
+    },
+    /// A frozen trial's memory is wanted: its attempt is ended and released. It stays paused.
+    TrialParked {
+        /// Which attempt.
+        attempt: String,
+        /// Status message.
+        message: String,
+    },
+    /// A paused trial is to go on: it waits for capacity.
+    TrialResumed {
+        /// It pauses there.
+        to: Option<u32>,
+        /// Status message.
+        message: String,
+    },
+    /// A trial that is not paused may run further.
+    TrialRaised {
+        /// It pauses there.
+        to: Option<u32>,
+    },
+    /// A frozen attempt goes on.
+    AttemptThawed {
+        /// Which attempt.
+        attempt: String,
+        /// Status message.
+        message: String,
+    },
+    /// A request for a tuning job was accepted.
+    TuningCreated {
+        /// Random, from outside.
+        uid: String,
+        /// What the core decides on.
+        spec: Box<TuningSpec>,
+    },
+    /// The tuner is asked for trials.
+    SuggestionsWanted {
+        /// Number of the wish.
+        seq: u64,
+        /// How many may run beside those that do.
+        wanted: u32,
+        /// How many of them may be new.
+        starts: u32,
+    },
+    /// It has answered. Its trials' training jobs follow in the same turn.
+    Suggested {
+        /// Number of the wish.
+        seq: u64,
+        /// To be kept for its studies.
+        records: Vec<StudyRecord>,
+        /// Definitions of which there will be no more trials.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        exhausted: Vec<u32>,
+        /// It has nothing more to do until something happens.
+        waits: bool,
+    },
+    /// The tuner has judged a report or an end. What follows for the trials comes in the same turn.
+    Judged {
+        /// Number of the wish.
+        seq: u64,
+        /// To be kept for its studies.
+        records: Vec<StudyRecord>,
+        /// Convergence is detected, for the first time.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        converged: bool,
+    },
+    /// A trial is over: its training job has ended.
+    TrialEnded {
+        /// Index of its definition.
+        definition: u32,
+        /// Number in the definition's study.
+        trial: u32,
+        /// Training job's name.
+        job: String,
+        /// How the training job ended.
+        end: TrialEnd,
+        /// What the tuner is told.
+        outcome: Outcome,
+        /// Final value of the first objective.
+        value: Option<f64>,
+        /// It is the best one now.
+        is_best: bool,
+        /// Trials in a row that did not improve the best by 1 %, this one included.
+        not_improving: u32,
+        /// Its training time, in seconds.
+        training_s: u64,
+        /// Number of the wish that the tuner learns of it; none when the tuning job ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seq: Option<u64>,
+    },
+    /// More or fewer trials may run at once from now on. None is stopped for it.
+    ParallelChanged {
+        /// At least 1.
+        max_parallel: u32,
+    },
+    /// The tuning job comes to its end: no trial is started any more, and those that live are stopped in the same turn.
+    TuningStopping {
+        /// Why.
+        end: TuningEnd,
+        /// For one that will have failed.
+        failure_reason: Option<String>,
+    },
+    /// The tuning job has its final status: no trial lives.
+    TuningEnded {
+        /// `Completed`, `Failed` or `Stopped`.
+        status: TuningStatus,
+        /// Why.
+        end: TuningEnd,
+        /// For `Failed`.
+        failure_reason: Option<String>,
+    },
+    /// All its training jobs are released: it leaves the hot state.
+    TuningReleased,
+}
+
+impl Fact {
+    /// The event's `job` is a tuning job.
+    pub fn is_of_tuning(&self) -> bool {
+        matches!(
+            self,
+            Fact::TuningCreated { .. }
+                | Fact::SuggestionsWanted { .. }
+                | Fact::Suggested { .. }
+                | Fact::Judged { .. }
+                | Fact::TrialEnded { .. }
+                | Fact::ParallelChanged { .. }
+                | Fact::TuningStopping { .. }
+                | Fact::TuningEnded { .. }
+                | Fact::TuningReleased
+        )
+    }
 }
 
 /// Where an instance is, before its program's end.
@@ -165,6 +325,10 @@ pub enum StopCause {
     User,
     /// `MaxRuntimeInSeconds`.
     MaxRuntime,
+    /// Its tuning job's scheduler: others are more promising.
+    Early,
+    /// Its tuning job comes to its end.
+    Tuning,
 }
 
 /// The bytes are no event.
@@ -194,15 +358,33 @@ struct Version {
 }
 
 impl Event {
-    /// The job whose view this event changed. Take the view after applying this event and before applying the next one: after
+    /// The training job whose view this event changed. Take the view after applying this event and before applying the next one: after
     /// [`Fact::Released`] there is none, and the row stays as it was.
     pub fn job(&self) -> Option<&str> {
-        Some(&self.job)
+        (!self.fact.is_of_tuning()).then_some(&self.job)
+    }
+
+    /// The tuning job that this event is about.
+    pub fn tuning(&self) -> Option<&str> {
+        self.fact.is_of_tuning().then_some(&self.job)
+    }
+
+    /// Whether who waits or what is free has changed.
+    pub(crate) fn moves_capacity(&self) -> bool {
+        matches!(self.fact, Fact::JobCreated { .. } | Fact::TrialPaused { .. } | Fact::TrialResumed { .. } | Fact::Released { .. })
     }
 
     /// Whether the views of waiting jobs changed too: their places, or what is free.
     pub fn moves_queue(&self) -> bool {
-        matches!(self.fact, Fact::AttemptLaunched { .. } | Fact::JobEnded { .. } | Fact::Released { .. })
+        matches!(
+            self.fact,
+            Fact::AttemptLaunched { .. }
+                | Fact::AttemptThawed { .. }
+                | Fact::JobEnded { .. }
+                | Fact::TrialPaused { .. }
+                | Fact::TrialResumed { .. }
+                | Fact::Released { .. }
+        )
     }
 
     /// One line of JSON: `{"v":1,"at":..,"job":..,"type":..}` and the fact's own fields.

@@ -31,19 +31,24 @@ mod queue;
 mod sanity;
 mod state;
 mod training_job;
+mod tuning;
 mod turn;
 mod view;
 
-pub use action::Action;
+pub use action::{Action, Observation};
 pub use apply::apply;
 pub use capacity::{Capacity, Placement};
 pub use catalog::{Catalog, CatalogError, InstanceType, edits};
-pub use command::{Command, InstanceReport, Rejection};
+pub use command::{Answer, Child, Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
 pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
 pub use state::{Frozen, SnapshotError, State};
-pub use turn::Turn;
+pub use tuning::{
+    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, StudyRecord, TrainingCounters, TrialEnd, TrialLaunch, TrialStart, TrialView,
+    TuningEnd, TuningSpec, TuningStatus, TuningView,
+};
+pub use turn::{Stored, Turn, step};
 pub use view::{JobView, PendingReason};
 
 /// Milliseconds since the epoch; always an argument, never read from a clock here.

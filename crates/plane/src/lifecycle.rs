@@ -91,7 +91,7 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
         let limit = job.spec.max_pending_s.filter(|_| job.waits())?;
         return Some((job.waits_since().plus_s(limit), Timer::MaxPending));
     };
-    if attempt.stage != Stage::Running {
+    if attempt.stage != Stage::Running || job.is_frozen() {
         return None;
     }
     let any_active = attempt.instances.iter().any(Instance::active);
@@ -219,6 +219,8 @@ pub(crate) fn stop(cause: StopCause) -> Fact {
     let message = match cause {
         StopCause::User => "Stopping the training job",
         StopCause::MaxRuntime => "Stopping the training job: it reached MaxRuntimeInSeconds",
+        StopCause::Early => "Stopping the training job early: others of its tuning job are more promising",
+        StopCause::Tuning => "Stopping the training job: its tuning job ends",
     };
     Fact::StopRequested { cause, message: message.to_owned() }
 }
@@ -227,7 +229,7 @@ pub(crate) fn stop(cause: StopCause) -> Fact {
 pub(crate) fn stopped_as(job: &TrainingJob) -> SecondaryStatus {
     match job.stop.as_ref().map(|stop| stop.cause) {
         Some(StopCause::MaxRuntime) => SecondaryStatus::MaxRuntimeExceeded,
-        Some(StopCause::User) | None => SecondaryStatus::Stopped,
+        Some(StopCause::User | StopCause::Early | StopCause::Tuning) | None => SecondaryStatus::Stopped,
     }
 }
 

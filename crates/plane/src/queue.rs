@@ -8,8 +8,6 @@
 //! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
 //! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost.
 
-use std::collections::BTreeSet;
-
 use crate::{
     Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut},
@@ -23,13 +21,18 @@ const LOOK_AHEAD: usize = 200;
 /// The agents' lease beyond MaxRuntimeInSeconds.
 const LEASE_MARGIN_S: u64 = 3600;
 
-/// What a decision has changed already, though the state does not show it yet.
-#[derive(Default)]
-pub(crate) struct Change {
-    /// Jobs that left the queue or gave back what they held.
-    pub(crate) gone: BTreeSet<String>,
-    /// The job that came into the queue: new, or for another attempt.
-    pub(crate) joined: Option<TrainingJob>,
+/// What a job on instances holds. One that rests frozen holds its memory.
+pub(crate) fn held(job: &TrainingJob, attempt: &Attempt) -> Resources {
+    let holds = attempt.placement.holds();
+    if job.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
+}
+
+/// What a waiting job needs beside what it holds already.
+fn demand(job: &TrainingJob, cut: &Cut) -> Resources {
+    match &job.attempt {
+        Some(attempt) => Resources { instances: attempt.placement.holds().instances, memory_bytes: 0, gpus: 0 },
+        None => cut.demand(),
+    }
 }
 
 /// Until when a job may hold its capacity; in the past if it should be over already.
@@ -106,49 +109,53 @@ impl Round {
     }
 }
 
-/// Starts what may start. The job that came into the queue and may not gets its reason.
-pub(crate) fn schedule(state: &State, change: &Change, now: Time) -> Vec<Event> {
-    let holders: Vec<_> = state.holders().filter(|(job, _)| !change.gone.contains(&job.name)).collect();
-    let free = holders.iter().fold(state.capacity.resources(), |free, (_, attempt)| free.minus(&attempt.placement.holds()));
-    let used: BTreeSet<u32> = holders.iter().flat_map(|(_, attempt)| attempt.placement.gpus.iter().flatten().copied()).collect();
-    let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).filter(|gpu| !used.contains(gpu)).collect();
-    let ends = holders.iter().map(|(job, attempt)| (latest_end(job, attempt), attempt.placement.holds())).collect();
-    let mut round = Round { now, free, ends, head: None };
-
-    let mut queued: Vec<_> = waiting(state).filter(|job| !change.gone.contains(&job.name)).take(LOOK_AHEAD).collect();
-    if let Some(joined) = &change.joined {
-        queued.insert(queued.partition_point(|job| job.order < joined.order), joined);
+/// Starts what may start.
+pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
+    let mut free = state.capacity.resources();
+    let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
+    let mut ends = Vec::new();
+    for (job, attempt) in state.holders() {
+        let held = held(job, attempt);
+        free = free.minus(&held);
+        free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
+        ends.push((latest_end(job, attempt), held));
     }
+    let mut round = Round { now, free, ends, head: None };
     let mut events = Vec::new();
-    for job in queued {
+    for job in waiting(state).take(LOOK_AHEAD) {
         if round.free.instances == 0 {
             break;
         }
         let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
         match cut(&job.spec, &state.capacity, &state.catalog) {
-            Err(rejection) => {
+            Err(rejection) if job.attempt.is_none() => {
                 happens(failed(no_longer_fits(&rejection)));
                 happens(Fact::Released { attempt: None });
             }
+            Err(_) => {}
             Ok(cut) => {
-                if round.admit(job, &cut.demand()) {
+                if round.admit(job, &demand(job, &cut)) {
                     happens(launch(job, cut, &mut free_gpus));
                 }
             }
         }
     }
-    if let Some(job) = &change.joined
-        && !events.iter().any(|event| event.job == job.name)
-        && let Ok(cut) = cut(&job.spec, &state.capacity, &state.catalog)
-    {
-        let is_before = |name: &str| state.jobs.get(name).is_some_and(|other| other.waits() && other.order < job.order);
-        let gone: BTreeSet<&str> = change.gone.iter().chain(events.iter().map(|event| &event.job)).map(String::as_str).collect();
-        let before = state.index.before(job.order) - gone.into_iter().filter(|name| is_before(name)).count();
-        let message = why(&round.free, &cut.demand(), place(before)).to_string();
-        let fact = Fact::JobMoved { secondary: SecondaryStatus::Pending, message };
-        events.push(Event { at: now, job: job.name.clone(), fact });
-    }
     events
+}
+
+/// Those of these jobs that came into the queue and may not start get their reason.
+pub(crate) fn told_why(state: &State, joined: Vec<String>, now: Time) -> Vec<Event> {
+    if joined.is_empty() {
+        return Vec::new();
+    }
+    let free = state.free();
+    let reason = |name: String| {
+        let job = state.jobs.get(&name).filter(|job| job.waits() && job.attempt.is_none())?;
+        let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+        let message = why(&free, &cut.demand(), place(state.index.before(job.order))).to_string();
+        Some(Event { at: now, job: name, fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message } })
+    };
+    joined.into_iter().filter_map(reason).collect()
 }
 
 fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
@@ -160,16 +167,20 @@ fn no_longer_fits(rejection: &Rejection) -> String {
 }
 
 fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
+    if let Some(attempt) = &job.attempt {
+        let message = "Training resumed where it had paused".to_owned();
+        return Fact::AttemptThawed { attempt: attempt.id.clone(), message };
+    }
     let placement = cut.place(free_gpus);
     let mut message = "Preparing the instances for training".to_owned();
-    if let Some(retry) = &job.retry {
+    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.failed > 0) {
         message = format!("{message}, retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
     }
     if let Some(capped) = &placement.capped {
         message = format!("{message} ({capped})");
     }
     let lease_s = job.runtime_left_ms().div_ceil(1000).saturating_add(LEASE_MARGIN_S);
-    let attempt = format!("{}-{}", job.uid, job.failed_attempts() + 1);
+    let attempt = format!("{}-{}", job.uid, job.next_attempt());
     Fact::AttemptLaunched { attempt, placement, lease_s, message }
 }
 
@@ -188,7 +199,7 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
         return None;
     }
     let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
-    Some(why(&state.free(), &cut.demand(), place(state.index.before(job.order))))
+    Some(why(&state.free(), &demand(job, &cut), place(state.index.before(job.order))))
 }
 
 /// Why each waiting job waits, from the head on.
@@ -196,6 +207,6 @@ pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReaso
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
-        Some((job.name.as_str(), why(&free, &cut.demand(), place(before))))
+        Some((job.name.as_str(), why(&free, &demand(job, &cut), place(before))))
     })
 }

@@ -1,12 +1,15 @@
 //! All that the core knows: live training jobs, in the queue or on instances. Ended jobs leave it when their capacity is free.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, capacity::Resources, jobs::Jobs, lifecycle, queue,
-    training_job::TrainingJob,
+    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, TuningView, capacity::Resources, jobs::Jobs, lifecycle,
+    queue, training_job::TrainingJob, tuning::job::TuningJob,
 };
 
 /// Version of the snapshot's encoding.
@@ -22,6 +25,8 @@ pub struct State {
     /// For the next training job's place in the order of creation.
     pub(crate) created: u64,
     pub(crate) jobs: Jobs,
+    /// Live tuning jobs by name; few.
+    pub(crate) tunings: BTreeMap<String, Arc<TuningJob>>,
     pub(crate) index: Index,
 }
 
@@ -76,11 +81,13 @@ impl Index {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Snapshot<Jobs> {
+struct Snapshot<Jobs, Tuning> {
     v: u32,
     clock: Time,
     created: u64,
     jobs: Jobs,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    tunings: Vec<Tuning>,
 }
 
 /// A state as it was, without capacity and catalogue. Taking one costs microseconds and shares memory with the state, which goes on; so it can be
@@ -90,13 +97,15 @@ pub struct Frozen {
     clock: Time,
     created: u64,
     jobs: Jobs,
+    tunings: BTreeMap<String, Arc<TuningJob>>,
 }
 
 impl Frozen {
     /// As bytes, for [`State::from_snapshot`].
     pub fn encode(&self) -> Vec<u8> {
         let jobs = self.jobs.iter().collect::<Vec<_>>();
-        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs };
+        let tunings = self.tunings.values().map(|tuning| &**tuning).collect::<Vec<_>>();
+        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs, tunings };
         serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
     }
 }
@@ -118,12 +127,13 @@ pub enum SnapshotError {
 impl State {
     /// Nothing has happened yet.
     pub fn new(capacity: Capacity, catalog: Catalog) -> State {
-        State { capacity, catalog, clock: Time::default(), created: 0, jobs: Jobs::new(), index: Index::default() }
+        let (jobs, tunings, index) = (Jobs::new(), BTreeMap::new(), Index::default());
+        State { capacity, catalog, clock: Time::default(), created: 0, jobs, tunings, index }
     }
 
     /// The state as it is now, to be encoded elsewhere.
     pub fn freeze(&self) -> Frozen {
-        Frozen { clock: self.clock, created: self.created, jobs: self.jobs.clone() }
+        Frozen { clock: self.clock, created: self.created, jobs: self.jobs.clone(), tunings: self.tunings.clone() }
     }
 
     /// The state as bytes, without capacity and catalogue.
@@ -136,13 +146,14 @@ impl State {
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
     pub fn from_snapshot(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
-        let snapshot: Snapshot<Vec<TrainingJob>> = serde_json::from_slice(bytes)?;
+        let snapshot: Snapshot<Vec<TrainingJob>, TuningJob> = serde_json::from_slice(bytes)?;
         if snapshot.v != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format { found: snapshot.v });
         }
         let jobs = snapshot.jobs.into_iter().collect();
         let index = Index::of(&jobs);
-        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, index })
+        let tunings = snapshot.tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
+        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, tunings, index })
     }
 
     /// What there is to give from now on. What was given stays given.
@@ -162,18 +173,34 @@ impl State {
 
     /// When a [`crate::Command::Tick`] is due, if any: the earliest of all jobs' deadlines. It may lie in the past.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.index.deadlines.first().map(|(at, _)| *at)
+        let of_jobs = self.index.deadlines.first().map(|(at, _)| *at);
+        self.tunings.values().filter_map(|tuning| tuning.deadline()).chain(of_jobs).min()
     }
 
     /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
     pub fn pending_actions(&self) -> Vec<Action> {
-        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).flat_map(TrainingJob::pending_actions).collect()
+        let of_attempts = self.index.attempts.values().filter_map(|name| self.jobs.get(name)).flat_map(TrainingJob::pending_actions);
+        of_attempts.chain(self.tunings.values().flat_map(|tuning| tuning.pending_actions())).collect()
     }
 
     /// A live job as of now; `None` once it is released.
     pub fn view(&self, job: &str) -> Option<JobView> {
         let job = self.jobs.get(job)?;
         Some(job.view(queue::reason(self, job)))
+    }
+
+    /// A live tuning job as of now; `None` once all its training jobs are released.
+    pub fn tuning(&self, name: &str) -> Option<TuningView> {
+        Some(self.tunings.get(name)?.view())
+    }
+
+    /// Names of the live tuning jobs.
+    pub fn tunings(&self) -> impl Iterator<Item = &str> {
+        self.tunings.keys().map(String::as_str)
+    }
+
+    pub(crate) fn tuning_mut(&mut self, name: &str) -> Option<&mut TuningJob> {
+        self.tunings.get_mut(name).map(Arc::make_mut)
     }
 
     /// The job of a live attempt.
@@ -198,7 +225,7 @@ impl State {
 
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
-        let held = self.holders().map(|(_, attempt)| attempt.placement.holds());
+        let held = self.holders().map(|(job, attempt)| queue::held(job, attempt));
         held.fold(self.capacity.resources(), |free, held| free.minus(&held))
     }
 

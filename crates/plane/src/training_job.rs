@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Fact, InstancePhase, JobStatus, JobView, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, StopCause, Time,
-    TrainingSpec, Transition, lifecycle::PEER_GRACE_S,
+    TrainingSpec, Transition,
+    lifecycle::PEER_GRACE_S,
+    tuning::trial::{Rest, Trial},
 };
 
 /// `FinalMetricDataList` holds no more.
@@ -35,14 +37,20 @@ pub(crate) struct TrainingJob {
     /// What earlier attempts leave behind; none in the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry: Option<Box<Retry>>,
+    /// Whose trial it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trial: Option<Box<Trial>>,
 }
 
-/// A job after a failed attempt.
+/// A job after an attempt that failed or paused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Retry {
     /// Attempts that failed and were or are followed by another.
     pub(crate) failed: u32,
-    /// Why the last of them did.
+    /// Attempts that were ended and released for a pause.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) paused: u32,
+    /// Why the last of those that failed did.
     pub(crate) reason: String,
     /// What they count of MaxRuntimeInSeconds, in milliseconds.
     pub(crate) spent_ms: u64,
@@ -68,7 +76,7 @@ pub(crate) struct Attempt {
     pub(crate) stage: Stage,
     /// By host number - 1.
     pub(crate) instances: Vec<Instance>,
-    /// When it failed, if another follows: its instances are only waited for.
+    /// When it failed or paused, if another follows: its instances are only waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<Time>,
 }
@@ -143,12 +151,18 @@ impl TrainingJob {
             stop: None,
             attempt: None,
             retry: None,
+            trial: None,
         }
     }
 
     /// Attempts that have failed and are followed by another.
     pub(crate) fn failed_attempts(&self) -> u32 {
         self.retry.as_ref().map_or(0, |retry| retry.failed)
+    }
+
+    /// Number of the next attempt.
+    pub(crate) fn next_attempt(&self) -> u32 {
+        self.retry.as_ref().map_or(1, |retry| retry.failed + retry.paused + 1)
     }
 
     /// Since when the present attempt counts towards MaxRuntimeInSeconds.
@@ -175,8 +189,35 @@ impl TrainingJob {
         self.transitions.last().expect("a job begins with a transition and loses none").status
     }
 
+    /// It is in the queue: for instances, or for the leave to use those it holds.
     pub(crate) fn waits(&self) -> bool {
-        self.attempt.is_none() && self.ended.is_none()
+        let rest = self.trial.as_ref().and_then(|trial| trial.rest.as_ref());
+        let has_turn = match (rest, &self.attempt) {
+            (None, attempt) => attempt.is_none(),
+            (Some(rest), None) => rest.wanted,
+            (Some(rest), Some(attempt)) => rest.wanted && rest.frozen && attempt.failed.is_none(),
+        };
+        has_turn && self.ended.is_none()
+    }
+
+    /// Its programs stand still, and its attempt is whole.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.is_frozen())
+            && self.ended.is_none()
+            && self.stop.is_none()
+            && self.running().is_some_and(|attempt| attempt.failed.is_none())
+    }
+
+    /// It takes a place among its tuning job's trials: it is queued or runs, or has not left its instances yet.
+    pub(crate) fn is_active(&self) -> bool {
+        let rests = self.trial.as_ref().is_some_and(|trial| trial.is_unwanted()) && (self.attempt.is_none() || self.is_frozen());
+        self.ended.is_none() && !rests
+    }
+
+    /// All its programs run, so that they can stand still.
+    pub(crate) fn may_be_frozen(&self) -> bool {
+        let all_train = |attempt: &Attempt| attempt.instances.iter().all(|instance| *instance == Instance::Training);
+        self.stop.is_none() && self.running().is_some_and(|attempt| attempt.failed.is_none() && all_train(attempt))
     }
 
     /// The attempt, if reports of its instances still matter.
@@ -191,19 +232,27 @@ impl TrainingJob {
             self.modified = at;
         }
         let mut actions = self.pending_actions();
-        actions.retain(|action| !before.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(action)));
+        actions.retain(|action| !before.iter().any(|known| is_known(known, action)));
         actions
     }
 
     /// Whether the fact made sense.
     fn absorb(&mut self, at: Time, fact: &Fact) -> bool {
         match fact {
-            Fact::JobCreated { .. } | Fact::CheckpointSaved { .. } => false,
+            Fact::CheckpointSaved { .. } => {
+                if let Some(trial) = &mut self.trial {
+                    trial.saved = trial.resource;
+                }
+                false
+            }
             Fact::Released { attempt } => {
                 let is_back = self.ended.is_none()
                     && self.attempt.as_ref().is_some_and(|current| Some(&current.id) == attempt.as_ref() && current.failed.is_some());
                 if is_back {
                     self.attempt = None;
+                    if let Some(trial) = &mut self.trial {
+                        trial.is_released();
+                    }
                     if let Some(retry) = &mut self.retry {
                         retry.waits_since = at;
                     }
@@ -212,6 +261,9 @@ impl TrainingJob {
             }
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
+                    if let Some(trial) = &mut self.trial {
+                        trial.rest = None;
+                    }
                     // What an earlier attempt measured is not this one's, whatever the clocks of the two say.
                     self.final_metrics.clear();
                     self.attempt = Some(Attempt {
@@ -274,23 +326,125 @@ impl TrainingJob {
             }
             Fact::AttemptFailed { attempt, reason, message } => self.fail_attempt(at, attempt, reason, message),
             Fact::ReleaseOrdered { attempt } => self.set_stage(attempt, Stage::Releasing),
+            Fact::ObjectiveReported { attempt, host, resource, value, .. } => {
+                let is_current = self.attempt.as_ref().is_some_and(|current| current.id == *attempt);
+                if let Some(trial) = self.trial.as_mut().filter(|trial| is_current && trial.resource < *resource) {
+                    trial.host = Some(*host);
+                    trial.resource = *resource;
+                    trial.value = *value;
+                }
+                false
+            }
+            Fact::TrialPaused { attempt, frozen, message } => self.pause(at, attempt.as_deref(), *frozen, message),
+            Fact::TrialParked { attempt, message } => {
+                self.trial.as_ref().is_some_and(|trial| trial.is_frozen()) && self.leave(at, attempt, message)
+            }
+            Fact::TrialResumed { to, message } => self.resume(at, *to, message),
+            Fact::TrialRaised { to } => {
+                if let Some(trial) = &mut self.trial {
+                    trial.to = *to;
+                    trial.raised = true;
+                }
+                false
+            }
+            Fact::AttemptThawed { attempt, message } => self.thaw(at, attempt, message),
+            Fact::JobCreated { .. }
+            | Fact::TuningCreated { .. }
+            | Fact::SuggestionsWanted { .. }
+            | Fact::Suggested { .. }
+            | Fact::Judged { .. }
+            | Fact::TrialEnded { .. }
+            | Fact::ParallelChanged { .. }
+            | Fact::TuningStopping { .. }
+            | Fact::TuningEnded { .. }
+            | Fact::TuningReleased => false,
         }
     }
 
     fn fail_attempt(&mut self, at: Time, attempt: &str, reason: &str, message: &str) -> bool {
-        let spent_ms = self.attempt_start().map_or(0, |start| at.0.saturating_sub(start.0));
+        if !self.abandon(at, attempt) {
+            return false;
+        }
+        let retry = self.spent(at);
+        retry.failed += 1;
+        reason.clone_into(&mut retry.reason);
+        if let Some(trial) = &mut self.trial {
+            trial.behind = trial.saved;
+        }
+        self.enter(SecondaryStatus::Starting, at, message)
+    }
+
+    /// Another attempt follows this one.
+    fn abandon(&mut self, at: Time, attempt: &str) -> bool {
         let current = self.attempt.as_mut().filter(|current| current.id == attempt && current.failed.is_none());
         let Some(current) = current.filter(|_| self.status == JobStatus::InProgress) else { return false };
         current.failed = Some(at);
-        let before = self.retry.take().map_or((0, 0), |retry| (retry.failed, retry.spent_ms));
-        self.retry = Some(Box::new(Retry {
-            failed: before.0 + 1,
-            reason: reason.to_owned(),
-            spent_ms: before.1.saturating_add(spent_ms),
-            waits_since: at,
-            started: None,
-        }));
+        true
+    }
+
+    /// The clock of MaxRuntimeInSeconds stands until [`Retry::started`] is set again.
+    pub(crate) fn spent(&mut self, at: Time) -> &mut Retry {
+        let spent_ms = self.attempt_start().map_or(0, |start| at.0.saturating_sub(start.0));
+        let retry = self.retry.get_or_insert_with(|| {
+            Box::new(Retry { failed: 0, paused: 0, reason: String::new(), spent_ms: 0, waits_since: at, started: None })
+        });
+        retry.spent_ms = retry.spent_ms.saturating_add(spent_ms);
+        retry.waits_since = at;
+        retry.started = None;
+        retry
+    }
+
+    fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str) -> bool {
+        if self.status != JobStatus::InProgress || self.attempt.as_ref().map(|current| current.id.as_str()) != attempt {
+            return false;
+        }
+        let Some(trial) = &mut self.trial else { return false };
+        trial.rest = Some(Rest { since: at, frozen, wanted: false });
+        match attempt {
+            Some(_) if frozen => {
+                self.spent(at);
+                self.enter(self.secondary(), at, message)
+            }
+            Some(attempt) => self.leave(at, &attempt.to_owned(), message),
+            None => self.enter(SecondaryStatus::Starting, at, message),
+        }
+    }
+
+    /// The attempt is ended and released, and the job rests without instances.
+    fn leave(&mut self, at: Time, attempt: &str, message: &str) -> bool {
+        if !self.abandon(at, attempt) {
+            return false;
+        }
+        self.spent(at).paused += 1;
+        if let Some(trial) = &mut self.trial {
+            trial.behind = trial.resource;
+            if let Some(rest) = &mut trial.rest {
+                rest.frozen = false;
+            }
+        }
         self.enter(SecondaryStatus::Starting, at, message)
+    }
+
+    fn resume(&mut self, at: Time, to: Option<u32>, message: &str) -> bool {
+        let Some(trial) = &mut self.trial else { return false };
+        trial.to = to;
+        let Some(rest) = &mut trial.rest else { return false };
+        rest.wanted = true;
+        if let Some(retry) = &mut self.retry {
+            retry.waits_since = at;
+        }
+        self.enter(self.secondary(), at, message)
+    }
+
+    fn thaw(&mut self, at: Time, attempt: &str, message: &str) -> bool {
+        let is_current = self.attempt.as_ref().is_some_and(|current| current.id == attempt);
+        let Some(trial) = self.trial.as_mut().filter(|_| is_current) else { return false };
+        trial.rest = None;
+        trial.raised = true;
+        if let Some(retry) = &mut self.retry {
+            retry.started = Some(at);
+        }
+        self.enter(self.secondary(), at, message)
     }
 
     fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {
@@ -358,7 +512,9 @@ impl TrainingJob {
         };
         match (attempt.stage, self.status) {
             (Stage::Running, JobStatus::InProgress) if attempt.failed.is_some() => {
-                let reason = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
+                let is_paused = self.trial.as_ref().is_some_and(|trial| trial.rest.is_some());
+                let failed = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
+                let reason = if is_paused { "the trial is paused" } else { failed };
                 stop(hosts(Instance::active), PEER_GRACE_S, reason)
             }
             (Stage::Running, JobStatus::InProgress) if attempt.instances.contains(&Instance::Starting) => vec![Action::Launch {
@@ -367,10 +523,18 @@ impl TrainingJob {
                 placement: attempt.placement.clone(),
                 instances: self.spec.instances,
                 lease_s: attempt.lease_s,
+                trial: self.trial.as_ref().map(|trial| trial.launch()),
             }],
+            (Stage::Running, JobStatus::InProgress) => match &self.trial {
+                Some(trial) if trial.is_frozen() => vec![Action::Freeze { attempt: id }],
+                Some(trial) if trial.raised => vec![Action::GoOn { attempt: id, to: trial.to }],
+                _ => Vec::new(),
+            },
             (Stage::Running, JobStatus::Stopping) => {
                 let reason = match self.stop.as_ref().map(|stop| stop.cause) {
                     Some(StopCause::MaxRuntime) => "the training job reached MaxRuntimeInSeconds",
+                    Some(StopCause::Early) => "others are more promising",
+                    Some(StopCause::Tuning) => "the tuning job ends",
                     Some(StopCause::User) | None => "the training job is being stopped",
                 };
                 stop(hosts(|instance| !matches!(instance, Instance::Uploaded | Instance::Lost { .. })), self.spec.grace_s, reason)
@@ -415,6 +579,20 @@ impl TrainingJob {
             pending: waits_for,
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ended: self.ended.is_some(),
+            trial: self.trial.as_ref().map(|trial| trial.view()),
         }
     }
+}
+
+/// An action of this kind was to be done already. How far a trial may run is another thing each time.
+fn is_known(known: &Action, action: &Action) -> bool {
+    match action {
+        Action::GoOn { .. } => known == action,
+        _ => std::mem::discriminant(known) == std::mem::discriminant(action),
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

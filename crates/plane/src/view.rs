@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition, capacity::gib};
+use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition, TrialView, capacity::gib};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct JobView {
     pub attempt: Option<String>,
     /// The job is over (its attempt may still be being released).
     pub ended: bool,
+    /// Whose trial it is, and how far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<TrialView>,
 }
 
 /// Why a job waits.

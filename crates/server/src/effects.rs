@@ -111,14 +111,19 @@ fn attempt_of(action: &Action) -> &str {
         Action::Launch { attempt, .. }
         | Action::StopInstances { attempt, .. }
         | Action::StoreArtifacts { attempt, .. }
-        | Action::Release { attempt, .. } => attempt,
+        | Action::Release { attempt, .. }
+        | Action::Freeze { attempt }
+        | Action::GoOn { attempt, .. } => attempt,
+        Action::Suggest { tuning, .. } | Action::Observe { tuning, .. } => tuning,
     }
 }
 
 impl World {
     fn perform(&self, action: Action) {
         let told = match action {
-            Action::Launch { job, attempt, placement, instances, lease_s } => self.launch(&job, &attempt, &placement, instances, lease_s),
+            Action::Launch { job, attempt, placement, instances, lease_s, .. } => {
+                self.launch(&job, &attempt, &placement, instances, lease_s)
+            }
             Action::StopInstances { attempt, hosts, grace_s, reason } => {
                 if let Some(running) = self.attempts.get(&attempt) {
                     for host in hosts {
@@ -129,6 +134,10 @@ impl World {
             }
             Action::StoreArtifacts { job, attempt, hosts } => self.store_artifacts(&job, attempt, &hosts),
             Action::Release { attempt, .. } => self.release(attempt),
+            Action::Freeze { .. } | Action::GoOn { .. } | Action::Suggest { .. } | Action::Observe { .. } => {
+                tracing::error!("this server runs no tuning jobs");
+                Ok(())
+            }
         };
         if let Err(refusal) = told {
             // The server is stopping: the same action is asked for again at the next start.

@@ -88,6 +88,7 @@ pub(crate) fn kind(fact: &Fact) -> &'static str {
         Fact::AttemptFailed { .. } => "attempt_failed",
         Fact::ReleaseOrdered { .. } => "release_ordered",
         Fact::Released { .. } => "released",
+        _ => "tuning",
     }
 }
 

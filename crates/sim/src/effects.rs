@@ -100,6 +100,7 @@ impl World {
                 }
                 Ok(Some((0, Task::Tell(Command::Released { attempt }))))
             }
+            Task::Do(Action::Freeze { .. } | Action::GoOn { .. } | Action::Suggest { .. } | Action::Observe { .. }) => Ok(None),
             Task::Tell(command) => {
                 let told = self.tell(&command, true)?;
                 let insists = matches!(told.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);

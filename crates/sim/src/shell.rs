@@ -189,7 +189,10 @@ impl World {
             Action::Launch { attempt, .. }
             | Action::StopInstances { attempt, .. }
             | Action::StoreArtifacts { attempt, .. }
-            | Action::Release { attempt, .. } => attempt.clone(),
+            | Action::Release { attempt, .. }
+            | Action::Freeze { attempt }
+            | Action::GoOn { attempt, .. } => attempt.clone(),
+            Action::Suggest { tuning, .. } | Action::Observe { tuning, .. } => tuning.clone(),
         };
         self.say(|| format!("  -> {action:?}"));
         let queue = self.server().queues.entry(attempt.clone()).or_default();

@@ -1,6 +1,6 @@
 //! Whom a failed job blames, and what it says.
 
-use shoal_plane::{Catalog, Command, InstanceReport, RankEnd, State, Time, TrainingSpec, apply, decide};
+use shoal_plane::{Catalog, Command, InstanceReport, RankEnd, State, Time, TrainingSpec, step};
 
 use crate::script::{check, laptop};
 
@@ -234,9 +234,7 @@ fn reason(end: RankEnd) -> String {
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };
     let ended = Command::InstanceReported { attempt: "u-1".into(), host: 1, report };
     for command in [create, ended] {
-        for event in decide(&state, &command, Time(0)).expect("accepted") {
-            apply(&mut state, &event);
-        }
+        step(&mut state, &command, Time(0), &mut |_, _, _| ()).expect("accepted");
     }
     state.view("a").and_then(|view| view.failure_reason).expect("it failed")
 }

@@ -40,6 +40,7 @@ fn samples() -> Vec<Event> {
                 retries: 0,
             },
             message: text("Starting the training job"),
+            trial: None,
         },
         Fact::JobMoved { secondary: SecondaryStatus::Pending, message: text("Waiting for capacity") },
         Fact::AttemptLaunched {
@@ -121,7 +122,7 @@ fn retried() -> Vec<Event> {
     };
     at_a_time(vec![
         failed("5f1c-1"),
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job") },
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
         launched("5f1c-1"),
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         failed("5f1c-1"),

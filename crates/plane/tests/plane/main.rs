@@ -10,3 +10,4 @@ mod reservation;
 mod retries;
 mod script;
 mod stops;
+mod tuning;

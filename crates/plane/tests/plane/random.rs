@@ -7,7 +7,7 @@ use std::{
 
 use shoal_plane::{
     Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, JobStatus, MetricValue, Placement, RankEnd, Rejection, State, Time,
-    TrainingSpec, apply, decide,
+    TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -86,17 +86,17 @@ impl World {
     }
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {
-        for event in decide(&self.state, command, self.now)? {
-            let actions = apply(&mut self.state, &event);
-            self.state.sanity_check().unwrap_or_else(|broken| panic!("{broken}, after {command:?} -> {event:?}"));
-            self.todo.extend(actions);
+        let World { state, now, todo, held, journal, .. } = self;
+        step(state, command, *now, &mut |state, event, actions| {
+            state.sanity_check().unwrap_or_else(|broken| panic!("{broken}, after {command:?} -> {event:?}"));
+            todo.extend(actions);
             match &event.fact {
-                Fact::AttemptLaunched { placement, .. } => drop(self.held.insert(event.job.clone(), placement.clone())),
-                Fact::Released { .. } => drop(self.held.remove(&event.job)),
+                Fact::AttemptLaunched { placement, .. } => drop(held.insert(event.job.clone(), placement.clone())),
+                Fact::Released { .. } => drop(held.remove(&event.job)),
                 _ => {}
             }
-            self.journal.push(event);
-        }
+            journal.push(event);
+        })?;
         self.check();
         Ok(())
     }
@@ -196,7 +196,8 @@ impl World {
                     }
                 }
             }
-            Action::StopInstances { .. } => {}
+            Action::StopInstances { .. } | Action::Freeze { .. } | Action::GoOn { .. } => {}
+            Action::Suggest { .. } | Action::Observe { .. } => unreachable!("there is no tuning job"),
             Action::StoreArtifacts { attempt, .. } => {
                 self.stored.insert(attempt.clone());
                 let command = if self.random.one_in(8) {

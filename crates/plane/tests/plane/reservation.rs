@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{Capacity, Catalog, Command, Fact, InstanceReport, RankEnd, State, Time, TrainingSpec, apply, decide};
+use shoal_plane::{Capacity, Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TrainingSpec, step};
 
 use crate::{
     random::{Random, with_seeds},
@@ -39,29 +39,31 @@ struct Simulation {
 
 impl Simulation {
     fn say(&mut self, command: &Command) {
-        let events = decide(&self.state, command, self.now).expect("nothing here is refused");
-        for event in events {
-            let waiting: Option<String> = self.state.waiting().next().map(|(job, _)| job.to_owned());
-            apply(&mut self.state, &event);
+        let head = |state: &State| state.waiting().next().map(|(job, _)| job.to_owned());
+        let mut before = head(&self.state);
+        let Simulation { state, now, specs, running, passed, random, .. } = self;
+        let each = &mut |state: &State, event: Event, _| {
+            let waiting = std::mem::replace(&mut before, head(state));
             match &event.fact {
                 Fact::AttemptLaunched { attempt, placement, .. } => {
-                    self.passed += u32::from(waiting.is_some_and(|head| head != event.job));
-                    let spec = &self.specs[&event.job];
+                    *passed += u32::from(waiting.is_some_and(|head| head != event.job));
+                    let spec = &specs[&event.job];
                     let worst = spec.max_runtime_s * 1000 + BEYOND_RUNTIME_MS;
-                    let running = Running {
+                    let new = Running {
                         attempt: attempt.clone(),
                         memory: placement.memory_bytes * placement.gpus.len() as u64,
                         instances: placement.gpus.len() as u64,
-                        worst_end: Time(self.now.0 + worst),
+                        worst_end: Time(now.0 + worst),
                         // A third of them takes all the time that it may.
-                        end: Time(self.now.0 + if self.random.below(3) == 0 { worst } else { 1 + self.random.below(worst) }),
+                        end: Time(now.0 + if random.below(3) == 0 { worst } else { 1 + random.below(worst) }),
                     };
-                    self.running.insert(event.job.clone(), running);
+                    running.insert(event.job.clone(), new);
                 }
-                Fact::Released { .. } => drop(self.running.remove(&event.job)),
+                Fact::Released { .. } => drop(running.remove(&event.job)),
                 _ => {}
             }
-        }
+        };
+        step(state, command, *now, each).expect("nothing here is refused");
         self.look_at_the_head();
     }
 

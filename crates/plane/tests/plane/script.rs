@@ -11,7 +11,7 @@
 //! give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, RankEnd, State, Time, TrainingSpec, apply, decide,
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, RankEnd, State, Time, TrainingSpec, apply,
 };
 
 pub(crate) const GIB: u64 = 1 << 30;
@@ -67,18 +67,16 @@ fn commands(script: &str) -> impl Iterator<Item = &str> {
 }
 
 fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8>>, out: &mut Vec<String>) {
-    let events = match decide(state, command, at) {
-        Ok(events) => events,
-        Err(rejection) => return out.push(format!("refused: {rejection}")),
-    };
-    for event in events {
-        let actions = apply(state, &event);
+    let done = shoal_plane::step(state, command, at, &mut |state, event, actions| {
         out.push(show_event(&event));
         out.extend(actions.iter().map(show_action));
         if let Err(broken) = state.sanity_check() {
             panic!("{broken}, after\n{}", out.join("\n"));
         }
         journal.push(event.encode());
+    });
+    if let Err(rejection) = done {
+        out.push(format!("refused: {rejection}"));
     }
 }
 
@@ -182,6 +180,7 @@ fn show_event(event: &Event) -> String {
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
+        other => crate::tuning::show_fact(other),
     };
     format!("{} {what}", event.job)
 }
@@ -192,6 +191,7 @@ fn show_action(action: &Action) -> String {
         Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
+        other => crate::tuning::show_action(other),
     }
 }
 

@@ -229,11 +229,16 @@ pub(super) fn refused(refusal: &Refusal) -> Error {
     }
     let message = refusal.to_string();
     let code = match refusal {
-        Refusal::Rejected(Rejection::NameTaken(_)) => ErrorCode::ResourceInUse,
+        Refusal::Rejected(Rejection::NameTaken(_) | Rejection::TuningNameTaken(_)) => ErrorCode::ResourceInUse,
+        Refusal::Rejected(Rejection::TuningNotFound(_)) => ErrorCode::ResourceNotFound,
         Refusal::Rejected(Rejection::NeverFits(_)) => ErrorCode::ResourceLimitExceeded,
-        Refusal::Rejected(Rejection::NotFound | Rejection::AlreadyEnded(_) | Rejection::UnknownInstanceType(_)) => {
-            ErrorCode::ValidationException
-        }
+        Refusal::Rejected(
+            Rejection::NotFound
+            | Rejection::AlreadyEnded(_)
+            | Rejection::TuningAlreadyEnded(_)
+            | Rejection::NoParallel
+            | Rejection::UnknownInstanceType(_),
+        ) => ErrorCode::ValidationException,
         Refusal::Edit(error) => error.code,
         Refusal::Journal(_) | Refusal::Stopping => ErrorCode::ServiceUnavailable,
     };

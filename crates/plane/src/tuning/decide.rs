@@ -1,0 +1,174 @@
+//! From wishes about tuning jobs, and from the tuner's answers, to facts.
+
+use std::collections::BTreeMap;
+
+use shoal_tuner::{Ask, Record, TrialId, Verdict};
+
+use crate::{
+    Answer, Event, Fact, JobStatus, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    capacity::cut,
+    decide::{Decision, stop_of},
+    tuning::{
+        follow::ending,
+        job::{TuningJob, WishFor},
+        trial::Trial,
+    },
+};
+
+impl Decision<'_> {
+    pub(crate) fn create_tuning(&mut self, name: &str, uid: &str, spec: &TuningSpec, name_taken: bool) -> Result<(), Rejection> {
+        for definition in &spec.definitions {
+            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
+        }
+        if name_taken || self.state.tunings.contains_key(name) {
+            return Err(Rejection::TuningNameTaken(name.to_owned()));
+        }
+        self.tuning_happens(name, Fact::TuningCreated { uid: uid.to_owned(), spec: Box::new(spec.clone()) });
+        Ok(())
+    }
+
+    pub(crate) fn stop_tuning(&mut self, name: &str, ended: Option<TuningStatus>) -> Result<(), Rejection> {
+        let job = self.tuning(name, ended)?;
+        if job.status == TuningStatus::InProgress {
+            self.events.append(&mut ending(self.state, job, TuningEnd::User, None, self.now));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn change_parallel(&mut self, name: &str, max_parallel: u32, ended: Option<TuningStatus>) -> Result<(), Rejection> {
+        let job = self.tuning(name, ended)?;
+        if max_parallel == 0 {
+            return Err(Rejection::NoParallel);
+        }
+        if job.status == TuningStatus::InProgress && job.max_parallel != max_parallel {
+            self.tuning_happens(name, Fact::ParallelChanged { max_parallel });
+        }
+        Ok(())
+    }
+
+    /// The live tuning job of this name that is not over.
+    fn tuning(&self, name: &str, ended: Option<TuningStatus>) -> Result<&TuningJob, Rejection> {
+        let live = self.state.tunings.get(name);
+        match live.map(|job| job.status).or(ended) {
+            None => Err(Rejection::TuningNotFound(name.to_owned())),
+            Some(status @ (TuningStatus::Completed | TuningStatus::Failed | TuningStatus::Stopped)) => {
+                Err(Rejection::TuningAlreadyEnded(status.name()))
+            }
+            Some(TuningStatus::InProgress | TuningStatus::Stopping) => {
+                live.map(|job| &**job).ok_or_else(|| Rejection::TuningNotFound(name.to_owned()))
+            }
+        }
+    }
+
+    fn tuning_happens(&mut self, name: &str, fact: Fact) {
+        self.events.push(Event { at: self.now, job: name.to_owned(), fact });
+    }
+
+    /// The tuner has answered. An answer that is not awaited changes nothing.
+    pub(crate) fn suggested(&mut self, name: &str, seq: u64, known: &[StudyRecord], answers: &[Answer]) -> Result<(), Rejection> {
+        let Some(job) = self.state.tunings.get(name) else { return Ok(()) };
+        if !matches!(job.wish(seq), Some(WishFor::Suggestions { .. })) {
+            return Ok(());
+        }
+        let taken = answers.iter().filter_map(|answer| answer.child.as_ref()).find(|child| self.state.jobs.contains(&child.name));
+        if let Some(child) = taken {
+            return Err(Rejection::NameTaken(child.name.clone()));
+        }
+        let mut records = known.to_vec();
+        let mut exhausted = Vec::new();
+        let mut waits = answers.is_empty();
+        for Answer { definition, ask, memo, .. } in answers {
+            match ask {
+                Ask::Wait => waits = true,
+                Ask::End => exhausted.push(*definition),
+                Ask::Start(_) | Ask::Resume { .. } => {}
+            }
+            if *ask != Ask::Wait {
+                let record = Record::Asked { answer: ask.clone(), memo: memo.clone() };
+                records.push(StudyRecord { definition: *definition, record });
+            }
+        }
+        self.tuning_happens(name, Fact::Suggested { seq, records, exhausted, waits });
+        for Answer { definition, ask, child, .. } in answers {
+            match (ask, child) {
+                (Ask::Start(start), Some(child)) => {
+                    let Some(spec) = job.spec.definitions.get(*definition as usize) else { continue };
+                    let (tuning, trial, to) = (name.to_owned(), start.trial, start.to);
+                    let trial = TrialStart { tuning, definition: *definition, trial, to, origin: child.origin.clone() };
+                    let fact = Fact::JobCreated {
+                        uid: child.uid.clone(),
+                        spec: spec.training.clone(),
+                        message: "Starting the training job".to_owned(),
+                        trial: Some(trial),
+                    };
+                    self.events.push(Event { at: self.now, job: child.name.clone(), fact });
+                }
+                (Ask::Resume { trial, to, .. }, _) => self.resume(job, *definition, *trial, *to),
+                (Ask::Start(_) | Ask::Wait | Ask::End, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, job: &TuningJob, definition: u32, trial: TrialId, to: Option<u32>) {
+        let child = job.trials.get(&(definition, trial)).and_then(|name| self.state.jobs.get(name));
+        if let Some(child) = child.filter(|child| child.status == JobStatus::InProgress) {
+            let is_resting = child.trial.as_deref().is_some_and(Trial::is_unwanted);
+            let fact = if is_resting {
+                Fact::TrialResumed { to, message: "Resuming the training job".to_owned() }
+            } else {
+                // It was paused in the tuner's mind only.
+                Fact::TrialRaised { to }
+            };
+            self.happens(child, fact);
+        }
+    }
+
+    /// The tuner has judged what it was told.
+    pub(crate) fn judged(&mut self, name: &str, seq: u64, records: &[StudyRecord], converged: bool) {
+        let Some(job) = self.state.tunings.get(name) else { return };
+        let Some(WishFor::Judgement { definition, trial, .. }) = job.wish(seq) else { return };
+        self.tuning_happens(name, Fact::Judged { seq, records: records.to_vec(), converged: converged && job.converged.is_none() });
+        let mut verdicts: BTreeMap<(u32, TrialId), Verdict> = BTreeMap::new();
+        for StudyRecord { definition, record } in records {
+            if let Record::Reported { verdicts: new, .. } | Record::Ended { verdicts: new, .. } = record {
+                verdicts.extend(new.iter().map(|(trial, verdict)| ((*definition, *trial), *verdict)));
+            }
+        }
+        // A trial that stands at its limit and is not named goes on.
+        let reporter = (*definition, *trial);
+        if !verdicts.contains_key(&reporter) && self.stands_at_limit(job, reporter) {
+            verdicts.insert(reporter, Verdict::Continue { to: None });
+        }
+        for (key, verdict) in verdicts {
+            self.takes_verdict(job, key, verdict);
+        }
+    }
+
+    fn stands_at_limit(&self, job: &TuningJob, key: (u32, TrialId)) -> bool {
+        let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
+        let trial = child.and_then(|child| child.trial.as_deref());
+        trial.is_some_and(|trial| trial.rest.is_none() && trial.to.is_some_and(|to| trial.resource >= to))
+    }
+
+    fn takes_verdict(&mut self, job: &TuningJob, key: (u32, TrialId), verdict: Verdict) {
+        let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
+        let Some((child, trial)) = child.and_then(|child| Some((child, child.trial.as_deref()?))) else { return };
+        if child.status != JobStatus::InProgress {
+            return;
+        }
+        match verdict {
+            Verdict::Stop => self.happens(child, stop_of(child, StopCause::Early, self.now)),
+            Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
+            Verdict::Continue { .. } => {}
+            Verdict::Pause if trial.is_unwanted() => {}
+            Verdict::Pause => {
+                let message = format!("Paused after {} units of resource, to make room for other training jobs", trial.resource);
+                let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
+                let has_gpus = attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
+                let frozen = child.may_be_frozen() && !has_gpus;
+                self.happens(child, Fact::TrialPaused { attempt: attempt.map(|attempt| attempt.id.clone()), frozen, message });
+            }
+        }
+    }
+}

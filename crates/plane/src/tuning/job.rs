@@ -1,0 +1,349 @@
+//! A live tuning job: what is known of it, and how each fact changes that. What follows from it is [`super::follow`]'s.
+//!
+//! The study is elsewhere: here are its live trials, and what the tuner has been asked and told and has not answered, in one line, so that it
+//! sees everything in the order of the facts.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use shoal_tuner::{Direction, Outcome};
+
+use crate::{
+    Action, BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TuningEnd, TuningSpec,
+    TuningStatus, TuningView, failure, training_job::TrainingJob,
+};
+
+/// A trial: definition, number in its study.
+pub(crate) type Key = (u32, u32);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TuningJob {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) spec: TuningSpec,
+    pub(crate) max_parallel: u32,
+    pub(crate) status: TuningStatus,
+    pub(crate) created: Time,
+    pub(crate) modified: Time,
+    pub(crate) end: Option<TuningEnd>,
+    pub(crate) failure_reason: Option<String>,
+    pub(crate) ended: Option<Time>,
+    /// Number of the next wish.
+    pub(crate) next_seq: u64,
+    /// What the tuner has not answered yet; empty once the tuning job ends.
+    pub(crate) wishes: VecDeque<Wish>,
+    /// The tuner has nothing to do for an idle place until something happens.
+    pub(crate) waits: bool,
+    /// Definitions whose searchers have nothing left.
+    pub(crate) exhausted: BTreeSet<u32>,
+    /// Stored records of its studies.
+    pub(crate) records: u64,
+    pub(crate) started: u32,
+    /// Trials that are not over, by definition and number: their training jobs.
+    #[serde(with = "trials")]
+    pub(crate) trials: BTreeMap<Key, String>,
+    /// Those of them that are queued or run.
+    pub(crate) active: u32,
+    /// Those of them whose training job has ended, in that order.
+    pub(crate) over: VecDeque<Over>,
+    /// Training jobs that are not released.
+    pub(crate) unreleased: u32,
+    pub(crate) ends: TrainingCounters,
+    pub(crate) succeeded: u32,
+    pub(crate) best: Option<BestTrial>,
+    pub(crate) not_improving: u32,
+    pub(crate) converged: Option<Time>,
+    pub(crate) training_s: u64,
+    /// Some trial has reported a number.
+    pub(crate) has_reported: bool,
+    /// Why the last trial failed that did.
+    pub(crate) last_failure: Option<String>,
+}
+
+/// Something that the tuner is asked or told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    pub(crate) seq: u64,
+    #[serde(flatten)]
+    pub(crate) what: WishFor,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "wish", rename_all = "snake_case")]
+pub(crate) enum WishFor {
+    Suggestions { wanted: u32, starts: u32 },
+    Judgement { definition: u32, trial: u32, what: Observation },
+}
+
+/// A trial whose training job has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Over {
+    pub(crate) definition: u32,
+    pub(crate) trial: u32,
+    pub(crate) job: String,
+    pub(crate) end: TrialEnd,
+    pub(crate) outcome: Outcome,
+    /// Last value of the first objective.
+    pub(crate) value: Option<f64>,
+    pub(crate) training_s: u64,
+    pub(crate) failure: Option<String>,
+}
+
+impl TuningJob {
+    pub(crate) fn new(name: &str, uid: &str, spec: TuningSpec, at: Time) -> TuningJob {
+        TuningJob {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            max_parallel: spec.max_parallel,
+            spec,
+            status: TuningStatus::InProgress,
+            created: at,
+            modified: at,
+            end: None,
+            failure_reason: None,
+            ended: None,
+            next_seq: 1,
+            wishes: VecDeque::new(),
+            waits: false,
+            exhausted: BTreeSet::new(),
+            records: 0,
+            started: 0,
+            trials: BTreeMap::new(),
+            active: 0,
+            over: VecDeque::new(),
+            unreleased: 0,
+            ends: TrainingCounters::default(),
+            succeeded: 0,
+            best: None,
+            not_improving: 0,
+            converged: None,
+            training_s: 0,
+            has_reported: false,
+            last_failure: None,
+        }
+    }
+
+    /// Which way the first objective of a definition is better.
+    pub(crate) fn direction(&self, definition: u32) -> Direction {
+        let spec = self.spec.definitions.get(definition as usize);
+        spec.and_then(|spec| spec.objectives.first()).map_or(Direction::Minimize, |objective| objective.direction)
+    }
+
+    /// Trials that ended.
+    pub(crate) fn ended_trials(&self) -> u32 {
+        let TrainingCounters { completed, stopped, retryable_error, non_retryable_error, .. } = self.ends;
+        completed + stopped + retryable_error + non_retryable_error
+    }
+
+    /// When it is to end at the latest.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let limit = self.spec.max_runtime_s.filter(|_| self.status == TuningStatus::InProgress)?;
+        Some(self.created.plus_s(limit))
+    }
+
+    /// The wish of this number, if it is not answered.
+    pub(crate) fn wish(&self, seq: u64) -> Option<&WishFor> {
+        self.wishes.iter().find(|wish| wish.seq == seq).map(|wish| &wish.what)
+    }
+
+    /// The number of the next wish, while the tuner has a say.
+    pub(crate) fn next_wish(&self) -> Option<u64> {
+        (self.status == TuningStatus::InProgress).then_some(self.next_seq)
+    }
+
+    fn wishes_for(&mut self, seq: u64, what: WishFor) -> Vec<Action> {
+        let wish = Wish { seq, what };
+        let action = self.action(&wish);
+        if matches!(wish.what, WishFor::Judgement { .. }) {
+            self.waits = false;
+        }
+        self.next_seq = self.next_seq.max(seq + 1);
+        self.wishes.push_back(wish);
+        vec![action]
+    }
+
+    fn action(&self, wish: &Wish) -> Action {
+        let (tuning, seq) = (self.name.clone(), wish.seq);
+        match wish.what.clone() {
+            WishFor::Suggestions { wanted, starts } => Action::Suggest { tuning, seq, wanted, starts },
+            WishFor::Judgement { definition, trial, what } => Action::Observe { tuning, seq, definition, trial, what },
+        }
+    }
+
+    /// All that the tuner has not answered, in order.
+    pub(crate) fn pending_actions(&self) -> impl Iterator<Item = Action> {
+        self.wishes.iter().map(|wish| self.action(wish))
+    }
+
+    /// A fact about the tuning job itself. Returns what is to be done that was not to be done before.
+    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
+        match fact {
+            Fact::SuggestionsWanted { seq, wanted, starts } => {
+                return self.wishes_for(*seq, WishFor::Suggestions { wanted: *wanted, starts: *starts });
+            }
+            Fact::Suggested { seq, records, exhausted, waits } => {
+                self.wishes.retain(|wish| wish.seq != *seq);
+                self.records += records.len() as u64;
+                self.exhausted.extend(exhausted);
+                // What was asked after this may change the answer already.
+                self.waits = *waits && self.wishes.is_empty();
+            }
+            Fact::Judged { seq, records, converged } => {
+                self.wishes.retain(|wish| wish.seq != *seq);
+                self.records += records.len() as u64;
+                if *converged {
+                    self.converged.get_or_insert(at);
+                    self.modified = at;
+                }
+            }
+            Fact::TrialEnded { definition, trial, job, end, outcome, value, is_best, not_improving, training_s, seq } => {
+                self.trials.remove(&(*definition, *trial));
+                if self.over.front().is_some_and(|over| (over.definition, over.trial) == (*definition, *trial)) {
+                    self.last_failure = self.over.pop_front().and_then(|over| over.failure).or(self.last_failure.take());
+                }
+                self.count(*end, value.is_some());
+                if let (true, Some(value)) = (*is_best, *value) {
+                    self.best = Some(BestTrial { job: job.clone(), definition: *definition, value });
+                }
+                self.not_improving = *not_improving;
+                self.training_s += training_s;
+                self.modified = at;
+                if let Some(seq) = seq {
+                    let what = Observation::Ended { outcome: outcome.clone() };
+                    return self.wishes_for(*seq, WishFor::Judgement { definition: *definition, trial: *trial, what });
+                }
+            }
+            Fact::ParallelChanged { max_parallel } => {
+                self.max_parallel = *max_parallel;
+                self.modified = at;
+            }
+            Fact::TuningStopping { end, failure_reason } => {
+                self.status = TuningStatus::Stopping;
+                self.end = Some(*end);
+                self.failure_reason.clone_from(failure_reason);
+                self.wishes.clear();
+                self.modified = at;
+            }
+            Fact::TuningEnded { status, end, failure_reason } => {
+                self.status = *status;
+                self.end = Some(*end);
+                self.failure_reason.clone_from(failure_reason);
+                self.ended = Some(at);
+                self.wishes.clear();
+                self.modified = at;
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn count(&mut self, end: TrialEnd, has_value: bool) {
+        let counter = match end {
+            TrialEnd::Completed => &mut self.ends.completed,
+            TrialEnd::Stopped => &mut self.ends.stopped,
+            TrialEnd::RetryableError => &mut self.ends.retryable_error,
+            TrialEnd::NonRetryableError => &mut self.ends.non_retryable_error,
+        };
+        *counter += 1;
+        self.succeeded += u32::from(has_value);
+    }
+
+    /// A trial is started: its training job is there.
+    pub(crate) fn starts(&mut self, key: Key, job: &str, at: Time) {
+        self.trials.insert(key, job.to_owned());
+        self.started += 1;
+        self.active += 1;
+        self.unreleased += 1;
+        self.modified = at;
+    }
+
+    /// A fact about a training job of a trial, which knows it already. `was_active`: it was queued or ran before.
+    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, was_active: bool) -> Vec<Action> {
+        let Some(trial) = &job.trial else { return Vec::new() };
+        let is_active = job.is_active();
+        match (was_active, is_active) {
+            (true, false) => self.active -= 1,
+            (false, true) => self.active += 1,
+            _ => {}
+        }
+        match fact {
+            Fact::ObjectiveReported { resource, value, seq, .. } => {
+                self.has_reported |= value.is_some();
+                if let Some(seq) = seq {
+                    let what = Observation::Reported { resource: *resource, value: *value };
+                    let (definition, trial) = (trial.definition, trial.trial);
+                    return self.wishes_for(*seq, WishFor::Judgement { definition, trial, what });
+                }
+            }
+            Fact::JobEnded { .. } if job.ended == Some(at) && self.trials.contains_key(&(trial.definition, trial.trial)) => {
+                let over = self.over_of(job, trial.definition, trial.trial, trial.value);
+                if !self.over.iter().any(|known| (known.definition, known.trial) == (over.definition, over.trial)) {
+                    self.over.push_back(over);
+                }
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn over_of(&self, job: &TrainingJob, definition: u32, trial: u32, reported: Option<f64>) -> Over {
+        let objectives = self.spec.definitions.get(definition as usize).map_or(&[][..], |spec| &spec.objectives);
+        let last = |metric: &str| job.final_metrics.get(metric).map(|metric| metric.value);
+        let value = reported.or_else(|| last(&objectives.first()?.metric));
+        let (end, outcome) = match job.status {
+            JobStatus::Completed => {
+                let others = objectives.iter().skip(1).map(|objective| last(&objective.metric));
+                let values: Option<Vec<f64>> = std::iter::once(value).chain(others).collect();
+                (TrialEnd::Completed, values.map_or(Outcome::Failed, |values| Outcome::Completed { values }))
+            }
+            JobStatus::Failed if job.failure_reason.as_deref().is_some_and(failure::is_internal) => {
+                (TrialEnd::RetryableError, Outcome::Failed)
+            }
+            JobStatus::Failed => (TrialEnd::NonRetryableError, Outcome::Failed),
+            JobStatus::Stopped | JobStatus::Stopping | JobStatus::InProgress => (TrialEnd::Stopped, Outcome::Stopped),
+        };
+        let value = value.filter(|_| matches!(end, TrialEnd::Completed | TrialEnd::Stopped));
+        let training_s = job.view(None).training_s.unwrap_or(0);
+        Over { definition, trial, job: job.name.clone(), end, outcome, value, training_s, failure: job.failure_reason.clone() }
+    }
+
+    pub(crate) fn view(&self) -> TuningView {
+        let pending = u32::try_from(self.trials.len()).unwrap_or(u32::MAX);
+        let ended = self.ended_trials();
+        TuningView {
+            status: self.status,
+            created: self.created,
+            modified: self.modified,
+            ended: self.ended,
+            end: self.end,
+            failure_reason: self.failure_reason.clone(),
+            max_parallel: self.max_parallel,
+            started: self.started,
+            active: self.active,
+            training: TrainingCounters { in_progress: pending, ..self.ends },
+            objective: ObjectiveCounters { succeeded: self.succeeded, pending, failed: ended - self.succeeded.min(ended) },
+            best: self.best.clone(),
+            not_improving: self.not_improving,
+            converged: self.converged,
+            training_s: self.training_s,
+        }
+    }
+}
+
+/// JSON's keys are strings: a list of definition, trial, training job.
+mod trials {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Key;
+
+    pub(super) fn serialize<S: Serializer>(trials: &BTreeMap<Key, String>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(trials.iter().map(|((definition, trial), job)| (definition, trial, job)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Key, String>, D::Error> {
+        let trials: Vec<(u32, u32, String)> = Deserialize::deserialize(deserializer)?;
+        Ok(trials.into_iter().map(|(definition, trial, job)| ((definition, trial), job)).collect())
+    }
+}

@@ -1,0 +1,112 @@
+//! The training job's side of a trial: what it has reported, how far it may run, and how it rests.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Time, TrialView};
+
+/// Whose trial a new training job is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialStart {
+    /// Tuning job's name.
+    pub tuning: String,
+    /// Index of its definition.
+    pub definition: u32,
+    /// Number in the definition's study.
+    pub trial: u32,
+    /// It pauses there, having reported so many units of resource; none: to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// Training job whose checkpoint it begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+}
+
+/// What a launch of a trial has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialLaunch {
+    /// Tuning job's name.
+    pub tuning: String,
+    /// Index of its definition.
+    pub definition: u32,
+    /// Units of resource that are behind it, if its checkpoint is what it was: the attempt's first value is that of the next unit.
+    pub from: u32,
+    /// It pauses there.
+    pub to: Option<u32>,
+    /// Training job whose checkpoint the first attempt begins with.
+    pub origin: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    pub(crate) tuning: String,
+    pub(crate) definition: u32,
+    pub(crate) trial: u32,
+    pub(crate) to: Option<u32>,
+    pub(crate) origin: Option<String>,
+    /// Units that earlier attempts leave to the present one.
+    pub(crate) behind: u32,
+    /// Whose values count in the present attempt: the first host that reported.
+    pub(crate) host: Option<u32>,
+    pub(crate) resource: u32,
+    /// Of the last report; none if that was not a number.
+    pub(crate) value: Option<f64>,
+    /// Units that a durable checkpoint has.
+    pub(crate) saved: u32,
+    /// The present attempt's launch did not know how far it may run now.
+    pub(crate) raised: bool,
+    pub(crate) rest: Option<Rest>,
+}
+
+/// A trial that makes room for others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Rest {
+    pub(crate) since: Time,
+    /// Its programs stand still and hold memory only; otherwise they are ended, and the attempt is released.
+    pub(crate) frozen: bool,
+    /// It is to go on.
+    pub(crate) wanted: bool,
+}
+
+impl Trial {
+    pub(crate) fn new(start: &TrialStart) -> Trial {
+        let TrialStart { tuning, definition, trial, to, origin } = start.clone();
+        let (behind, resource, saved) = (0, 0, 0);
+        Trial { tuning, definition, trial, to, origin, behind, host: None, resource, value: None, saved, raised: false, rest: None }
+    }
+
+    pub(crate) fn launch(&self) -> TrialLaunch {
+        let (tuning, definition, from, to) = (self.tuning.clone(), self.definition, self.behind, self.to);
+        TrialLaunch { tuning, definition, from, to, origin: self.origin.clone() }
+    }
+
+    /// Its attempt is over, and another follows: what rests, rests without instances.
+    pub(crate) fn is_released(&mut self) {
+        self.host = None;
+        self.raised = false;
+        if let Some(rest) = &mut self.rest {
+            rest.frozen = false;
+        }
+    }
+
+    /// Its programs stand still.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.frozen)
+    }
+
+    /// It rests until it is wanted again.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| !rest.wanted)
+    }
+
+    pub(crate) fn view(&self) -> TrialView {
+        TrialView {
+            tuning: self.tuning.clone(),
+            definition: self.definition,
+            trial: self.trial,
+            resource: self.resource,
+            to: self.to,
+            objective: self.value,
+            paused: self.rest.is_some(),
+        }
+    }
+}
