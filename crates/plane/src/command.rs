@@ -1,7 +1,5 @@
 //! What is asked of the core.
 
-use shoal_tuner::{Ask, Memo};
-
 use crate::{JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
 
 /// A wish or a report; [`crate::decide()`] says what follows from it.
@@ -52,17 +50,20 @@ pub enum Command {
         /// As in `StopTuningJob`.
         ended: Option<TuningStatus>,
     },
-    /// The tuner's answer to [`crate::Action::Suggest`]. With fewer trials than wanted, and without [`Ask::Wait`] or [`Ask::End`] after them, it is asked
-    /// again. An answer that is not awaited, or not any more, changes nothing. Names of new training jobs must not be taken by ended ones.
+    /// The tuner's answer to [`crate::Action::Suggest`]: what its studies recorded. Trials that it starts or lets go on are read off the records; an
+    /// [`shoal_tuner::Ask::End`] says that there will be none of that definition any more. With fewer trials than wanted and no `waits` it is
+    /// asked again. An answer that is not awaited, or not any more, changes nothing.
     Suggested {
         /// Tuning job's name.
         tuning: String,
         /// Which wish.
         seq: u64,
-        /// Records that came before the answers: trials of elsewhere that its studies know now (warm start).
-        known: Vec<StudyRecord>,
-        /// In order.
-        answers: Vec<Answer>,
+        /// In order; trials of elsewhere (warm start) before the first answer.
+        records: Vec<StudyRecord>,
+        /// The training jobs of the new trials; their names must not be taken by ended ones.
+        children: Vec<Child>,
+        /// Its studies have nothing to do for an idle place until something happens.
+        waits: bool,
     },
     /// The tuner has taken [`crate::Action::Observe`].
     Judged {
@@ -159,22 +160,13 @@ pub enum InstanceReport {
     },
 }
 
-/// One answer of the tuner: a trial that is started or goes on, or that there is none.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// Whose study said it, as an index into [`TuningSpec::definitions`].
-    pub definition: u32,
-    /// What it said; [`Ask::Wait`] stands for all studies.
-    pub ask: Ask,
-    /// What its searcher wants to remember.
-    pub memo: Option<Memo>,
-    /// The training job of [`Ask::Start`].
-    pub child: Option<Child>,
-}
-
 /// The training job of a new trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
+    /// Index of its definition.
+    pub definition: u32,
+    /// Number in the definition's study.
+    pub trial: u32,
     /// Its name: the same whenever the same wish is answered again.
     pub name: String,
     /// Likewise; attempts are named `<uid>-<number>`.

@@ -27,7 +27,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
         Command::StopTuningJob { name, ended } => decision.stop_tuning(name, *ended)?,
         Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
-        Command::Suggested { tuning, seq, known, answers } => decision.suggested(tuning, *seq, known, answers)?,
+        Command::Suggested { tuning, seq, records, children, waits } => decision.suggested(tuning, *seq, records, children, *waits)?,
         Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {

@@ -39,7 +39,7 @@ pub use action::{Action, Observation};
 pub use apply::apply;
 pub use capacity::{Capacity, Placement};
 pub use catalog::{Catalog, CatalogError, InstanceType, edits};
-pub use command::{Answer, Child, Command, InstanceReport, Rejection};
+pub use command::{Child, Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
 pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};

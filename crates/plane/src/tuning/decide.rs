@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use shoal_tuner::{Ask, Record, TrialId, Verdict};
+use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Answer, Event, Fact, JobStatus, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    Child, Event, Fact, JobStatus, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
     decide::{Decision, stop_of},
     tuning::{
@@ -65,49 +65,48 @@ impl Decision<'_> {
     }
 
     /// The tuner has answered. An answer that is not awaited changes nothing.
-    pub(crate) fn suggested(&mut self, name: &str, seq: u64, known: &[StudyRecord], answers: &[Answer]) -> Result<(), Rejection> {
+    pub(crate) fn suggested(
+        &mut self,
+        name: &str,
+        seq: u64,
+        records: &[StudyRecord],
+        children: &[Child],
+        waits: bool,
+    ) -> Result<(), Rejection> {
         let Some(job) = self.state.tunings.get(name) else { return Ok(()) };
         if !matches!(job.wish(seq), Some(WishFor::Suggestions { .. })) {
             return Ok(());
         }
-        let taken = answers.iter().filter_map(|answer| answer.child.as_ref()).find(|child| self.state.jobs.contains(&child.name));
-        if let Some(child) = taken {
+        if let Some(child) = children.iter().find(|child| self.state.jobs.contains(&child.name)) {
             return Err(Rejection::NameTaken(child.name.clone()));
         }
-        let mut records = known.to_vec();
-        let mut exhausted = Vec::new();
-        let mut waits = answers.is_empty();
-        for Answer { definition, ask, memo, .. } in answers {
+        let asks = records.iter().filter_map(|StudyRecord { definition, record }| match record {
+            Record::Asked { answer, .. } => Some((*definition, answer)),
+            _ => None,
+        });
+        let asks: Vec<_> = asks.collect();
+        let exhausted = asks.iter().filter(|(_, ask)| **ask == Ask::End).map(|(definition, _)| *definition).collect();
+        // A tuner that says nothing would be asked for ever.
+        let waits = waits || asks.is_empty();
+        self.tuning_happens(name, Fact::Suggested { seq, records: records.to_vec(), exhausted, waits });
+        for (definition, ask) in asks {
             match ask {
-                Ask::Wait => waits = true,
-                Ask::End => exhausted.push(*definition),
-                Ask::Start(_) | Ask::Resume { .. } => {}
-            }
-            if *ask != Ask::Wait {
-                let record = Record::Asked { answer: ask.clone(), memo: memo.clone() };
-                records.push(StudyRecord { definition: *definition, record });
-            }
-        }
-        self.tuning_happens(name, Fact::Suggested { seq, records, exhausted, waits });
-        for Answer { definition, ask, child, .. } in answers {
-            match (ask, child) {
-                (Ask::Start(start), Some(child)) => {
-                    let Some(spec) = job.spec.definitions.get(*definition as usize) else { continue };
-                    let (tuning, trial, to) = (name.to_owned(), start.trial, start.to);
-                    let trial = TrialStart { tuning, definition: *definition, trial, to, origin: child.origin.clone() };
-                    let fact = Fact::JobCreated {
-                        uid: child.uid.clone(),
-                        spec: spec.training.clone(),
-                        message: "Starting the training job".to_owned(),
-                        trial: Some(trial),
-                    };
-                    self.events.push(Event { at: self.now, job: child.name.clone(), fact });
-                }
-                (Ask::Resume { trial, to, .. }, _) => self.resume(job, *definition, *trial, *to),
-                (Ask::Start(_) | Ask::Wait | Ask::End, _) => {}
+                Ask::Start(start) => self.start(job, definition, start, children),
+                Ask::Resume { trial, to, .. } => self.resume(job, definition, *trial, *to),
+                Ask::Wait | Ask::End => {}
             }
         }
         Ok(())
+    }
+
+    fn start(&mut self, job: &TuningJob, definition: u32, start: &Start, children: &[Child]) {
+        let child = children.iter().find(|child| (child.definition, child.trial) == (definition, start.trial));
+        let (Some(child), Some(spec)) = (child, job.spec.definitions.get(definition as usize)) else { return };
+        let (trial, to) = (start.trial, start.to);
+        let trial = TrialStart { tuning: job.name.clone(), definition, trial, to, origin: child.origin.clone() };
+        let message = "Starting the training job".to_owned();
+        let fact = Fact::JobCreated { uid: child.uid.clone(), spec: spec.training.clone(), message, trial: Some(trial) };
+        self.events.push(Event { at: self.now, job: child.name.clone(), fact });
     }
 
     fn resume(&mut self, job: &TuningJob, definition: u32, trial: TrialId, to: Option<u32>) {

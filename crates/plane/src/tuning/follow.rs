@@ -1,6 +1,6 @@
 //! What follows for a tuning job from what is known, one step at a time; asked again after each is applied, until nothing follows.
 
-use shoal_tuner::Direction;
+use shoal_tuner::IMPROVEMENT;
 
 use super::{MOST_FAILURES, job::Over};
 use crate::{
@@ -12,9 +12,6 @@ use crate::{
 
 /// `FailureReason`'s limit, in characters.
 const MOST_CHARACTERS: usize = 1024;
-
-/// What improves less than this is no improvement (`BestObjectiveNotImproving`, as AWS defines it).
-const IMPROVES_BY: f64 = 0.01;
 
 /// The next events that follow for this tuning job.
 pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
@@ -62,34 +59,16 @@ pub(crate) fn ending(state: &State, job: &TuningJob, end: TuningEnd, failure_rea
 /// A trial's training job has ended: what that means for the tuning job.
 fn ended(job: &TuningJob, over: &Over) -> Fact {
     let Over { definition, trial, job: name, end, outcome, value, training_s, .. } = over.clone();
-    let direction = job.direction(definition);
+    let minimised = value.map(|value| job.direction(definition).minimised(value));
     let best = job.best.as_ref().map(|best| job.direction(best.definition).minimised(best.value));
-    let improves = value.map(|value| improvement(best, direction.minimised(value)));
-    let is_best = improves.is_some_and(|improves| improves != Improvement::No);
-    let not_improving = match improves {
+    let is_best = minimised.is_some_and(|value| best.is_none_or(|best| value < best));
+    let improves = |value: f64| job.reference.is_none_or(|reference| value < reference - IMPROVEMENT * reference.abs());
+    let not_improving = match minimised {
         None => job.not_improving,
-        Some(Improvement::Much) => 0,
-        Some(Improvement::Little | Improvement::No) => job.not_improving + 1,
+        Some(value) if improves(value) => 0,
+        Some(_) => job.not_improving + 1,
     };
     Fact::TrialEnded { definition, trial, job: name, end, outcome, value, is_best, not_improving, training_s, seq: job.next_wish() }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Improvement {
-    No,
-    /// By less than 1 %.
-    Little,
-    Much,
-}
-
-/// Both minimised.
-fn improvement(best: Option<f64>, value: f64) -> Improvement {
-    match best {
-        None => Improvement::Much,
-        Some(best) if value >= best => Improvement::No,
-        Some(best) if best - value >= IMPROVES_BY * best.abs() => Improvement::Much,
-        Some(_) => Improvement::Little,
-    }
 }
 
 /// Why the tuning job comes to its end now, if it does.
@@ -105,7 +84,7 @@ fn reason_to_end(job: &TuningJob, now: Time) -> Option<(TuningEnd, Option<String
         return Some((TuningEnd::Failures, Some(failures(job, ended))));
     }
     if let (Some(target), Some(best)) = (job.spec.target, &job.best) {
-        let direction: Direction = job.direction(best.definition);
+        let direction = job.direction(best.definition);
         if direction.minimised(best.value) <= direction.minimised(target) {
             return Some((TuningEnd::Target, None));
         }

@@ -52,6 +52,8 @@ pub(crate) struct TuningJob {
     pub(crate) succeeded: u32,
     pub(crate) best: Option<BestTrial>,
     pub(crate) not_improving: u32,
+    /// The best value, minimised, when it was last improved by 1 %: many small steps make one improvement.
+    pub(crate) reference: Option<f64>,
     pub(crate) converged: Option<Time>,
     pub(crate) training_s: u64,
     /// Some trial has reported a number.
@@ -116,6 +118,7 @@ impl TuningJob {
             succeeded: 0,
             best: None,
             not_improving: 0,
+            reference: None,
             converged: None,
             training_s: 0,
             has_reported: false,
@@ -206,6 +209,9 @@ impl TuningJob {
                     self.best = Some(BestTrial { job: job.clone(), definition: *definition, value });
                 }
                 self.not_improving = *not_improving;
+                if let (0, Some(value)) = (*not_improving, *value) {
+                    self.reference = Some(self.direction(*definition).minimised(value));
+                }
                 self.training_s += training_s;
                 self.modified = at;
                 if let Some(seq) = seq {
