@@ -17,13 +17,19 @@ const OPERATIONS: &[(&str, &[&str])] = &[
         "sagemaker",
         &[
             "AddTags",
+            "CreateHyperParameterTuningJob",
             "CreateTrainingJob",
+            "DeleteHyperParameterTuningJob",
             "DeleteTags",
             "DeleteTrainingJob",
+            "DescribeHyperParameterTuningJob",
             "DescribeTrainingJob",
+            "ListHyperParameterTuningJobs",
             "ListTags",
             "ListTrainingJobs",
+            "ListTrainingJobsForHyperParameterTuningJob",
             "Search",
+            "StopHyperParameterTuningJob",
             "StopTrainingJob",
             "UpdateTrainingJob",
         ],
@@ -33,7 +39,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
-const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["TrainingJob"])];
+const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["HyperParameterTuningJobSearchEntity", "TrainingJob"])];
 
 /// Prints botocore's version and the service models asked for as one JSON object.
 const UNPACK: &str = r#"

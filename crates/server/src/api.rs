@@ -74,6 +74,14 @@ impl Api {
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
             Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
             Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,
+            Call::CreateTuningJob(_)
+            | Call::DescribeTuningJob { .. }
+            | Call::ListTuningJobs(_)
+            | Call::StopTuningJob { .. }
+            | Call::DeleteTuningJob { .. }
+            | Call::ListTrials(_) => {
+                Err(Error::new(ErrorCode::UnknownOperationException, "This version of Shoal does not serve tuning jobs yet."))
+            }
             Call::Search(search) => self.search(*search).await,
             Call::AddTags { resource_arn, tags } => self.add_tags(&resource_arn, tags).await,
             Call::ListTags { resource_arn, next_token } => self.list_tags(&resource_arn, next_token.as_deref()).await,

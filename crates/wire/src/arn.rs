@@ -7,6 +7,11 @@ pub fn training_job(region: &str, account: &str, name: &str) -> String {
     format!("arn:aws:sagemaker:{region}:{account}:training-job/{}", name.to_lowercase())
 }
 
+/// `arn:aws:sagemaker:<region>:<account>:hyper-parameter-tuning-job/<name>`, the name in lower case as AWS writes it.
+pub fn tuning_job(region: &str, account: &str, name: &str) -> String {
+    format!("arn:aws:sagemaker:{region}:{account}:hyper-parameter-tuning-job/{}", name.to_lowercase())
+}
+
 /// A resource of SageMaker, as its ARN names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resource<'a> {
@@ -14,7 +19,7 @@ pub struct Resource<'a> {
     pub region: &'a str,
     /// Whose it is.
     pub account: &'a str,
-    /// `training-job`.
+    /// `training-job` or `hyper-parameter-tuning-job`.
     pub kind: &'a str,
     /// Its name; of a training job's in lower case, if AWS or Shoal wrote the ARN.
     pub name: &'a str,

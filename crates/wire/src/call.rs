@@ -5,10 +5,11 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    AssumeRole, BatchPutMetrics, CreateTrainingJob, DescribeLogGroups, DescribeLogStreams, Error, ErrorCode, FilterLogEvents, GetLogEvents,
-    GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs, Output, Paging, Protocol, Search,
-    SeriesQuery, Service, SimulatePrincipalPolicy, Tag, TrainingJobGist, UpdateTrainingJob, cloudwatch, constraints, filter_logs, identity,
-    logs, query, search, semantics, tags, training_job, trial_metrics, validate::validate,
+    AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DescribeLogGroups, DescribeLogStreams, Error, ErrorCode,
+    FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs,
+    ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service, SimulatePrincipalPolicy, Tag, TrainingJobGist,
+    UpdateTrainingJob, cloudwatch, constraints, filter_logs, identity, logs, query, search, semantics, tags, training_job, trial_metrics,
+    tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -38,6 +39,27 @@ pub enum Call {
         /// Training job's name.
         training_job_name: String,
     },
+    /// SageMaker.
+    CreateTuningJob(Box<CreateTuningJob>),
+    /// SageMaker.
+    DescribeTuningJob {
+        /// Tuning job's name.
+        name: String,
+    },
+    /// SageMaker.
+    ListTuningJobs(ListTuningJobs),
+    /// SageMaker.
+    StopTuningJob {
+        /// Tuning job's name.
+        name: String,
+    },
+    /// SageMaker.
+    DeleteTuningJob {
+        /// Tuning job's name.
+        name: String,
+    },
+    /// SageMaker.
+    ListTrials(ListTrials),
     /// SageMaker.
     Search(Box<Search>),
     /// SageMaker.
@@ -135,6 +157,7 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             let Named { training_job_name } = read(input)?;
             Ok(Call::DeleteTrainingJob { training_job_name })
         }
+        (Service::SageMaker, operation) if operation.contains("HyperParameterTuningJob") => tuning_call(operation, input),
         (Service::SageMaker, "Search") => read::<search::SearchRequest>(input)?.check().map(Box::new).map(Call::Search),
         (Service::SageMaker, "AddTags") => {
             let tags::AddTagsRequest { resource_arn, tags } = read(input)?;
@@ -177,6 +200,20 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
     }
 }
 
+/// The calls about tuning jobs.
+fn tuning_call(operation: &str, input: Value) -> Result<Call, Error> {
+    let named = |input| read::<tuning_job::request::Named>(input).map(|it| it.hyper_parameter_tuning_job_name);
+    match operation {
+        "CreateHyperParameterTuningJob" => tuning_job::create_tuning_job(input).map(Box::new).map(Call::CreateTuningJob),
+        "DescribeHyperParameterTuningJob" => Ok(Call::DescribeTuningJob { name: named(input)? }),
+        "ListHyperParameterTuningJobs" => read(input).map(tuning_job::list_tuning_jobs).map(Call::ListTuningJobs),
+        "StopHyperParameterTuningJob" => Ok(Call::StopTuningJob { name: named(input)? }),
+        "DeleteHyperParameterTuningJob" => Ok(Call::DeleteTuningJob { name: named(input)? }),
+        "ListTrainingJobsForHyperParameterTuningJob" => read(input).map(tuning_job::list_training_jobs_of).map(Call::ListTrials),
+        other => Err(unknown(Service::SageMaker, other)),
+    }
+}
+
 /// The operation that a request asks for, from the closed set of those that are served; `None` for any other.
 #[must_use]
 pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static str> {
@@ -196,6 +233,15 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static
 pub fn restore(raw: &[u8]) -> Result<CreateTrainingJob, Error> {
     let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
     semantics::create_training_job(input)
+}
+
+/// Reads back a tuning job's request that was kept: [`CreateTuningJob::raw`] as JSON.
+///
+/// # Errors
+/// The bytes are no JSON, or break a rule that was not there when they were accepted.
+pub fn restore_tuning_job(raw: &[u8]) -> Result<CreateTuningJob, Error> {
+    let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
+    tuning_job::create_tuning_job(input)
 }
 
 /// Where the outputs of a request that was kept go.

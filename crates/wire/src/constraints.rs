@@ -73,6 +73,11 @@ pub(crate) fn training_job() -> &'static Shape {
     &sagemaker::TRAINING_JOB
 }
 
+/// What a tuning job is to `Search`.
+pub(crate) fn tuning_job() -> &'static Shape {
+    &sagemaker::HYPER_PARAMETER_TUNING_JOB_SEARCH_ENTITY
+}
+
 /// What is served of a service, with the inputs. SageMaker's metrics are a service of their own in the models, signed as SageMaker.
 fn operations(service: Service) -> impl Iterator<Item = &'static (&'static str, &'static Shape)> {
     let (table, more): (_, &[_]) = match service {

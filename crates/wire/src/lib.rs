@@ -28,10 +28,11 @@ pub mod tags;
 mod timestamp;
 mod training_job;
 mod trial_metrics;
+mod tuning_job;
 mod validate;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output};
+pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::member_names;
@@ -43,7 +44,7 @@ pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamO
 pub use reply::{Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
-pub use search::{Comparison, Condition, PropertyValue, Search, Test, Wanted, properties, search_record};
+pub use search::{Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record};
 pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UPDATE_TUNING_JOB, UpdateTuningJob,
@@ -55,3 +56,9 @@ pub use training_job::{
     TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
+pub use tuning_job::{
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, OBJECTIVE_HYPERPARAMETER, Objective,
+    ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters, TrialSortBy,
+    TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
+    tuning_search_record,
+};

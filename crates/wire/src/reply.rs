@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
-    Protocol, Role, SeriesResult, Service, Statistic, Tag, TrainingJobDescription, TrainingJobSummary, checkpoints, cloudwatch,
-    filter_logs, identity, logs, search, tags, training_job, trial_metrics, xml,
+    Protocol, Role, SearchResource, SeriesResult, Service, Statistic, Tag, TrainingJobDescription, TrainingJobSummary, TrialSummary,
+    TuningJobDescription, TuningJobSummary, checkpoints, cloudwatch, filter_logs, identity, logs, search, tags, training_job,
+    trial_metrics, tuning_job, xml,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -43,8 +44,40 @@ pub enum Reply {
     /// SageMaker.
     DeleteTrainingJob,
     /// SageMaker.
+    CreateTuningJob {
+        /// [`crate::arn::tuning_job`].
+        arn: String,
+    },
+    /// SageMaker.
+    DescribeTuningJob {
+        /// [`crate::CreateTuningJob::raw`].
+        request: Map<String, Value>,
+        /// What became of it.
+        description: Box<TuningJobDescription>,
+    },
+    /// SageMaker.
+    ListTuningJobs {
+        /// One page.
+        summaries: Vec<TuningJobSummary>,
+        /// If there is more.
+        next_token: Option<String>,
+    },
+    /// SageMaker.
+    StopTuningJob,
+    /// SageMaker.
+    DeleteTuningJob,
+    /// SageMaker.
+    ListTrials {
+        /// One page.
+        summaries: Vec<TrialSummary>,
+        /// If there is more.
+        next_token: Option<String>,
+    },
+    /// SageMaker.
     Search {
-        /// One page of [`crate::search_record`]s.
+        /// What the records are.
+        resource: SearchResource,
+        /// One page of [`crate::search_record`]s or [`crate::tuning_search_record`]s.
         records: Vec<Value>,
         /// If there is more.
         next_token: Option<String>,
@@ -185,7 +218,22 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
             (SageMaker, "ListTrainingJobs", training_job::list(summaries, next_token.as_deref()))
         }
         Reply::UpdateTrainingJob { arn } => (SageMaker, "UpdateTrainingJob", json!({"TrainingJobArn": arn})),
-        Reply::Search { records, next_token, total } => (SageMaker, "Search", search::results(records, next_token.as_deref(), *total)),
+        Reply::CreateTuningJob { arn } => (SageMaker, "CreateHyperParameterTuningJob", json!({"HyperParameterTuningJobArn": arn})),
+        Reply::DescribeTuningJob { request, description } => {
+            (SageMaker, "DescribeHyperParameterTuningJob", tuning_job::describe(request, description))
+        }
+        Reply::ListTuningJobs { summaries, next_token } => {
+            (SageMaker, "ListHyperParameterTuningJobs", tuning_job::list(summaries, next_token.as_deref()))
+        }
+        Reply::StopTuningJob => (SageMaker, "StopHyperParameterTuningJob", Value::Null),
+        Reply::DeleteTuningJob => (SageMaker, "DeleteHyperParameterTuningJob", Value::Null),
+        Reply::ListTrials { summaries, next_token } => {
+            let body = tuning_job::trials(summaries, next_token.as_deref());
+            (SageMaker, "ListTrainingJobsForHyperParameterTuningJob", body)
+        }
+        Reply::Search { resource, records, next_token, total } => {
+            (SageMaker, "Search", search::results(*resource, records, next_token.as_deref(), *total))
+        }
         Reply::AddTags { tags } => (SageMaker, "AddTags", json!({"Tags": tags::to_json(tags)})),
         Reply::ListTags { tags } => (SageMaker, "ListTags", json!({"Tags": tags::to_json(tags)})),
         Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),

@@ -1,11 +1,15 @@
-//! `Search`: conditions over the properties of training jobs, typed and checked; whoever has the records evaluates them.
+//! `Search`: conditions over the properties of training and tuning jobs, typed and checked; whoever has the records evaluates them.
 
 mod properties;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, SortOrder, Tag, TrainingJobDescription, tags, timestamp, training_job};
+use crate::{
+    Error, SortOrder, Tag, TrainingJobDescription,
+    constraints::{self, Shape},
+    tags, timestamp, training_job,
+};
 use properties::Kind;
 pub use properties::{PropertyValue, properties};
 
@@ -17,8 +21,8 @@ const DEFAULT_RESULTS: u32 = 10;
 /// A `Search` that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
-    /// `TrainingJob`, or what Shoal has none of.
-    pub resource: String,
+    /// What is searched for.
+    pub resource: SearchResource,
     /// What results must meet.
     pub condition: Condition<String>,
     /// A property's path.
@@ -29,6 +33,50 @@ pub struct Search {
     pub next_token: Option<String>,
     /// 1 to 100.
     pub max_results: u32,
+}
+
+/// `Resource` of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SearchResource {
+    /// Training jobs.
+    TrainingJob,
+    /// Hyperparameter tuning jobs.
+    TuningJob,
+    /// What Shoal has none of: experiments, models and the like.
+    Other,
+}
+
+impl SearchResource {
+    fn of(name: &str) -> Self {
+        match name {
+            "TrainingJob" => Self::TrainingJob,
+            "HyperParameterTuningJob" => Self::TuningJob,
+            _ => Self::Other,
+        }
+    }
+
+    /// The member of a result that has the record.
+    fn member(self) -> &'static str {
+        match self {
+            Self::TuningJob => "HyperParameterTuningJob",
+            Self::TrainingJob | Self::Other => "TrainingJob",
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Self::TuningJob => "tuning jobs",
+            Self::TrainingJob | Self::Other => "training jobs",
+        }
+    }
+
+    /// What a record of it is.
+    fn shape(self) -> &'static Shape {
+        match self {
+            Self::TuningJob => constraints::tuning_job(),
+            Self::TrainingJob | Self::Other => constraints::training_job(),
+        }
+    }
 }
 
 /// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it. A path that
@@ -140,8 +188,8 @@ pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDesc
 }
 
 /// The body of `Search`'s reply.
-pub(crate) fn results(records: &[Value], next_token: Option<&str>, total: u64) -> Value {
-    let results: Value = records.iter().map(|record| json!({"TrainingJob": record})).collect();
+pub(crate) fn results(resource: SearchResource, records: &[Value], next_token: Option<&str>, total: u64) -> Value {
+    let results: Value = records.iter().map(|record| json!({resource.member(): record})).collect();
     let mut body = json!({"Results": results, "TotalHits": {"Value": total, "Relation": "EqualTo"}});
     if let Some(token) = next_token {
         body["NextToken"] = json!(token);
@@ -198,17 +246,18 @@ struct VisibilityCondition {
 }
 
 impl SearchRequest {
-    /// The typed search. Only a search for training jobs is looked at closely: of other resources there is nothing to find.
+    /// The typed search. Only what there is to find is looked at closely.
     pub(crate) fn check(self) -> Result<Search, Error> {
         let mut search = Search {
-            resource: self.resource,
+            resource: SearchResource::of(&self.resource),
             condition: Condition::All(Vec::new()),
             sort_by: self.sort_by.unwrap_or_else(|| "LastModifiedTime".to_owned()),
             sort_order: self.sort_order.unwrap_or(SortOrder::Descending),
             next_token: self.next_token,
             max_results: self.max_results.unwrap_or(DEFAULT_RESULTS),
         };
-        if search.resource != "TrainingJob" {
+        let resource = search.resource;
+        if resource == SearchResource::Other {
             return Ok(search);
         }
         let mut conditions = Vec::new();
@@ -217,14 +266,14 @@ impl SearchRequest {
             conditions.push(Condition::Any(Vec::new()));
         }
         if let Some(expression) = self.search_expression {
-            let mut count = Count::default();
+            let mut count = Count { resource, parts: 0, contains: 0 };
             conditions.push(expression.check("searchExpression", &mut count)?);
         }
         for (at, visible) in self.visibility_conditions.into_iter().enumerate() {
             conditions.push(visible.check(&format!("visibilityConditions.{}.member", at + 1))?);
         }
-        if matches!(properties::kind(&search.sort_by), None | Some(Kind::Container)) {
-            return refuse("sortBy", &format!("training jobs have no property '{}' to sort by", search.sort_by));
+        if matches!(properties::kind(resource.shape(), &search.sort_by), None | Some(Kind::Container)) {
+            return refuse("sortBy", &format!("{} have no property '{}' to sort by", resource.plural(), search.sort_by));
         }
         search.condition = Condition::All(conditions);
         Ok(search)
@@ -232,8 +281,8 @@ impl SearchRequest {
 }
 
 /// What a request has used of its limits.
-#[derive(Default)]
 struct Count {
+    resource: SearchResource,
     parts: usize,
     contains: usize,
 }
@@ -276,7 +325,7 @@ impl NestedFilters {
         let mut tests = Vec::new();
         for (at, filter) in self.filters.into_iter().enumerate() {
             let path = format!("{path}.filters.{}.member", at + 1);
-            if properties::list_of(&filter.name).as_deref() != Some(list.as_str()) {
+            if properties::list_of(count.resource.shape(), &filter.name).as_deref() != Some(list.as_str()) {
                 return refuse(&format!("{path}.name"), &format!("'{}' is not a property of the items of the list '{list}'", filter.name));
             }
             tests.push(filter.check(&path, count)?);
@@ -302,8 +351,9 @@ impl Filter {
     fn check(self, path: &str, count: &mut Count) -> Result<(String, Test), Error> {
         count.part()?;
         let name = self.name;
-        let Some(kind) = properties::kind(&name) else {
-            return refuse(&format!("{path}.name"), &format!("training jobs have no property '{name}' to search by"));
+        let Some(kind) = properties::kind(count.resource.shape(), &name) else {
+            let plural = count.resource.plural();
+            return refuse(&format!("{path}.name"), &format!("{plural} have no property '{name}' to search by"));
         };
         let operator = match (self.operator.as_deref(), &self.value) {
             (Some(operator), _) => operator,

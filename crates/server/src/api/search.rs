@@ -1,6 +1,6 @@
 //! `Search` for training jobs.
 
-use shoal_wire::{Error, Reply, Search};
+use shoal_wire::{Error, Reply, Search, SearchResource};
 
 use super::{
     Api, blocking, token,
@@ -10,9 +10,10 @@ use crate::{admission::internal, search::Place};
 
 impl Api {
     pub(super) async fn search(&self, search: Search) -> Result<Reply, Error> {
-        if search.resource != "TrainingJob" {
+        let resource = search.resource;
+        if resource != SearchResource::TrainingJob {
             // Clients ask for experiments and the like and rely on an answer that holds none.
-            return Ok(Reply::Search { records: Vec::new(), next_token: None, total: 0 });
+            return Ok(Reply::Search { resource, records: Vec::new(), next_token: None, total: 0 });
         }
         let question = format!("{:?} {} {:?}", search.condition, search.sort_by, search.sort_order);
         let after = match &search.next_token {
@@ -32,7 +33,7 @@ impl Api {
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-            Ok(Reply::Search { records, next_token, total: page.total })
+            Ok(Reply::Search { resource, records, next_token, total: page.total })
         })
         .await
     }

@@ -7,13 +7,19 @@ use super::Shape;
 /// The input of each operation of `sagemaker` that is served.
 pub(super) static OPERATIONS: &[(&str, &Shape)] = &[
     ("AddTags", &ADD_TAGS_INPUT),
+    ("CreateHyperParameterTuningJob", &CREATE_HYPER_PARAMETER_TUNING_JOB_REQUEST),
     ("CreateTrainingJob", &CREATE_TRAINING_JOB_REQUEST),
+    ("DeleteHyperParameterTuningJob", &DELETE_HYPER_PARAMETER_TUNING_JOB_REQUEST),
     ("DeleteTags", &DELETE_TAGS_INPUT),
     ("DeleteTrainingJob", &DELETE_TRAINING_JOB_REQUEST),
+    ("DescribeHyperParameterTuningJob", &DESCRIBE_HYPER_PARAMETER_TUNING_JOB_REQUEST),
     ("DescribeTrainingJob", &DESCRIBE_TRAINING_JOB_REQUEST),
+    ("ListHyperParameterTuningJobs", &LIST_HYPER_PARAMETER_TUNING_JOBS_REQUEST),
     ("ListTags", &LIST_TAGS_INPUT),
     ("ListTrainingJobs", &LIST_TRAINING_JOBS_REQUEST),
+    ("ListTrainingJobsForHyperParameterTuningJob", &LIST_TRAINING_JOBS_FOR_HYPER_PARAMETER_TUNING_JOB_REQUEST),
     ("Search", &SEARCH_REQUEST),
+    ("StopHyperParameterTuningJob", &STOP_HYPER_PARAMETER_TUNING_JOB_REQUEST),
     ("StopTrainingJob", &STOP_TRAINING_JOB_REQUEST),
     ("UpdateTrainingJob", &UPDATE_TRAINING_JOB_REQUEST),
 ];
@@ -51,11 +57,35 @@ static ATTRIBUTE_NAMES: Shape = Shape::List { min: 0, max: 16, member: &ATTRIBUT
 static AUTO_ML_JOB_ARN: Shape =
     Shape::String { min: 1, max: 256, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:automl-job/.*")) };
 
+static AUTO_PARAMETER: Shape = Shape::Structure(&[
+    Member { name: "Name", required: true, shape: &PARAMETER_KEY },
+    Member { name: "ValueHint", required: true, shape: &PARAMETER_VALUE },
+]);
+
+static AUTO_PARAMETERS: Shape = Shape::List { min: 0, max: 100, member: &AUTO_PARAMETER };
+
+static AUTOTUNE: Shape = Shape::Structure(&[Member { name: "Mode", required: true, shape: &AUTOTUNE_MODE }]);
+
+static AUTOTUNE_MODE: Shape = Shape::Enum(&["Enabled"]);
+
+static BEST_OBJECTIVE_NOT_IMPROVING: Shape = Shape::Structure(&[Member {
+    name: "MaxNumberOfTrainingJobsNotImproving",
+    required: false,
+    shape: &MAX_NUMBER_OF_TRAINING_JOBS_NOT_IMPROVING,
+}]);
+
 static BILLABLE_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static BOOLEAN: Shape = Shape::Boolean;
 
 static BOOLEAN_OPERATOR: Shape = Shape::Enum(&["And", "Or"]);
+
+static CATEGORICAL_PARAMETER_RANGE: Shape = Shape::Structure(&[
+    Member { name: "Name", required: true, shape: &PARAMETER_KEY },
+    Member { name: "Values", required: true, shape: &PARAMETER_VALUES },
+]);
+
+static CATEGORICAL_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, member: &CATEGORICAL_PARAMETER_RANGE };
 
 static CHANNEL: Shape = Shape::Structure(&[
     Member { name: "ChannelName", required: true, shape: &CHANNEL_NAME },
@@ -85,6 +115,8 @@ static COLLECTION_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(
 
 static COLLECTION_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
+static COMPLETE_ON_CONVERGENCE: Shape = Shape::Enum(&["Disabled", "Enabled"]);
+
 static COMPRESSION_TYPE: Shape = Shape::Enum(&["None", "Gzip"]);
 
 static CONFIG_KEY: Shape = Shape::String { min: 1, max: 256, pattern: Some(Pattern::new(".*")) };
@@ -92,6 +124,28 @@ static CONFIG_KEY: Shape = Shape::String { min: 1, max: 256, pattern: Some(Patte
 static CONFIG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
 static CONTENT_TYPE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static CONTINUOUS_PARAMETER_RANGE: Shape = Shape::Structure(&[
+    Member { name: "Name", required: true, shape: &PARAMETER_KEY },
+    Member { name: "MinValue", required: true, shape: &PARAMETER_VALUE },
+    Member { name: "MaxValue", required: true, shape: &PARAMETER_VALUE },
+    Member { name: "ScalingType", required: false, shape: &HYPER_PARAMETER_SCALING_TYPE },
+]);
+
+static CONTINUOUS_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, member: &CONTINUOUS_PARAMETER_RANGE };
+
+static CONVERGENCE_DETECTED: Shape =
+    Shape::Structure(&[Member { name: "CompleteOnConvergence", required: false, shape: &COMPLETE_ON_CONVERGENCE }]);
+
+static CREATE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME },
+    Member { name: "HyperParameterTuningJobConfig", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_CONFIG },
+    Member { name: "TrainingJobDefinition", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITION },
+    Member { name: "TrainingJobDefinitions", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITIONS },
+    Member { name: "WarmStartConfig", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_WARM_START_CONFIG },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+    Member { name: "Autotune", required: false, shape: &AUTOTUNE },
+]);
 
 static CREATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
@@ -165,6 +219,9 @@ static DEBUG_RULE_EVALUATION_STATUS: Shape = Shape::Structure(&[
 
 static DEBUG_RULE_EVALUATION_STATUSES: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_EVALUATION_STATUS };
 
+static DELETE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
+
 static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
     Member { name: "TagKeys", required: true, shape: &TAG_KEY_LIST },
@@ -172,6 +229,9 @@ static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
 
 static DELETE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
+
+static DESCRIBE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
 
 static DESCRIBE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
@@ -224,6 +284,12 @@ static FILTER_LIST: Shape = Shape::List { min: 1, max: 20, member: &FILTER };
 
 static FILTER_VALUE: Shape = Shape::String { min: 1, max: 1024, pattern: Some(Pattern::new(".+")) };
 
+static FINAL_HYPER_PARAMETER_TUNING_JOB_OBJECTIVE_METRIC: Shape = Shape::Structure(&[
+    Member { name: "Type", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_OBJECTIVE_TYPE },
+    Member { name: "MetricName", required: true, shape: &METRIC_NAME },
+    Member { name: "Value", required: true, shape: &METRIC_VALUE },
+]);
+
 static FINAL_METRIC_DATA_LIST: Shape = Shape::List { min: 0, max: 40, member: &METRIC_DATA };
 
 static FLOAT: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
@@ -242,7 +308,83 @@ static HUB_DATA_SET_ARN: Shape = Shape::String {
     )),
 };
 
+static HYPER_PARAMETER_ALGORITHM_SPECIFICATION: Shape = Shape::Structure(&[
+    Member { name: "TrainingImage", required: false, shape: &ALGORITHM_IMAGE },
+    Member { name: "TrainingInputMode", required: true, shape: &TRAINING_INPUT_MODE },
+    Member { name: "AlgorithmName", required: false, shape: &ARN_OR_NAME },
+    Member { name: "MetricDefinitions", required: false, shape: &METRIC_DEFINITION_LIST },
+]);
+
 static HYPER_PARAMETER_KEY: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static HYPER_PARAMETER_SCALING_TYPE: Shape = Shape::Enum(&["Auto", "Linear", "Logarithmic", "ReverseLogarithmic"]);
+
+static HYPER_PARAMETER_TRAINING_JOB_DEFINITION: Shape = Shape::Structure(&[
+    Member { name: "DefinitionName", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITION_NAME },
+    Member { name: "TuningObjective", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_OBJECTIVE },
+    Member { name: "HyperParameterRanges", required: false, shape: &PARAMETER_RANGES },
+    Member { name: "StaticHyperParameters", required: false, shape: &HYPER_PARAMETERS },
+    Member { name: "AlgorithmSpecification", required: true, shape: &HYPER_PARAMETER_ALGORITHM_SPECIFICATION },
+    Member { name: "RoleArn", required: true, shape: &ROLE_ARN },
+    Member { name: "InputDataConfig", required: false, shape: &INPUT_DATA_CONFIG },
+    Member { name: "VpcConfig", required: false, shape: &VPC_CONFIG },
+    Member { name: "OutputDataConfig", required: true, shape: &OUTPUT_DATA_CONFIG },
+    Member { name: "ResourceConfig", required: false, shape: &RESOURCE_CONFIG },
+    Member { name: "HyperParameterTuningResourceConfig", required: false, shape: &HYPER_PARAMETER_TUNING_RESOURCE_CONFIG },
+    Member { name: "StoppingCondition", required: true, shape: &STOPPING_CONDITION },
+    Member { name: "EnableNetworkIsolation", required: false, shape: &BOOLEAN },
+    Member { name: "EnableInterContainerTrafficEncryption", required: false, shape: &BOOLEAN },
+    Member { name: "EnableManagedSpotTraining", required: false, shape: &BOOLEAN },
+    Member { name: "CheckpointConfig", required: false, shape: &CHECKPOINT_CONFIG },
+    Member { name: "RetryStrategy", required: false, shape: &RETRY_STRATEGY },
+    Member { name: "Environment", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_MAP },
+]);
+
+static HYPER_PARAMETER_TRAINING_JOB_DEFINITION_NAME: Shape =
+    Shape::String { min: 1, max: 64, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")) };
+
+static HYPER_PARAMETER_TRAINING_JOB_DEFINITIONS: Shape = Shape::List { min: 1, max: 10, member: &HYPER_PARAMETER_TRAINING_JOB_DEFINITION };
+
+static HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_KEY: Shape =
+    Shape::String { min: 0, max: 512, pattern: Some(Pattern::new("[a-zA-Z_][a-zA-Z0-9_]*")) };
+
+static HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_MAP: Shape = Shape::Map {
+    min: 0,
+    max: 48,
+    key: &HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_KEY,
+    value: &HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_VALUE,
+};
+
+static HYPER_PARAMETER_TRAINING_JOB_ENVIRONMENT_VALUE: Shape = Shape::String { min: 0, max: 512, pattern: Some(Pattern::new("[\\S\\s]*")) };
+
+static HYPER_PARAMETER_TRAINING_JOB_SUMMARY: Shape = Shape::Structure(&[
+    Member { name: "TrainingJobDefinitionName", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITION_NAME },
+    Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
+    Member { name: "TrainingJobArn", required: true, shape: &TRAINING_JOB_ARN },
+    Member { name: "TuningJobName", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_NAME },
+    Member { name: "CreationTime", required: true, shape: &TIMESTAMP },
+    Member { name: "TrainingStartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TrainingEndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TrainingJobStatus", required: true, shape: &TRAINING_JOB_STATUS },
+    Member { name: "TunedHyperParameters", required: true, shape: &HYPER_PARAMETERS },
+    Member { name: "FailureReason", required: false, shape: &FAILURE_REASON },
+    Member {
+        name: "FinalHyperParameterTuningJobObjectiveMetric",
+        required: false,
+        shape: &FINAL_HYPER_PARAMETER_TUNING_JOB_OBJECTIVE_METRIC,
+    },
+    Member { name: "ObjectiveStatus", required: false, shape: &OBJECTIVE_STATUS },
+]);
+
+static HYPER_PARAMETER_TUNING_ALLOCATION_STRATEGY: Shape = Shape::Enum(&["Prioritized"]);
+
+static HYPER_PARAMETER_TUNING_INSTANCE_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "InstanceType", required: true, shape: &TRAINING_INSTANCE_TYPE },
+    Member { name: "InstanceCount", required: true, shape: &TRAINING_INSTANCE_COUNT },
+    Member { name: "VolumeSizeInGB", required: true, shape: &VOLUME_SIZE_IN_GB },
+]);
+
+static HYPER_PARAMETER_TUNING_INSTANCE_CONFIGS: Shape = Shape::List { min: 1, max: 6, member: &HYPER_PARAMETER_TUNING_INSTANCE_CONFIG };
 
 static HYPER_PARAMETER_TUNING_JOB_ARN: Shape = Shape::String {
     min: 0,
@@ -250,9 +392,96 @@ static HYPER_PARAMETER_TUNING_JOB_ARN: Shape = Shape::String {
     pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:hyper-parameter-tuning-job/.*")),
 };
 
+static HYPER_PARAMETER_TUNING_JOB_COMPLETION_DETAILS: Shape = Shape::Structure(&[
+    Member { name: "NumberOfTrainingJobsObjectiveNotImproving", required: false, shape: &INTEGER },
+    Member { name: "ConvergenceDetectedTime", required: false, shape: &TIMESTAMP },
+]);
+
+static HYPER_PARAMETER_TUNING_JOB_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "Strategy", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_STRATEGY_TYPE },
+    Member { name: "StrategyConfig", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_STRATEGY_CONFIG },
+    Member { name: "HyperParameterTuningJobObjective", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_OBJECTIVE },
+    Member { name: "ResourceLimits", required: true, shape: &RESOURCE_LIMITS },
+    Member { name: "ParameterRanges", required: false, shape: &PARAMETER_RANGES },
+    Member { name: "TrainingJobEarlyStoppingType", required: false, shape: &TRAINING_JOB_EARLY_STOPPING_TYPE },
+    Member { name: "TuningJobCompletionCriteria", required: false, shape: &TUNING_JOB_COMPLETION_CRITERIA },
+    Member { name: "RandomSeed", required: false, shape: &RANDOM_SEED },
+]);
+
+static HYPER_PARAMETER_TUNING_JOB_CONSUMED_RESOURCES: Shape =
+    Shape::Structure(&[Member { name: "RuntimeInSeconds", required: false, shape: &INTEGER }]);
+
+static HYPER_PARAMETER_TUNING_JOB_NAME: Shape =
+    Shape::String { min: 1, max: 32, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,31}")) };
+
+static HYPER_PARAMETER_TUNING_JOB_OBJECTIVE: Shape = Shape::Structure(&[
+    Member { name: "Type", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_OBJECTIVE_TYPE },
+    Member { name: "MetricName", required: true, shape: &METRIC_NAME },
+]);
+
+static HYPER_PARAMETER_TUNING_JOB_OBJECTIVE_TYPE: Shape = Shape::Enum(&["Maximize", "Minimize"]);
+
+pub(super) static HYPER_PARAMETER_TUNING_JOB_SEARCH_ENTITY: Shape = Shape::Structure(&[
+    Member { name: "HyperParameterTuningJobName", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_NAME },
+    Member { name: "HyperParameterTuningJobArn", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_ARN },
+    Member { name: "HyperParameterTuningJobConfig", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_CONFIG },
+    Member { name: "TrainingJobDefinition", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITION },
+    Member { name: "TrainingJobDefinitions", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_DEFINITIONS },
+    Member { name: "HyperParameterTuningJobStatus", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_STATUS },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "HyperParameterTuningEndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TrainingJobStatusCounters", required: false, shape: &TRAINING_JOB_STATUS_COUNTERS },
+    Member { name: "ObjectiveStatusCounters", required: false, shape: &OBJECTIVE_STATUS_COUNTERS },
+    Member { name: "BestTrainingJob", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_SUMMARY },
+    Member { name: "OverallBestTrainingJob", required: false, shape: &HYPER_PARAMETER_TRAINING_JOB_SUMMARY },
+    Member { name: "WarmStartConfig", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_WARM_START_CONFIG },
+    Member { name: "FailureReason", required: false, shape: &FAILURE_REASON },
+    Member { name: "TuningJobCompletionDetails", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_COMPLETION_DETAILS },
+    Member { name: "ConsumedResources", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_CONSUMED_RESOURCES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static HYPER_PARAMETER_TUNING_JOB_SORT_BY_OPTIONS: Shape = Shape::Enum(&["Name", "Status", "CreationTime"]);
+
+static HYPER_PARAMETER_TUNING_JOB_STATUS: Shape =
+    Shape::Enum(&["Completed", "InProgress", "Failed", "Stopped", "Stopping", "Deleting", "DeleteFailed"]);
+
+static HYPER_PARAMETER_TUNING_JOB_STRATEGY_CONFIG: Shape =
+    Shape::Structure(&[Member { name: "HyperbandStrategyConfig", required: false, shape: &HYPERBAND_STRATEGY_CONFIG }]);
+
+static HYPER_PARAMETER_TUNING_JOB_STRATEGY_TYPE: Shape = Shape::Enum(&["Bayesian", "Random", "Hyperband", "Grid"]);
+
+static HYPER_PARAMETER_TUNING_JOB_WARM_START_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "ParentHyperParameterTuningJobs", required: true, shape: &PARENT_HYPER_PARAMETER_TUNING_JOBS },
+    Member { name: "WarmStartType", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_WARM_START_TYPE },
+]);
+
+static HYPER_PARAMETER_TUNING_JOB_WARM_START_TYPE: Shape = Shape::Enum(&["IdenticalDataAndAlgorithm", "TransferLearning"]);
+
+static HYPER_PARAMETER_TUNING_MAX_RUNTIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 120.0, max: 15768000.0 };
+
+static HYPER_PARAMETER_TUNING_RESOURCE_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "InstanceType", required: false, shape: &TRAINING_INSTANCE_TYPE },
+    Member { name: "InstanceCount", required: false, shape: &TRAINING_INSTANCE_COUNT },
+    Member { name: "VolumeSizeInGB", required: false, shape: &OPTIONAL_VOLUME_SIZE_IN_GB },
+    Member { name: "VolumeKmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "AllocationStrategy", required: false, shape: &HYPER_PARAMETER_TUNING_ALLOCATION_STRATEGY },
+    Member { name: "InstanceConfigs", required: false, shape: &HYPER_PARAMETER_TUNING_INSTANCE_CONFIGS },
+]);
+
 static HYPER_PARAMETER_VALUE: Shape = Shape::String { min: 0, max: 2500, pattern: Some(Pattern::new(".*")) };
 
 static HYPER_PARAMETERS: Shape = Shape::Map { min: 0, max: 100, key: &HYPER_PARAMETER_KEY, value: &HYPER_PARAMETER_VALUE };
+
+static HYPERBAND_STRATEGY_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "MinResource", required: false, shape: &HYPERBAND_STRATEGY_MIN_RESOURCE },
+    Member { name: "MaxResource", required: false, shape: &HYPERBAND_STRATEGY_MAX_RESOURCE },
+]);
+
+static HYPERBAND_STRATEGY_MAX_RESOURCE: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static HYPERBAND_STRATEGY_MIN_RESOURCE: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static INFRA_CHECK_CONFIG: Shape = Shape::Structure(&[Member { name: "EnableInfraCheck", required: false, shape: &ENABLE_INFRA_CHECK }]);
 
@@ -283,12 +512,36 @@ static INSTANCE_PREFERENCE: Shape = Shape::Structure(&[
 
 static INSTANCE_PREFERENCE_LIST: Shape = Shape::List { min: 1, max: 5, member: &INSTANCE_PREFERENCE };
 
+static INTEGER: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: f64::INFINITY };
+
+static INTEGER_PARAMETER_RANGE: Shape = Shape::Structure(&[
+    Member { name: "Name", required: true, shape: &PARAMETER_KEY },
+    Member { name: "MinValue", required: true, shape: &PARAMETER_VALUE },
+    Member { name: "MaxValue", required: true, shape: &PARAMETER_VALUE },
+    Member { name: "ScalingType", required: false, shape: &HYPER_PARAMETER_SCALING_TYPE },
+]);
+
+static INTEGER_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, member: &INTEGER_PARAMETER_RANGE };
+
 static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 21600.0 };
 
 static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("[a-zA-Z0-9:/_-]*")) };
 
 static LABELING_JOB_ARN: Shape =
     Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:labeling-job/.*")) };
+
+static LIST_HYPER_PARAMETER_TUNING_JOBS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "SortBy", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_SORT_BY_OPTIONS },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NameContains", required: false, shape: &NAME_CONTAINS },
+    Member { name: "CreationTimeAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreationTimeBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedTimeAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedTimeBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "StatusEquals", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_STATUS },
+]);
 
 static LIST_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
@@ -297,6 +550,15 @@ static LIST_TAGS_INPUT: Shape = Shape::Structure(&[
 ]);
 
 static LIST_TAGS_MAX_RESULTS: Shape = Shape::Number { bits: Some(32), min: 50.0, max: f64::INFINITY };
+
+static LIST_TRAINING_JOBS_FOR_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "StatusEquals", required: false, shape: &TRAINING_JOB_STATUS },
+    Member { name: "SortBy", required: false, shape: &TRAINING_JOB_SORT_BY_OPTIONS },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+]);
 
 static LIST_TRAINING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
@@ -312,6 +574,12 @@ static LIST_TRAINING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "WarmPoolStatusEquals", required: false, shape: &WARM_POOL_RESOURCE_STATUS },
     Member { name: "TrainingPlanArnEquals", required: false, shape: &TRAINING_PLAN_ARN },
 ]);
+
+static MAX_NUMBER_OF_TRAINING_JOBS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static MAX_NUMBER_OF_TRAINING_JOBS_NOT_IMPROVING: Shape = Shape::Number { bits: Some(32), min: 3.0, max: f64::INFINITY };
+
+static MAX_PARALLEL_TRAINING_JOBS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static MAX_PENDING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1800.0, max: 2419200.0 };
 
@@ -339,6 +607,8 @@ static METRIC_DEFINITION_LIST: Shape = Shape::List { min: 0, max: 40, member: &M
 static METRIC_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
 
 static METRIC_REGEX: Shape = Shape::String { min: 1, max: 500, pattern: Some(Pattern::new(".+")) };
+
+static METRIC_VALUE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static ML_FLOW_RESOURCE_ARN: Shape = Shape::String {
     min: 0,
@@ -388,6 +658,16 @@ static NESTED_FILTERS_LIST: Shape = Shape::List { min: 1, max: 20, member: &NEST
 
 static NEXT_TOKEN: Shape = Shape::String { min: 0, max: 8192, pattern: Some(Pattern::new(".*")) };
 
+static OBJECTIVE_STATUS: Shape = Shape::Enum(&["Succeeded", "Pending", "Failed"]);
+
+static OBJECTIVE_STATUS_COUNTER: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
+
+static OBJECTIVE_STATUS_COUNTERS: Shape = Shape::Structure(&[
+    Member { name: "Succeeded", required: false, shape: &OBJECTIVE_STATUS_COUNTER },
+    Member { name: "Pending", required: false, shape: &OBJECTIVE_STATUS_COUNTER },
+    Member { name: "Failed", required: false, shape: &OBJECTIVE_STATUS_COUNTER },
+]);
+
 static OPERATOR: Shape = Shape::Enum(&[
     "Equals",
     "NotEquals",
@@ -410,6 +690,24 @@ static OUTPUT_DATA_CONFIG: Shape = Shape::Structure(&[
     Member { name: "S3OutputPath", required: true, shape: &S3_URI },
     Member { name: "CompressionType", required: false, shape: &OUTPUT_COMPRESSION_TYPE },
 ]);
+
+static PARAMETER_KEY: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static PARAMETER_RANGES: Shape = Shape::Structure(&[
+    Member { name: "IntegerParameterRanges", required: false, shape: &INTEGER_PARAMETER_RANGES },
+    Member { name: "ContinuousParameterRanges", required: false, shape: &CONTINUOUS_PARAMETER_RANGES },
+    Member { name: "CategoricalParameterRanges", required: false, shape: &CATEGORICAL_PARAMETER_RANGES },
+    Member { name: "AutoParameters", required: false, shape: &AUTO_PARAMETERS },
+]);
+
+static PARAMETER_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static PARAMETER_VALUES: Shape = Shape::List { min: 1, max: 30, member: &PARAMETER_VALUE };
+
+static PARENT_HYPER_PARAMETER_TUNING_JOB: Shape =
+    Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
+
+static PARENT_HYPER_PARAMETER_TUNING_JOBS: Shape = Shape::List { min: 1, max: 5, member: &PARENT_HYPER_PARAMETER_TUNING_JOB };
 
 static PEFT: Shape = Shape::Enum(&["LORA"]);
 
@@ -666,6 +964,8 @@ static PROFILING_INTERVAL_IN_MILLISECONDS: Shape = Shape::Number { bits: Some(64
 
 static PROFILING_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
+static RANDOM_SEED: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
+
 static RECORD_WRAPPER: Shape = Shape::Enum(&["None", "RecordIO"]);
 
 static REMOTE_DEBUG_CONFIG: Shape = Shape::Structure(&[Member { name: "EnableRemoteDebug", required: false, shape: &ENABLE_REMOTE_DEBUG }]);
@@ -692,6 +992,12 @@ static RESOURCE_CONFIG: Shape = Shape::Structure(&[
 
 static RESOURCE_CONFIG_FOR_UPDATE: Shape =
     Shape::Structure(&[Member { name: "KeepAlivePeriodInSeconds", required: true, shape: &KEEP_ALIVE_PERIOD_IN_SECONDS }]);
+
+static RESOURCE_LIMITS: Shape = Shape::Structure(&[
+    Member { name: "MaxNumberOfTrainingJobs", required: false, shape: &MAX_NUMBER_OF_TRAINING_JOBS },
+    Member { name: "MaxParallelTrainingJobs", required: true, shape: &MAX_PARALLEL_TRAINING_JOBS },
+    Member { name: "MaxRuntimeInSeconds", required: false, shape: &HYPER_PARAMETER_TUNING_MAX_RUNTIME_IN_SECONDS },
+]);
 
 static RESOURCE_PROPERTY_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
 
@@ -838,6 +1144,9 @@ static STATUS_DETAILS: Shape = Shape::String { min: 0, max: 1024, pattern: Some(
 
 static STATUS_MESSAGE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
+static STOP_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
+
 static STOP_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
 
@@ -865,6 +1174,8 @@ static TAG_KEY_LIST: Shape = Shape::List { min: 1, max: 50, member: &TAG_KEY };
 static TAG_LIST: Shape = Shape::List { min: 0, max: 50, member: &TAG };
 
 static TAG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)")) };
+
+static TARGET_OBJECTIVE_METRIC_VALUE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static TENSOR_BOARD_OUTPUT_CONFIG: Shape = Shape::Structure(&[
     Member { name: "LocalPath", required: false, shape: &DIRECTORY_PATH },
@@ -1175,9 +1486,23 @@ static TRAINING_JOB_ARN: Shape = Shape::String {
     pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:training-job/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")),
 };
 
+static TRAINING_JOB_EARLY_STOPPING_TYPE: Shape = Shape::Enum(&["Off", "Auto"]);
+
 static TRAINING_JOB_NAME: Shape = Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
 
+static TRAINING_JOB_SORT_BY_OPTIONS: Shape = Shape::Enum(&["Name", "CreationTime", "Status", "FinalObjectiveMetricValue"]);
+
 static TRAINING_JOB_STATUS: Shape = Shape::Enum(&["InProgress", "Completed", "Failed", "Stopping", "Stopped", "Deleting"]);
+
+static TRAINING_JOB_STATUS_COUNTER: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
+
+static TRAINING_JOB_STATUS_COUNTERS: Shape = Shape::Structure(&[
+    Member { name: "Completed", required: false, shape: &TRAINING_JOB_STATUS_COUNTER },
+    Member { name: "InProgress", required: false, shape: &TRAINING_JOB_STATUS_COUNTER },
+    Member { name: "RetryableError", required: false, shape: &TRAINING_JOB_STATUS_COUNTER },
+    Member { name: "NonRetryableError", required: false, shape: &TRAINING_JOB_STATUS_COUNTER },
+    Member { name: "Stopped", required: false, shape: &TRAINING_JOB_STATUS_COUNTER },
+]);
 
 static TRAINING_PLAN_ARN: Shape =
     Shape::String { min: 50, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:training-plan/.*")) };
@@ -1196,6 +1521,12 @@ static TRAINING_REPOSITORY_CREDENTIALS_PROVIDER_ARN: Shape =
     Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new("arn:[\\p{Alnum}\\-]+:lambda:[\\p{Alnum}\\-]+:[0-9]{12}:function:.*")) };
 
 static TRAINING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static TUNING_JOB_COMPLETION_CRITERIA: Shape = Shape::Structure(&[
+    Member { name: "TargetObjectiveMetricValue", required: false, shape: &TARGET_OBJECTIVE_METRIC_VALUE },
+    Member { name: "BestObjectiveNotImproving", required: false, shape: &BEST_OBJECTIVE_NOT_IMPROVING },
+    Member { name: "ConvergenceDetected", required: false, shape: &CONVERGENCE_DETECTED },
+]);
 
 static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
@@ -1217,6 +1548,8 @@ static VISIBILITY_CONDITIONS_LIST: Shape = Shape::List { min: 1, max: 5, member:
 
 static VISIBILITY_CONDITIONS_VALUE: Shape =
     Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)")) };
+
+static VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static VPC_CONFIG: Shape = Shape::Structure(&[
     Member { name: "SecurityGroupIds", required: true, shape: &VPC_SECURITY_GROUP_IDS },

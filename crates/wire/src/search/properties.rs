@@ -1,8 +1,8 @@
-//! The properties of a training job: their paths, kinds and values.
+//! The properties of a training or tuning job: their paths, kinds and values.
 
 use serde_json::Value;
 
-use crate::constraints::{self, Shape};
+use crate::constraints::Shape;
 
 /// What a property's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl PropertyValue<'_> {
 /// The one list that is not searched: its times and messages would be half of all there is to look through.
 const UNSEARCHED: &str = "SecondaryStatusTransitions";
 
-/// The kind of the property at a path; `None` if training jobs have none there that is searched.
-pub(super) fn kind(path: &str) -> Option<Kind> {
+/// The kind of the property at a path; `None` if such records have none there that is searched.
+pub(super) fn kind(record: &'static Shape, path: &str) -> Option<Kind> {
     if path.split('.').next() == Some(UNSEARCHED) {
         return None;
     }
@@ -50,7 +50,7 @@ pub(super) fn kind(path: &str) -> Option<Kind> {
         Some(("HyperParameters", name)) => return (!name.is_empty()).then_some(Kind::TextOrNumber),
         _ => {}
     }
-    Some(match walk(path)?.0 {
+    Some(match walk(record, path)?.0 {
         Shape::Structure(_) | Shape::Map { .. } => Kind::Container,
         Shape::List { member: Shape::String { .. } | Shape::Enum(_), .. } | Shape::String { .. } | Shape::Enum(_) => Kind::Text,
         Shape::List { .. } => Kind::Container,
@@ -61,13 +61,13 @@ pub(super) fn kind(path: &str) -> Option<Kind> {
 }
 
 /// The list whose items have this property: the outermost one on its path.
-pub(super) fn list_of(path: &str) -> Option<String> {
-    walk(path)?.1
+pub(super) fn list_of(record: &'static Shape, path: &str) -> Option<String> {
+    walk(record, path)?.1
 }
 
 /// The shape at a path, and the outermost list above it.
-fn walk(path: &str) -> Option<(&'static Shape, Option<String>)> {
-    let mut shape = constraints::training_job();
+fn walk(record: &'static Shape, path: &str) -> Option<(&'static Shape, Option<String>)> {
+    let mut shape = record;
     let mut list = None;
     let mut rest = path;
     loop {
@@ -89,7 +89,7 @@ fn walk(path: &str) -> Option<(&'static Shape, Option<String>)> {
     }
 }
 
-/// Every property of a record ([`crate::search_record`]): its path, the number from 1 of its item if it is below a list (else 0), its value.
+/// Every property of a record ([`crate::search_record`], [`crate::tuning_search_record`]): its path, the number from 1 of its item if it is below a list (else 0), its value.
 pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
     let Value::Object(members) = record else { return };
     for (name, value) in members {

@@ -182,5 +182,5 @@ fn absent_members_have_defaults() {
     assert_eq!(plain.condition, Condition::All(Vec::new()));
     let other =
         search(json!({"Resource": "ExperimentTrial", "SearchExpression": {"Filters": [{"Name": "Any"}]}})).expect("nothing to find");
-    assert_eq!(other.resource, "ExperimentTrial");
+    assert_eq!(other.resource, SearchResource::Other);
 }

@@ -3,9 +3,9 @@
 use http::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use shoal_wire::{
-    Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route, S3Uri, Service,
-    Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error, route,
-    search_record,
+    Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route, S3Uri, SearchResource,
+    Service, Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error,
+    route, search_record,
     sigv4::{self, Credentials},
 };
 
@@ -102,7 +102,7 @@ fn a_search_gives_what_describe_says_with_the_tags() {
     let mut expected = told();
     expected["Tags"] = json!([{"Key": "team", "Value": ""}]);
     let records = vec![search_record(&request(), &started(), &tags)];
-    let page = |records, next_token, total| Reply::Search { records, next_token, total };
+    let page = |records, next_token, total| Reply::Search { resource: SearchResource::TrainingJob, records, next_token, total };
     check_json(
         &page(records, Some("t".to_owned()), 7),
         &json!({"Results": [{"TrainingJob": expected}], "TotalHits": {"Value": 7, "Relation": "EqualTo"}, "NextToken": "t"}),
