@@ -93,7 +93,7 @@
     const sorted = valued.map(t => t.value).sort((a, b) => a - b);
     // Outliers must not take all the colours.
     const at = q => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
-    const scale = ["#440154", "#31688e", "#35b779", "#fde725"];
+    const scale = ["#440154", "#31688e", "#35b779", "#e3b505"];
     draw("parallel", {
       tooltip: {}, parallelAxis: axes,
       parallel: { left: 60, right: 110, top: 40, bottom: 30, parallelAxisDefault: { nameLocation: "end" } },
