@@ -45,8 +45,13 @@ def test_tags(s3):
     upload = dict(Bucket="more", Key="tagged-parts")
     upload["UploadId"] = s3.create_multipart_upload(**upload, Tagging="in=parts")["UploadId"]
     etag = s3.upload_part(**upload, PartNumber=1, Body=b"x")["ETag"]
-    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    first = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
     assert tags_of(s3, "tagged-parts") == {"in": "parts"}
+    # A client that did not hear the answer asks again, and is answered; other parts are another matter.
+    assert s3.complete_multipart_upload(**upload, MultipartUpload=parts)["ETag"] == first["ETag"]
+    with pytest.raises(s3.exceptions.ClientError, match="NoSuchUpload"):
+        s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": "0" * 32}]})
 
 
 @pytest.mark.parametrize(

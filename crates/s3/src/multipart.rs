@@ -7,8 +7,8 @@ use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CompletedPart, CreateMultipartUploadInput, CreateMultipartUploadOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
-use shoal_store::{PartMeta, StoreError, UploadChecksum, UploadMeta};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
 
 use crate::attributes;
 use crate::checksums;
@@ -71,11 +71,30 @@ pub(crate) fn named(checksum: Option<&UploadChecksum>) -> (Option<ChecksumAlgori
     (algorithm, checksum.map(|checksum| ChecksumType::from_static(kind(checksum.composite))))
 }
 
+/// Joins an upload's parts. Said again, as clients do that have not heard the answer, it is answered again.
 pub(crate) async fn complete_multipart_upload(
     front: &Operations,
     input: CompleteMultipartUploadInput,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
+    let (bucket, key) = (input.bucket.clone(), input.key.clone());
+    let listed = input.multipart_upload.as_ref().and_then(|upload| upload.parts.as_deref()).unwrap_or_default();
+    let chosen = listed.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
+    match join(front, input).await {
+        Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
+            let (objects, place) = (Arc::clone(&front.objects), (bucket.clone(), key.clone()));
+            // The same parts in the same order have the same entity tag, and no other content has it.
+            let there = blocking(move || objects.get(&place.0, &place.1)).await?;
+            match there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag)) {
+                Some(meta) => Ok(S3Response::new(completed(bucket, key, &meta))),
+                None => Err(error),
+            }
+        }
+        answer => answer,
+    }
+}
+
+async fn join(front: &Operations, input: CompleteMultipartUploadInput) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let upload = check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
@@ -114,13 +133,17 @@ pub(crate) async fn complete_multipart_upload(
 
     let (objects, upload, checksums) = (Arc::clone(&front.objects), input.upload_id, whole);
     let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
+    Ok(S3Response::new(completed(input.bucket, input.key, &meta)))
+}
+
+fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
     let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
         checksums::to_dto(&meta.attributes.checksums);
-    Ok(S3Response::new(CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", input.bucket, input.key)),
-        bucket: Some(input.bucket),
-        key: Some(input.key),
-        e_tag: Some(attributes::etag(&meta)),
+    CompleteMultipartUploadOutput {
+        location: Some(format!("/{bucket}/{key}")),
+        bucket: Some(bucket),
+        key: Some(key),
+        e_tag: Some(attributes::etag(meta)),
         checksum_crc32,
         checksum_crc32c,
         checksum_crc64nvme,
@@ -128,7 +151,7 @@ pub(crate) async fn complete_multipart_upload(
         checksum_sha256,
         checksum_type,
         ..CompleteMultipartUploadOutput::default()
-    }))
+    }
 }
 
 /// The stored parts that completion lists; each has to be there, to have the checksums that are listed, and to be large enough. Their order

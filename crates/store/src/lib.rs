@@ -44,7 +44,7 @@ pub use listing::Listing;
 pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;
-pub use multipart::{PartMeta, UploadChecksum, UploadMeta};
+pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};

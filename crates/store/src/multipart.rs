@@ -66,6 +66,16 @@ pub struct PartMeta {
     pub(crate) id: String,
 }
 
+/// The ETag of an object that was uploaded in these parts (number and ETag): the MD5 of the parts' MD5s, a hyphen and their count. None: a part's
+/// ETag is no MD5.
+pub fn uploaded_etag(parts: &[(u32, String)]) -> Option<String> {
+    let mut md5 = Md5::new();
+    for (_, etag) in parts {
+        md5.update(u128::from_str_radix(etag, 16).ok()?.to_be_bytes());
+    }
+    Some(format!("{}-{}", hex(&md5.finalize()), parts.len()))
+}
+
 impl Objects {
     /// Begins an upload and returns its id.
     ///
@@ -177,7 +187,6 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let meta = self.upload(upload)?;
         let stored: BTreeMap<u32, PartMeta> = self.parts(upload)?.into_iter().map(|part| (part.number, part)).collect();
-        let mut md5 = Md5::new();
         let mut writer = self.writer()?;
         let mut parts: Vec<(u32, u64)> = Vec::new();
         let mut last = 0;
@@ -187,8 +196,6 @@ impl Objects {
             }
             last = *number;
             let part = stored.get(number).filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
-            let digest = u128::from_str_radix(&part.etag, 16).map_err(|_| StoreError::InvalidPart(*number))?;
-            md5.update(digest.to_be_bytes());
             writer.append_file(&file_path(&self.files, &part.id))?;
             match parts.last_mut() {
                 Some((count, size)) if *size == part.size => *count += 1,
@@ -199,7 +206,7 @@ impl Objects {
         let object = ObjectMeta {
             key: meta.key,
             size: written.size(),
-            etag: format!("{}-{}", hex(&md5.finalize()), chosen.len()),
+            etag: uploaded_etag(chosen).ok_or(StoreError::InvalidPart(last))?,
             modified_ms: now_ms(),
             id: written.id().to_owned(),
             attributes: Attributes { checksums: checksums.clone(), parts, ..meta.attributes },

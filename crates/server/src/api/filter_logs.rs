@@ -1,9 +1,13 @@
 //! `FilterLogEvents`: the lines of several streams as one, by time.
 //!
-//! Streams are merged by the times of their first lines that are not yet told. A page ends at a time; streams that were over by then and
+//! Streams are merged by the times of their first lines that are not yet told; one is read when its turn may have come, and those outside the
+//! window never. A page ends at a time; streams that were over by then and
 //! those that had not begun need no mention in its token, so that a token is as long as there were hosts at once, and not as the group.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, VecDeque},
+};
 
 use shoal_store::{LINE_OVERHEAD, LogEvent, LogQuery, StreamInfo, Telemetry};
 use shoal_wire::{Error, ErrorCode, FilterLogEvents, FilterPattern, FilteredLogEvent, LogGroup, Reply, Streams, arn};
@@ -17,8 +21,11 @@ use crate::{admission::internal, keys::sha256_hex};
 
 /// Most lines that are looked at for one page; AWS's pages may be short, too, and say that there is more.
 const MOST_LOOKED_AT: usize = 100_000;
-/// Lines of a stream that are read at a time.
+/// Lines of a stream that are read at a time; fewer where many streams are merged, so that all that is read ahead stays bounded.
 const READ_AHEAD: usize = 1000;
+/// Lines and bytes that are read ahead of all streams together, about.
+const ALL_AHEAD: usize = 20_000;
+const ALL_AHEAD_BYTES: usize = 8 << 20;
 
 impl Api {
     pub(super) async fn filter_log_events(&self, request: FilterLogEvents) -> Result<Reply, Error> {
@@ -130,8 +137,11 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// The stream as it goes on from a place; `None` if it was over there.
-    fn new(stream: &'a StreamInfo, from: &Place) -> Option<Self> {
+    fn new(stream: &'a StreamInfo, from: &Place, filter: &Filter<'_>) -> Option<Self> {
         let (first_ms, last_ms) = stream.first_ms.zip(stream.last_ms)?;
+        if last_ms < filter.start_ms || first_ms >= filter.end_ms {
+            return None;
+        }
         let (position, start_ms) = match from.positions.get(&stream.name) {
             Some(position) => (*position, 0),
             None if last_ms < from.at_ms => return None,
@@ -142,16 +152,21 @@ impl<'a> Source<'a> {
         Some(Self { stream, position, ahead: VecDeque::new(), next: Some(position), latest_ms: 0, start_ms })
     }
 
-    /// The time at which the next line stands; `None` at the end.
-    fn head(&mut self, telemetry: &Telemetry, filter: &Filter<'_>) -> Result<Option<u64>, Error> {
+    /// The next line stands at this time or later. One of which something was told may go on with lines that are out of order.
+    fn earliest(&self) -> u64 {
+        if self.position > 0 { 0 } else { self.stream.first_ms.unwrap_or(0) }
+    }
+
+    /// The time at which the next line stands; `None` at the end. `open`: how many streams are read.
+    fn head(&mut self, telemetry: &Telemetry, filter: &Filter<'_>, open: usize) -> Result<Option<u64>, Error> {
         if let (true, Some(from)) = (self.ahead.is_empty(), self.next) {
             let query = LogQuery {
                 stream: self.stream.name.clone(),
                 from: Some(from),
                 start_ms: Some(filter.start_ms.max(self.start_ms)),
                 end_ms: Some(filter.end_ms),
-                limit: READ_AHEAD,
-                max_bytes: MOST_BYTES,
+                limit: (ALL_AHEAD / open.max(1)).clamp(16, READ_AHEAD),
+                max_bytes: (ALL_AHEAD_BYTES / open.max(1)).clamp(64 << 10, MOST_BYTES),
                 ..LogQuery::default()
             };
             let page = telemetry.read_logs(&query).map_err(|error| internal(&error))?;
@@ -170,20 +185,22 @@ fn merge(
     filter: &Filter<'_>,
     from: &Place,
 ) -> Result<(Vec<FilteredLogEvent>, Option<Place>), Error> {
-    let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, from)).collect();
+    let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, from, filter)).collect();
     let (mut events, mut bytes, mut looked_at, mut at_ms) = (Vec::new(), 0, 0, from.at_ms);
+    // Streams are in the order of their names, which decides between lines of one time. The flag: the stream was read, and the time is its line's.
+    let mut turns: BinaryHeap<_> = sources.iter().enumerate().map(|(at, source)| Reverse((source.earliest(), at, false))).collect();
+    let mut open = 0;
     loop {
-        let mut first: Option<(u64, usize)> = None;
-        for (at, source) in sources.iter_mut().enumerate() {
-            // Streams are in the order of their names, which decides between lines of one time.
-            if let Some(head) = source.head(telemetry, filter)?
-                && first.is_none_or(|(earliest, _)| head < earliest)
-            {
-                first = Some((head, at));
-            }
-        }
-        let Some((head, at)) = first else { return Ok((events, None)) };
+        let Some(Reverse((head, at, is_read))) = turns.pop() else { return Ok((events, None)) };
         let source = &mut sources[at];
+        if !is_read {
+            open += 1;
+            match source.head(telemetry, filter, open)? {
+                Some(head) => turns.push(Reverse((head, at, true))),
+                None => open -= 1,
+            }
+            continue;
+        }
         let length = source.ahead.front().map_or(0, |line| line.text.len() + LINE_OVERHEAD);
         if events.len() == filter.limit || looked_at == filter.look_at || (bytes + length > MOST_BYTES && !events.is_empty()) {
             break;
@@ -193,6 +210,10 @@ fn merge(
         source.position = line.position + 1;
         at_ms = at_ms.max(head);
         looked_at += 1;
+        match source.head(telemetry, filter, open)? {
+            Some(next) => turns.push(Reverse((next, at, true))),
+            None => open -= 1,
+        }
         if filter.pattern.matches(&line.text) {
             bytes += length;
             events.push(FilteredLogEvent {
@@ -272,6 +293,20 @@ mod tests {
                 assert_eq!(ids, pages(&telemetry, "", 100, 100).1, "ids are stable");
                 assert_eq!(pages(&telemetry, "?a1 ?b3", limit, look_at).0, ["a1", "b3"]);
             }
+        }
+    }
+
+    #[test]
+    fn streams_outside_the_window_are_not_read() {
+        let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15, 99]), ("c", &[40, 50])]);
+        let streams = chosen(&telemetry, &Streams::Prefix(String::new())).unwrap();
+        let pattern = FilterPattern::default();
+        for (start_ms, end_ms, expected, read) in [(21, 40, &[][..], 1), (0, 16, &["a0", "b0"], 2), (45, 100, &["c1", "b1"], 2)] {
+            let filter = Filter { pattern: &pattern, start_ms, end_ms, limit: 100, look_at: 100 };
+            assert_eq!(streams.iter().filter(|it| Source::new(it, &Place::default(), &filter).is_some()).count(), read);
+            let (events, place) = merge(&telemetry, &streams, &filter, &Place::default()).unwrap();
+            assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), expected);
+            assert_eq!(place, None);
         }
     }
 
