@@ -153,7 +153,9 @@ impl Connection<'_> {
                             points.extend(new.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value }));
                         }
                         ReportBody::Note { text } => lines.lines.push((report.at_ms, format!("[shoal] {text}"))),
-                        ReportBody::ArtifactSent { .. } | ReportBody::Objective { .. } => {}
+                        ReportBody::ArtifactSent { .. } => {}
+                        // A scheduler waits for it: the lines around it may come later.
+                        ReportBody::Objective { .. } => self.fact(report)?,
                         body => {
                             // A reader who sees the job ended must find its last lines: they become durable first.
                             self.ingest(report.seq - 1, &mut lines, &mut points)?;
@@ -229,12 +231,12 @@ impl Connection<'_> {
                     .map(|it| MetricValue { name: it.name, value: it.value, at: Time(it.at_ms) })
                     .collect(),
             },
+            ReportBody::Objective { ordinal, value } => InstanceReport::Objective { ordinal, value },
             ReportBody::Uploaded => InstanceReport::Uploaded,
             ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason },
             ReportBody::Phase { phase: Phase::Uploading }
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
-            | ReportBody::Objective { .. }
             | ReportBody::Note { .. }
             | ReportBody::ArtifactSent { .. } => return Ok(()),
         };

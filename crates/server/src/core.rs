@@ -18,11 +18,12 @@ use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, Frozen, JobVi
 use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
-use crate::ServerError;
+use crate::{ServerError, tuning::NewChild};
 use edits::RowEdit;
 pub(crate) use edits::RowFate;
 
 mod edits;
+mod tunings;
 
 /// Most commands that one append carries.
 const BATCH: usize = 512;
@@ -55,7 +56,7 @@ pub(crate) enum Refusal {
     Edit(#[from] shoal_wire::Error),
 }
 
-/// The part of a new job's row that the core does not know.
+/// The part of a new job's row that the core does not know: a training job's or a tuning job's.
 #[derive(Debug, Clone)]
 pub(crate) struct Opaque {
     pub(crate) uid: String,
@@ -67,6 +68,8 @@ pub(crate) struct Opaque {
 struct Envelope {
     command: Command,
     opaque: Option<Opaque>,
+    /// Of [`Command::Suggested`].
+    children: Vec<NewChild>,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
 }
 
@@ -95,7 +98,7 @@ impl Core {
     /// Asks and waits until the answer rests on durable ground.
     pub(crate) async fn ask(&self, command: Command, opaque: Option<Opaque>) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
-        let envelope = Envelope { command, opaque, reply: Some(reply) };
+        let envelope = Envelope { command, opaque, children: Vec::new(), reply: Some(reply) };
         self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
         answer.await.unwrap_or(Err(Refusal::Stopping))
     }
@@ -105,7 +108,7 @@ impl Core {
         let mut answers = Vec::with_capacity(commands.len());
         for (command, opaque) in commands {
             let (reply, answer) = oneshot::channel();
-            let envelope = Envelope { command, opaque: Some(opaque), reply: Some(reply) };
+            let envelope = Envelope { command, opaque: Some(opaque), children: Vec::new(), reply: Some(reply) };
             self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
             answers.push(answer);
         }
@@ -126,10 +129,15 @@ impl Core {
 
     /// Tells all of these, which become durable together as far as the loop can, and waits for the last.
     pub(crate) fn tell_all(&self, commands: Vec<Command>) -> Result<(), Refusal> {
+        self.tell_searched(commands.into_iter().map(|command| (command, Vec::new())).collect())
+    }
+
+    /// The same, with the training jobs of trials that the commands start.
+    pub(crate) fn tell_searched(&self, commands: Vec<(Command, Vec<NewChild>)>) -> Result<(), Refusal> {
         let mut answers = Vec::with_capacity(commands.len());
-        for command in commands {
+        for (command, children) in commands {
             let (reply, answer) = oneshot::channel();
-            let envelope = Envelope { command, opaque: None, reply: Some(reply) };
+            let envelope = Envelope { command, opaque: None, children, reply: Some(reply) };
             self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
             answers.push(answer);
         }
@@ -274,7 +282,7 @@ impl Loop {
             match self.wait(messages) {
                 Ok(first) => batch.push(first),
                 Err(RecvTimeoutError::Timeout) => {
-                    let tick = Envelope { command: Command::Tick, opaque: None, reply: None };
+                    let tick = Envelope { command: Command::Tick, opaque: None, children: Vec::new(), reply: None };
                     batch.push(Message::Do(Box::new(tick)));
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -325,12 +333,12 @@ impl Loop {
     fn step(&mut self, commands: Vec<Envelope>) {
         let now = self.now();
         let mut turn = Turn::default();
-        let mut created = HashMap::new();
+        let mut created = Created::default();
         let mut replies = Vec::with_capacity(commands.len());
-        for Envelope { command, opaque, reply } in commands {
+        for Envelope { command, opaque, children, reply } in commands {
             let answer = turn.take(&mut self.state, &command, now).map_err(Refusal::Rejected);
-            if let (Ok(()), Command::CreateTrainingJob { name, .. }, Some(opaque)) = (&answer, command, opaque) {
-                created.insert(name, opaque);
+            if answer.is_ok() {
+                created.note(command, opaque, children);
             }
             replies.extend(reply.map(|reply| (reply, answer)));
         }
@@ -358,15 +366,17 @@ impl Loop {
 
     /// Makes events durable, and with them what they change in the rows: whole rows of the jobs that are new, with what the core does
     /// not know of them.
-    fn append(&mut self, turn: &Turn, mut created: HashMap<String, Opaque>) -> Result<(), StoreError> {
+    fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
         let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
-        rows.extend(turn.views.iter().map(|(name, view)| {
+        for (name, view) in &turn.views {
             let progress = progress(name, view);
-            match created.remove(name) {
+            rows.push(match created.jobs.remove(name) {
                 Some(opaque) => RowChange::PutJob(Box::new(row(opaque, view, progress))),
                 None => RowChange::MoveJob(Box::new(progress)),
-            }
-        }));
+            });
+            rows.extend(tunings::trial_change(name, view, created.tuned.remove(name)));
+        }
+        rows.extend(tunings::changes(turn, &mut created));
         let events = turn.events.iter().map(Event::encode).collect();
         self.version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(self.version);
@@ -409,6 +419,31 @@ impl Loop {
                     thread::sleep(Duration::from_millis(500));
                 }
             }
+        }
+    }
+}
+
+/// What is new in a turn beside what the core knows of it.
+#[derive(Default)]
+struct Created {
+    /// Training jobs by name.
+    jobs: HashMap<String, Opaque>,
+    /// Tuning jobs by name.
+    tunings: HashMap<String, Opaque>,
+    /// What was tuned, by training job.
+    tuned: HashMap<String, Vec<u8>>,
+}
+
+impl Created {
+    fn note(&mut self, command: Command, opaque: Option<Opaque>, children: Vec<NewChild>) {
+        match (command, opaque) {
+            (Command::CreateTrainingJob { name, .. }, Some(opaque)) => drop(self.jobs.insert(name, opaque)),
+            (Command::CreateTuningJob { name, .. }, Some(opaque)) => drop(self.tunings.insert(name, opaque)),
+            _ => {}
+        }
+        for NewChild { child, opaque, tuned } in children {
+            self.tuned.insert(child.name.clone(), tuned);
+            self.jobs.insert(child.name, opaque);
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::{
     core::{Core, Refusal, now_ms},
     exporter::Exporter,
     keys::AccessKeys,
+    tuning::Tuner,
 };
 
 /// How long agents have to leave by themselves once released.
@@ -70,13 +71,17 @@ const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
 
-/// Deals actions out, one queue per attempt.
+/// Deals actions out, one queue per attempt; what the tuner is asked and told has its own.
 /// `pending` is what a server before this one may have left undone.
-pub(crate) async fn run(world: Arc<World>, mut actions: mpsc::UnboundedReceiver<Vec<Action>>, pending: Vec<Action>) {
+pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut actions: mpsc::UnboundedReceiver<Vec<Action>>, pending: Vec<Action>) {
     let queues: Queues = Arc::default();
     let mut next = Some(pending);
     while let Some(batch) = next {
         for action in batch {
+            if matches!(action, Action::Suggest { .. } | Action::Observe { .. }) {
+                tuner.take(action);
+                continue;
+            }
             let attempt = attempt_of(&action).to_owned();
             let mut open = queues.lock().expect("no holder of this lock panics");
             let queue = open.entry(attempt).or_insert_with_key(|attempt| {

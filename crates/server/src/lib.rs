@@ -26,6 +26,7 @@ mod serve;
 mod sessions;
 mod silence;
 mod statistics;
+mod tuning;
 
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use error::ServerError;

@@ -37,6 +37,7 @@ use crate::{
     keys::KeyRing,
     recovery,
     search::SearchIndex,
+    tuning::{self, Tuner},
 };
 
 /// How long a connection may be without a request.
@@ -57,6 +58,8 @@ pub struct Server {
     core_thread: JoinHandle<()>,
     agents_stopping: Arc<AtomicBool>,
     agents_thread: JoinHandle<()>,
+    tuner: Tuner,
+    tuner_threads: Vec<JoinHandle<()>>,
     background: JoinSet<()>,
     journal_rows: SqliteRows,
 }
@@ -138,7 +141,9 @@ impl Server {
             .map_err(io_error("start the agents' thread"))?;
 
         let mut background = JoinSet::new();
-        background.spawn(effects::run(world.clone(), actions, pending));
+        let tuner = Tuner::default();
+        let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
+        background.spawn(effects::run(world.clone(), tuner.clone(), actions, pending));
         background.spawn(world.clone().watch());
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
@@ -157,7 +162,21 @@ impl Server {
             keys: ring,
             max_skew_s: options.max_skew_s,
         });
-        Ok(Self { address, keys, listener, front, world, core, core_thread, agents_stopping, agents_thread, background, journal_rows })
+        Ok(Self {
+            address,
+            keys,
+            listener,
+            front,
+            world,
+            core,
+            core_thread,
+            agents_stopping,
+            agents_thread,
+            tuner,
+            tuner_threads,
+            background,
+            journal_rows,
+        })
     }
 
     /// Where it listens.
@@ -220,8 +239,10 @@ impl Server {
         self.background.shutdown().await;
         self.agents_stopping.store(true, Ordering::SeqCst);
         agents::wake(&self.world.socket);
+        self.tuner.stop();
         self.core.stop();
-        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread)] {
+        let tuners = self.tuner_threads.into_iter().map(|thread| ("tuner", thread));
+        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread)].into_iter().chain(tuners) {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
                 ended = ended.and(Err(ServerError::Thread(name)));
@@ -240,7 +261,8 @@ impl Server {
         }
         // They end when they are told to, which comes later.
         let threads = [("core", &self.core_thread), ("agents", &self.agents_thread)];
-        threads.into_iter().find(|(_, thread)| thread.is_finished()).map(|(name, _)| ServerError::Thread(name))
+        let tuners = self.tuner_threads.iter().map(|thread| ("tuner", thread));
+        threads.into_iter().chain(tuners).find(|(_, thread)| thread.is_finished()).map(|(name, _)| ServerError::Thread(name))
     }
 }
 

@@ -102,6 +102,11 @@ impl Study {
         answer
     }
 
+    /// From now on no more than so many trials are started in all ([`StudySpec::max_trials`]): several studies may share a number.
+    pub fn limit(&mut self, trials: u32) {
+        self.spec.max_trials = Some(trials);
+    }
+
     /// Whether another trial may be started.
     pub fn may_start(&self) -> bool {
         !self.exhausted && self.spec.max_trials.is_none_or(|most| self.started < most)

@@ -1,0 +1,83 @@
+//! Trials' training jobs: names that are the same whenever they are made again, and requests composed of definition and tuned values.
+
+use shoal_plane::Child;
+use shoal_store::Rows;
+use shoal_tuner::{Config, Space};
+use shoal_wire::{CreateTuningJob, arn};
+
+use crate::{core::Opaque, effects::describe, keys::sha256_hex};
+
+/// A trial's training job, with what the core does not know of it.
+#[derive(Debug, Clone)]
+pub(crate) struct NewChild {
+    pub(crate) child: Child,
+    pub(crate) opaque: Opaque,
+    /// Names and texts of the tuned hyperparameters, as a JSON list of pairs in the order of the space.
+    pub(crate) tuned: Vec<u8>,
+}
+
+/// Which trial it is.
+#[derive(Debug, Clone)]
+pub(super) struct Newborn {
+    /// Index of its definition.
+    pub(super) definition: u32,
+    /// Number in the definition's study.
+    pub(super) trial: u32,
+    /// From 1, in the tuning job.
+    pub(super) number: u64,
+    /// Training job whose checkpoint it begins with.
+    pub(super) origin: Option<String>,
+    /// See [`super::Design::keeps_checkpoints`].
+    pub(super) keeps_checkpoints: bool,
+}
+
+/// What children of one tuning job have in common.
+#[derive(Debug)]
+pub(super) struct Nursery {
+    pub(super) tuning: String,
+    pub(super) uid: String,
+    pub(super) region: String,
+    pub(super) account: String,
+}
+
+impl Nursery {
+    /// A trial's training job.
+    ///
+    /// # Errors
+    /// Its request is not valid, or rows cannot be read; the text is for people.
+    pub(super) fn child(
+        &self,
+        rows: &dyn Rows,
+        request: &CreateTuningJob,
+        trial: Newborn,
+        space: &Space,
+        config: &Config,
+    ) -> Result<NewChild, String> {
+        let Newborn { definition, trial, number, origin, keeps_checkpoints } = trial;
+        let (name, uid) = self.free_name(rows, number)?;
+        let tuned = space.texts(config);
+        let own = shoal_wire::Child { name: &name, tuned: &tuned, alternative: 0, tags: &request.tags, keeps_checkpoints };
+        let request = request.definitions[definition as usize].child(&own).map_err(|error| error.message)?;
+        let text = |value: serde_json::Value| serde_json::to_vec(&value).expect("JSON always serialises");
+        let opaque = Opaque {
+            uid: uid.clone(),
+            arn: arn::training_job(&self.region, &self.account, &name),
+            tags: text(request.raw.get("Tags").cloned().unwrap_or_default()),
+            request: text(request.raw.into()),
+        };
+        let tuned = serde_json::to_vec(&tuned).expect("texts always serialise");
+        Ok(NewChild { child: Child { definition, trial, name, uid, origin }, opaque, tuned })
+    }
+
+    /// `<tuning>-<number>-<8 hexadecimal digits>` that no training job has, and its uid.
+    fn free_name(&self, rows: &dyn Rows, number: u64) -> Result<(String, String), String> {
+        for salt in 0_u32.. {
+            let digest = sha256_hex(&format!("{}/{number}/{salt}", self.uid));
+            let (name, uid) = (format!("{}-{number:03}-{}", self.tuning, &digest[..8]), digest[8..20].to_owned());
+            if rows.job(&name).map_err(|error| describe(&error))?.is_none() {
+                return Ok((name, uid));
+            }
+        }
+        Err(format!("all names of trial {number} of {} are taken", self.tuning))
+    }
+}

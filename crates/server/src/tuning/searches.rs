@@ -1,0 +1,283 @@
+//! One tuning job's studies: made of its row and its records, asked and told in the order of the core's wishes.
+
+use std::time::{Duration, Instant};
+
+use shoal_plane::{Command, Observation, StudyRecord, TrialView};
+use shoal_store::{Rows, TrialFilter, TuningRow};
+use shoal_tuner::{Ask, Outcome, Progress, Record, SchedulerSpec, Study};
+use shoal_wire::CreateTuningJob;
+
+use super::{
+    Design, NewChild,
+    children::{Newborn, Nursery},
+    designs,
+};
+use crate::{Images, effects::describe, keys::sha256_hex};
+
+/// An answer goes out after so much computing, with what it has: the first trials start while the rest are still suggested, and others' searches
+/// are not kept waiting.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// The studies of a tuning job that lives.
+#[derive(Debug)]
+pub(super) struct Searches {
+    request: CreateTuningJob,
+    nursery: Nursery,
+    searches: Vec<Search>,
+    /// Records that are stored.
+    stored: u64,
+}
+
+#[derive(Debug)]
+struct Search {
+    design: Design,
+    study: Study,
+    started: u32,
+    exhausted: bool,
+    progress: Progress,
+    /// Training jobs by trial, for those that others may copy.
+    jobs: Vec<Option<String>>,
+    /// Records of before the first suggestion that the core does not know yet.
+    injected: Vec<Record>,
+}
+
+/// What the core is told.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) command: Command,
+    /// New trials' training jobs, in the order of the command's answers.
+    pub(super) children: Vec<NewChild>,
+}
+
+/// The seed of a tuning job that asked for none: as random as its uid.
+pub(crate) fn seed(request: &CreateTuningJob, uid: &str) -> u64 {
+    let drawn = || u64::from_str_radix(&sha256_hex(&format!("seed of {uid}"))[..16], 16).unwrap_or_default();
+    request.seed.map_or_else(drawn, u64::from)
+}
+
+/// What all tuning jobs have in common.
+pub(super) struct Surroundings<'a> {
+    pub(super) rows: &'a dyn Rows,
+    pub(super) images: &'a dyn Images,
+    pub(super) region: &'a str,
+    pub(super) account: &'a str,
+}
+
+impl Searches {
+    /// The studies as they were after the last record that is stored.
+    ///
+    /// # Errors
+    /// Row or records cannot be read, or make no sense together; the text is for people.
+    pub(super) fn open(tuning: &TuningRow, around: &Surroundings<'_>) -> Result<Self, String> {
+        let request = super::restore(&tuning.request).map_err(|error| error.message)?;
+        let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| error.message)?;
+        let mut searches = Vec::with_capacity(designs.len());
+        for design in designs {
+            let study = Study::new(design.study.clone()).map_err(|error| error.to_string())?;
+            let (progress, jobs, injected) = (Progress::default(), Vec::new(), Vec::new());
+            searches.push(Search { design, study, started: 0, exhausted: false, progress, jobs, injected });
+        }
+        let nursery = Nursery {
+            tuning: tuning.name.clone(),
+            uid: tuning.uid.clone(),
+            region: around.region.to_owned(),
+            account: around.account.to_owned(),
+        };
+        let mut all = Self { request, nursery, searches, stored: 0 };
+        all.replay(around.rows)?;
+        all.share_out();
+        if all.stored == 0 {
+            all.know_parents(around.rows)?;
+        }
+        if all.searches.iter().any(|search| matches!(search.design.study.scheduler, SchedulerSpec::Pbt(_))) {
+            all.know_jobs(around.rows)?;
+        }
+        Ok(all)
+    }
+
+    fn replay(&mut self, rows: &dyn Rows) -> Result<(), String> {
+        let mut failure = None;
+        let tuning = self.nursery.tuning.clone();
+        let read = rows.records(&tuning, 0, &mut |seq, bytes| {
+            if failure.is_none() {
+                failure = self.fold(seq, bytes).err();
+            }
+            Ok(())
+        });
+        read.map_err(|error| describe(&error))?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn fold(&mut self, seq: u64, bytes: &[u8]) -> Result<(), String> {
+        let wrong = |what: &dyn std::fmt::Display| format!("record {seq} of tuning job {} cannot be used: {what}", self.nursery.tuning);
+        let StudyRecord { definition, record } = serde_json::from_slice(bytes).map_err(|error| wrong(&error))?;
+        let missing = wrong(&"it is of a definition that is not there");
+        let search = self.searches.get_mut(definition as usize).ok_or(missing)?;
+        let number = search.study.records().len();
+        search
+            .study
+            .replay(record)
+            .map_err(|error| format!("record {seq} of tuning job {} cannot be used: {error}", self.nursery.tuning))?;
+        if let Some(record) = search.study.records().get(number).cloned() {
+            search.notes(&record);
+        }
+        self.stored = seq;
+        Ok(())
+    }
+
+    /// The definitions' studies start one tuning job's trials.
+    fn share_out(&mut self) {
+        let Some(most) = self.request.limits.max_jobs.filter(|_| self.searches.len() > 1) else { return };
+        let left = most.saturating_sub(self.searches.iter().map(|search| search.started).sum());
+        self.searches.iter_mut().for_each(|search| search.study.limit(search.started + left));
+    }
+
+    /// The training jobs whose checkpoints others may begin with.
+    fn know_jobs(&mut self, rows: &dyn Rows) -> Result<(), String> {
+        let mut filter = TrialFilter { tuning: self.nursery.tuning.clone(), limit: 1000, ..TrialFilter::default() };
+        loop {
+            let page = rows.list_trials(&filter).map_err(|error| describe(&error))?;
+            for (row, _) in page.rows {
+                let Ok(TrialView { definition, trial, .. }) = serde_json::from_slice(&row.view) else { continue };
+                let search = self.searches.get_mut(definition as usize);
+                if let Some(job) = search.and_then(|search| search.jobs.get_mut(trial as usize)) {
+                    *job = Some(row.job);
+                }
+            }
+            let Some(next) = page.next else { return Ok(()) };
+            filter.after = Some(next);
+        }
+    }
+
+    /// Trials that earlier tuning jobs have finished are known from the beginning.
+    fn know_parents(&mut self, rows: &dyn Rows) -> Result<(), String> {
+        let Some(warm_start) = self.request.warm_start.clone() else { return Ok(()) };
+        for parent in &warm_start.parents {
+            let mut filter = TrialFilter { tuning: parent.clone(), limit: 1000, ..TrialFilter::default() };
+            loop {
+                let page = rows.list_trials(&filter).map_err(|error| describe(&error))?;
+                for (trial, job) in page.rows {
+                    let outcome = match (trial.value, trial.status.as_str()) {
+                        (Some(value), "Completed") => Outcome::Completed { values: vec![value] },
+                        (_, "Failed") => Outcome::Failed,
+                        _ => continue,
+                    };
+                    let Ok(request) = shoal_wire::restore(&job.request) else { continue };
+                    let definition = serde_json::from_slice::<TrialView>(&trial.view).map_or(0, |view| view.definition as usize);
+                    let Some(search) = self.searches.get_mut(definition) else { continue };
+                    let texts = |name: &str| request.hyperparameters.get(name).map(String::as_str);
+                    let Ok(config) = search.study.space().adopt(texts) else { continue };
+                    let outcome = match outcome {
+                        Outcome::Completed { values } if values.len() != search.design.objectives.len() => continue,
+                        outcome => outcome,
+                    };
+                    let number = search.study.records().len();
+                    search.study.inject(config, outcome).map_err(|error| error.to_string())?;
+                    search.injected.extend_from_slice(&search.study.records()[number..]);
+                    search.jobs.push(Some(trial.job));
+                }
+                let Some(next) = page.next else { break };
+                filter.after = Some(next);
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to [`shoal_plane::Action::Suggest`].
+    ///
+    /// # Errors
+    /// A trial's training job cannot be composed; the studies are to be opened anew.
+    pub(super) fn suggest(&mut self, rows: &dyn Rows, seq: u64, wanted: u32) -> Result<Told, String> {
+        let began = Instant::now();
+        let mut records = Vec::new();
+        for (definition, search) in (0..).zip(&mut self.searches) {
+            let injected = std::mem::take(&mut search.injected);
+            records.extend(injected.into_iter().map(|record| StudyRecord { definition, record }));
+        }
+        let mut children = Vec::new();
+        let (mut given, mut waits) = (0, false);
+        let mut waiting = vec![false; self.searches.len()];
+        while given < wanted && (given == 0 || began.elapsed() < SLICE) {
+            // The definition with the fewest trials is next.
+            let open = (0..self.searches.len()).filter(|&it| !waiting[it] && !self.searches[it].exhausted);
+            let Some(place) = open.min_by_key(|&it| self.searches[it].started) else {
+                waits = true;
+                break;
+            };
+            let number = 1 + self.searches.iter().map(|search| u64::from(search.started)).sum::<u64>();
+            let definition = u32::try_from(place).unwrap_or(u32::MAX);
+            let search = &mut self.searches[place];
+            let before = search.study.records().len();
+            match search.study.ask() {
+                Ask::Wait => waiting[place] = true,
+                Ask::End => search.exhausted = true,
+                Ask::Resume { .. } => given += 1,
+                Ask::Start(start) => {
+                    given += 1;
+                    let origin = start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
+                    let trial =
+                        Newborn { definition, trial: start.trial, number, origin, keeps_checkpoints: search.design.keeps_checkpoints };
+                    let new = self.nursery.child(rows, &self.request, trial, search.study.space(), &start.config)?;
+                    search.begins(start.trial, &new.child.name);
+                    children.push(new);
+                }
+            }
+            let new = search.study.records()[before..].iter().cloned();
+            records.extend(new.map(|record| StudyRecord { definition, record }));
+            self.share_out();
+        }
+        let tuning = self.nursery.tuning.clone();
+        let known = children.iter().map(|new| new.child.clone()).collect();
+        Ok(Told { command: Command::Suggested { tuning, seq, records, children: known, waits }, children })
+    }
+
+    /// The answer to [`shoal_plane::Action::Observe`].
+    pub(super) fn observe(&mut self, seq: u64, definition: u32, trial: u32, what: &Observation) -> Told {
+        let tuning = self.nursery.tuning.clone();
+        let Some(search) = self.searches.get_mut(definition as usize) else {
+            return Told { command: Command::Judged { tuning, seq, records: Vec::new(), converged: false }, children: Vec::new() };
+        };
+        let number = search.study.records().len();
+        match what {
+            Observation::Reported { resource, value } => {
+                search.study.report(trial, *resource, &[value.unwrap_or(f64::NAN)]);
+            }
+            Observation::Ended { outcome } => {
+                search.study.end(trial, outcome.clone());
+            }
+        }
+        let records: Vec<_> = search.study.records()[number..].to_vec();
+        records.iter().for_each(|record| search.notes(record));
+        let converged = matches!(what, Observation::Ended { .. }) && self.searches.iter().all(Search::has_converged);
+        let records = records.into_iter().map(|record| StudyRecord { definition, record }).collect();
+        Told { command: Command::Judged { tuning, seq, records, converged }, children: Vec::new() }
+    }
+}
+
+impl Search {
+    fn begins(&mut self, trial: u32, job: &str) {
+        self.started += 1;
+        self.jobs.resize(trial as usize + 1, None);
+        self.jobs[trial as usize] = Some(job.to_owned());
+    }
+
+    /// What counts beside the study itself.
+    fn notes(&mut self, record: &Record) {
+        match record {
+            Record::Asked { answer: Ask::Start(start), .. } => {
+                self.started += 1;
+                self.jobs.resize(start.trial as usize + 1, None);
+            }
+            Record::Asked { answer: Ask::End, .. } => self.exhausted = true,
+            Record::Ended { trial, .. } => {
+                let value = self.study.history().trial(*trial).and_then(shoal_tuner::Trial::value);
+                self.progress.take(value.unwrap_or(f64::INFINITY));
+            }
+            Record::Asked { .. } | Record::Reported { .. } | Record::Injected { .. } => {}
+        }
+    }
+
+    fn has_converged(&self) -> bool {
+        self.progress.has_converged(self.study.space().dimensions())
+    }
+}

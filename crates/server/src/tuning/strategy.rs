@@ -1,0 +1,205 @@
+//! From a request to its studies: what may be tried, who proposes, who goes on.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use shoal_plane::Objective;
+use shoal_tuner::{
+    Condition, Direction, Domain, Parameter, Scaling, SchedulerSpec, Space, SpecError, Study, StudySpec,
+    named::{self, Resources},
+    schedule::Form,
+};
+use shoal_wire::{CreateTuningJob, Error, Goal, ParameterRange, RangeValues, STRATEGY_TAG, ScalingType, Strategy, TuningDefinition};
+
+use crate::{Image, Images};
+
+/// A hyperparameter of built-in algorithms that says how long a training job is, as `epochs` does elsewhere.
+const ROUNDS: &str = "num_round";
+
+/// How one training job definition is searched.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Design {
+    /// What its study is made of.
+    pub(crate) study: StudySpec,
+    /// The study's objectives as metrics, the tuning job's own first.
+    pub(crate) objectives: Vec<Objective>,
+    /// Trials keep checkpoints: the request says where, or the algorithm is one of ours.
+    pub(crate) checkpoints: bool,
+    /// Trials need a place for checkpoints though the request names none: they may be paused.
+    pub(crate) keeps_checkpoints: bool,
+    /// What its user should know.
+    pub(crate) note: Option<String>,
+}
+
+/// The tag [`STRATEGY_TAG`], where it is no plain name: JSON, or that in base64, since the tags of AWS have no braces and quotes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Chosen {
+    /// A strategy's name; the two below change its parts.
+    strategy: Option<String>,
+    /// A name or a specification.
+    searcher: Option<Value>,
+    /// A name or a specification.
+    scheduler: Option<Value>,
+    /// By hyperparameter.
+    conditions: BTreeMap<String, Condition>,
+    /// Beside the tuning job's own.
+    objectives: Vec<Further>,
+    /// Options of grid search.
+    grid: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Further {
+    metric: String,
+    #[serde(default)]
+    direction: Direction,
+}
+
+/// The studies of a request, one for each of its definitions. The seed is the request's, or drawn by the caller.
+///
+/// # Errors
+/// `ValidationException`: ranges, strategy or tag make no sense together.
+pub(crate) fn designs(request: &CreateTuningJob, seed: u64, images: &dyn Images) -> Result<Vec<Design>, Error> {
+    let tag = request.tags.iter().find(|tag| tag.key == STRATEGY_TAG).map(|tag| chosen(&tag.value)).transpose()?;
+    let tag = tag.unwrap_or_default();
+    let each = request.definitions.iter().zip(0_u64..);
+    each.map(|(definition, index)| design(request, definition, &tag, seed.wrapping_add(index << 32), images)).collect()
+}
+
+fn chosen(text: &str) -> Result<Chosen, Error> {
+    let wrong = |error: serde_json::Error| {
+        Error::validation(format!(
+            "The tag {STRATEGY_TAG} is no strategy: {error}. It is a name such as 'tpe' or 'bayesian+asha', or JSON (also in base64) with any of \
+             strategy, searcher, scheduler, conditions, objectives and grid."
+        ))
+    };
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map_err(wrong);
+    }
+    let decoded = base64_simd::STANDARD.decode_to_vec(text.trim()).ok();
+    match decoded.filter(|bytes| bytes.trim_ascii_start().starts_with(b"{")) {
+        Some(json) => serde_json::from_slice(&json).map_err(wrong),
+        None => Ok(Chosen { strategy: Some(text.to_owned()), ..Chosen::default() }),
+    }
+}
+
+fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen, seed: u64, images: &dyn Images) -> Result<Design, Error> {
+    let refused = |error: SpecError| Error::validation(format!("Invalid value at '{}': {error}.", definition.path));
+    let image = definition.training.algorithm.training_image.as_deref().unwrap_or_default();
+    let is_ours = matches!(images.resolve(image), Ok(Image::Builtin { .. }));
+    let checkpoints = is_ours || definition.training.checkpoint.is_some();
+
+    let own = Objective { metric: definition.objective.metric.clone(), direction: direction(definition.objective.goal) };
+    let further = tag.objectives.iter().map(|it| Objective { metric: it.metric.clone(), direction: it.direction });
+    let objectives: Vec<_> = std::iter::once(own).chain(further).collect();
+
+    let rounds = definition.static_hyperparameters.get(ROUNDS).and_then(|text| text.trim().parse().ok());
+    let resources = Resources { min: Some(request.min_resource), max: definition.max_resource.or(rounds), eta: None };
+    let (mut searcher, mut scheduler) = usual(request);
+    let mut is_spelt_out = false;
+    if let Some(name) = &tag.strategy {
+        let strategy = named::Strategy::named(name, resources).map_err(refused)?;
+        searcher = json!(strategy.searcher);
+        scheduler = json!(strategy.scheduler);
+        is_spelt_out = name.contains("stopping");
+    }
+    if let Some(grid) = &tag.grid {
+        let mut options = grid.clone();
+        options.insert("kind".to_owned(), json!("grid"));
+        searcher = options.into();
+    }
+    if let Some(chosen) = &tag.searcher {
+        searcher = chosen.clone();
+    }
+    if let Some(chosen) = &tag.scheduler {
+        scheduler = chosen.clone();
+        is_spelt_out = chosen.is_object();
+    }
+    let searcher = named::searcher(&searcher).map_err(refused)?;
+    let mut scheduler = named::scheduler(&scheduler, resources).map_err(refused)?;
+    let note = if checkpoints || is_spelt_out { None } else { stopping_form(&mut scheduler) };
+    if !checkpoints && matches!(scheduler, SchedulerSpec::Pbt(_)) {
+        return Err(Error::validation(format!(
+            "Invalid value at '{}.checkpointConfig': population based training starts trials from others' checkpoints; say where the program keeps them.",
+            definition.path
+        )));
+    }
+    let space = space(&definition.ranges, &tag.conditions).map_err(|error| refused(error.into()))?;
+    let directions = objectives.iter().map(|objective| objective.direction).collect();
+    let study = StudySpec { space, objectives: directions, searcher, scheduler, seed, max_trials: request.limits.max_jobs };
+    // What cannot be a study is refused before there is a tuning job.
+    Study::new(study.clone()).map_err(refused)?;
+    let keeps_checkpoints = is_ours && pauses(&study.scheduler);
+    Ok(Design { study, objectives, checkpoints, keeps_checkpoints, note })
+}
+
+/// What the API's own strategies are here.
+fn usual(request: &CreateTuningJob) -> (Value, Value) {
+    let searcher = match request.strategy {
+        Strategy::Bayesian => "bayesian",
+        Strategy::Random | Strategy::Hyperband => "random",
+        Strategy::Grid => "grid",
+    };
+    let scheduler = match request.strategy {
+        Strategy::Hyperband => "hyperband",
+        _ if request.early_stopping => "median",
+        _ => "none",
+    };
+    (json!(searcher), json!(scheduler))
+}
+
+/// A program without checkpoints would begin anew when it goes on after a pause: it is stopped where others pause.
+fn stopping_form(scheduler: &mut SchedulerSpec) -> Option<String> {
+    let form = match scheduler {
+        SchedulerSpec::Asha(options) => &mut options.form,
+        SchedulerSpec::Hyperband(options) => &mut options.form,
+        _ => return None,
+    };
+    *form = Form::Stopping;
+    let what = "training jobs have no CheckpointConfig, so those that fall behind are stopped at once instead of being paused";
+    Some(format!("{what}; with checkpoints, the search could come back to them"))
+}
+
+fn pauses(scheduler: &SchedulerSpec) -> bool {
+    match scheduler {
+        SchedulerSpec::Asha(options) => options.form == Form::Promotion,
+        SchedulerSpec::Hyperband(options) => options.form == Form::Promotion,
+        SchedulerSpec::RoundRobin(_) | SchedulerSpec::Pbt(_) => true,
+        _ => false,
+    }
+}
+
+pub(super) fn direction(goal: Goal) -> Direction {
+    match goal {
+        Goal::Maximize => Direction::Maximize,
+        Goal::Minimize => Direction::Minimize,
+    }
+}
+
+fn space(ranges: &[ParameterRange], conditions: &BTreeMap<String, Condition>) -> Result<Space, shoal_tuner::SpaceError> {
+    if let Some(unknown) = conditions.keys().find(|name| !ranges.iter().any(|range| range.name == **name)) {
+        let problem = "has a condition, and is no hyperparameter that is tuned".to_owned();
+        return Err(shoal_tuner::SpaceError { parameter: unknown.clone(), problem });
+    }
+    let parameter = |range: &ParameterRange| {
+        let domain = match &range.values {
+            RangeValues::Integer { min, max, scaling } => Domain::Integer { min: *min, max: *max, scaling: scaled(*scaling) },
+            RangeValues::Continuous { min, max, scaling } => Domain::Continuous { min: *min, max: *max, scaling: scaled(*scaling) },
+            RangeValues::Categorical(values) => Domain::Categorical { values: values.clone() },
+        };
+        Parameter { name: range.name.clone(), domain, condition: conditions.get(&range.name).cloned() }
+    };
+    Space::new(ranges.iter().map(parameter).collect())
+}
+
+fn scaled(scaling: ScalingType) -> Scaling {
+    match scaling {
+        ScalingType::Auto => Scaling::Auto,
+        ScalingType::Linear => Scaling::Linear,
+        ScalingType::Logarithmic => Scaling::Logarithmic,
+        ScalingType::ReverseLogarithmic => Scaling::ReverseLogarithmic,
+    }
+}
