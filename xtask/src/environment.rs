@@ -37,7 +37,7 @@ impl Environments {
         ensure!(version.status.success(), "{python} is older than 3.10; name a newer one in $PYTHON");
         let home = env::var_os("HOME").context("HOME is not set")?;
         let cache = Path::new(&home).join(".cache/shoal");
-        Ok(Self { sources: workspace.root.join("tests/clients"), cache, python, version: version.stdout })
+        Ok(Self { sources: workspace.root.clone(), cache, python, version: version.stdout })
     }
 
     /// boto3, SDK v2, the AWS CLI and pytest: the interpreter of the environment that the tests cannot do without.
@@ -45,7 +45,7 @@ impl Environments {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn clients(&self) -> Result<PathBuf> {
-        match self.made("sdk-v2", "requirements.lock")? {
+        match self.made("sdk-v2", "tests/clients/requirements.lock")? {
             Made::Ready(interpreter) => Ok(interpreter),
             Made::Unreachable => bail!("the package registry cannot be reached"),
         }
@@ -56,7 +56,18 @@ impl Environments {
     /// # Errors
     /// It cannot be made for another reason.
     pub(crate) fn sdk_v3(&self) -> Result<Option<PathBuf>> {
-        Ok(match self.made("sdk-v3", "sdk_v3.lock")? {
+        Ok(match self.made("sdk-v3", "tests/clients/sdk_v3.lock")? {
+            Made::Ready(interpreter) => Some(interpreter),
+            Made::Unreachable => None,
+        })
+    }
+
+    /// maturin and pytest, for the Python package; `None` if the registry cannot be reached.
+    ///
+    /// # Errors
+    /// It cannot be made for another reason.
+    pub(crate) fn package(&self) -> Result<Option<PathBuf>> {
+        Ok(match self.made("package", "py/requirements.lock")? {
             Made::Ready(interpreter) => Some(interpreter),
             Made::Unreachable => None,
         })

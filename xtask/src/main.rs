@@ -1,10 +1,10 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | fuzz | sim`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | package | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
-//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `fuzz` looks
-//! for inputs that break a reader, `sim` for histories that break the control core.
+//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
+//! builds the Python package's wheel and tests it. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod clients;
 mod codegen;
@@ -12,6 +12,7 @@ mod environment;
 mod fuzz;
 mod outcome;
 mod peers;
+mod python_package;
 mod rust_tests;
 mod skips;
 mod tidy;
@@ -61,6 +62,12 @@ fn run(task: &str) -> Result<bool> {
             environments.sdk_v3()?.iter().for_each(|python| println!("{}", python.display()));
             Ok(true)
         }
+        "package" => {
+            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            let mut outcome = Outcome::default();
+            python_package::run(&workspace, &python, &mut outcome)?;
+            Ok(outcome.report())
+        }
         "tidy" => {
             let problems = tidy::problems(&workspace)?;
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -70,7 +77,7 @@ fn run(task: &str) -> Result<bool> {
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, fuzz, sim"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, package, fuzz, sim"),
     }
 }
 
@@ -82,6 +89,7 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
     if python.is_none() {
         outcome.fail("the clients' Python environment");
     }
+    let package = environments.as_ref().map(|it| it.package().inspect_err(|error| eprintln!("{error:#}")));
     let sdk_v3 = environments.map(|it| it.sdk_v3().inspect_err(|error| eprintln!("{error:#}")));
     match &sdk_v3 {
         Some(Ok(None)) => outcome.skipped.push(Skip {
@@ -103,6 +111,14 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
     rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
     if let Some(python) = python {
         clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
+    }
+    match package {
+        Some(Ok(Some(python))) => python_package::run(workspace, &python, &mut outcome)?,
+        Some(Ok(None)) => outcome.skipped.push(Skip {
+            name: "the Python package".to_owned(),
+            reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
+        }),
+        Some(Err(_)) | None => outcome.fail("the Python package's environment"),
     }
     if env::var_os("CI").is_some_and(|value| value == "true") {
         outcome.refuse_skips(|reason| skips::is_honest(&workspace.root, reason));

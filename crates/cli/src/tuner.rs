@@ -22,7 +22,7 @@ pub(crate) struct TunerArgs {
     #[arg(long)]
     stdio: bool,
     /// What `init` does not say itself: a searcher, a scheduler, or both joined by `+`.
-    #[arg(value_name = "STRATEGY", default_value = "random")]
+    #[arg(value_name = "STRATEGY", default_value = "bayesian")]
     strategy: String,
 }
 
@@ -88,7 +88,7 @@ fn listing() -> String {
     section("Searchers (what to try next)", &mut named::SEARCHERS.iter().copied());
     section("Schedulers (who goes on)", &mut named::SCHEDULERS.iter().copied());
     section("Both", &mut named::PAIRS.iter().map(|&(name, _, _, what)| (name, what)));
-    text.push_str("Join a searcher and a scheduler by +, as in sobol+none. `shoal tuner --stdio STRATEGY` starts one.\n");
+    text.push_str("Join a searcher and a scheduler by +, as in bayesian+asha. `shoal tuner --stdio STRATEGY` starts one.\n");
     text
 }
 

@@ -25,10 +25,10 @@ use std::{collections::VecDeque, fmt, fmt::Write as _};
 use serde_json::{Value as Json, json};
 
 use crate::{
-    Ask, Direction, Outcome, Study, StudySpec, Trial, TrialId, TrialState, Verdict,
+    Ask, Direction, Outcome, SchedulerSpec, SpecError, Study, StudySpec, Trial, TrialId, TrialState, Verdict,
     named::{self, Resources, Strategy},
 };
-use json_space::JsonSpace;
+pub use json_space::JsonSpace;
 use request::{Init, Mode, Request};
 
 /// What a process has used.
@@ -121,41 +121,41 @@ impl Session {
     }
 
     fn init(&mut self, line: &str) -> Result<(), Refusal> {
+        let (study, space) = open(line, &self.strategy)?;
         let init: Init = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        let space = JsonSpace::new(&init.space).map_err(|error| error.to_string())?;
-        let resources = Resources { min: init.min_resource, max: init.max_resource, eta: init.eta };
-        if init.mode == Mode::Mf && init.max_resource.is_none_or(|max| max == 0) {
-            return Err("mode mf needs \"max_resource\", a whole number above 0".to_owned());
-        }
-        let wrong = |error: crate::SpecError| error.to_string();
-        let strategy = match (&init.searcher, &init.scheduler) {
-            (Some(searcher), scheduler) => Strategy {
-                searcher: named::searcher(searcher).map_err(wrong)?,
-                scheduler: match scheduler {
-                    Some(scheduler) => named::scheduler(scheduler, resources).map_err(wrong)?,
-                    None => crate::SchedulerSpec::None,
-                },
-            },
-            (None, scheduler) => {
-                let mut strategy = Strategy::named(&self.strategy, resources).map_err(wrong)?;
-                if let Some(scheduler) = scheduler {
-                    strategy.scheduler = named::scheduler(scheduler, resources).map_err(wrong)?;
-                }
-                strategy
-            }
-        };
-        let objectives = match init.objectives {
-            None => vec![Direction::Minimize],
-            Some(names) => names.iter().map(|name| direction(name)).collect::<Result<_, _>>()?,
-        };
-        let seed = seed(&init.seed).ok_or("\"seed\" must be a whole number")?;
-        let Strategy { searcher, scheduler } = strategy;
-        let spec = StudySpec { space: space.space.clone(), objectives, searcher, scheduler, seed, max_trials: init.max_trials };
-        let study = Study::new(spec).map_err(wrong)?;
         self.live = Some(Live { study, space, mode: init.mode, max_resource: init.max_resource, let_go: VecDeque::new() });
         self.cpu_at_init = (self.usage)().cpu_s;
         Ok(())
     }
+}
+
+/// The study that an `init` request asks for, and its space as JSON. `strategy`: the name of what it does not say.
+///
+/// # Errors
+/// What is wrong with it, for a person.
+pub fn open(init: &str, strategy: &str) -> Result<(Study, JsonSpace), String> {
+    let init: Init = serde_json::from_str(init).map_err(|error| error.to_string())?;
+    let space = JsonSpace::new(&init.space).map_err(|error| error.to_string())?;
+    let resources = Resources { min: init.min_resource, max: init.max_resource, eta: init.eta };
+    if init.mode == Mode::Mf && init.max_resource.is_none_or(|max| max == 0) {
+        return Err("mode mf needs \"max_resource\", a whole number above 0".to_owned());
+    }
+    let wrong = |error: SpecError| error.to_string();
+    let mut strategy = match &init.searcher {
+        Some(searcher) => Strategy { searcher: named::searcher(searcher).map_err(wrong)?, scheduler: SchedulerSpec::None },
+        None => Strategy::named(strategy, resources).map_err(wrong)?,
+    };
+    if let Some(scheduler) = &init.scheduler {
+        strategy.scheduler = named::scheduler(scheduler, resources).map_err(wrong)?;
+    }
+    let objectives = match init.objectives {
+        None => vec![Direction::Minimize],
+        Some(names) => names.iter().map(|name| direction(name)).collect::<Result<_, _>>()?,
+    };
+    let seed = seed(&init.seed).ok_or("\"seed\" must be a whole number")?;
+    let Strategy { searcher, scheduler } = strategy;
+    let spec = StudySpec { space: space.space().clone(), objectives, searcher, scheduler, seed, max_trials: init.max_trials };
+    Ok((Study::new(spec).map_err(wrong)?, space))
 }
 
 impl Live {

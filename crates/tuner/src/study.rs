@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Ask, Config, Direction, History, Memo, Next, Outcome, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError, Stage,
-    Start, StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
+    Ask, Config, Direction, History, Memo, Next, Outcome, Progress, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError,
+    Stage, Start, StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
 };
 
 /// How often the searcher is asked again for something that was not tried yet.
@@ -28,6 +28,8 @@ pub struct Study {
     memo: Option<Memo>,
     /// There was nothing left to try.
     exhausted: bool,
+    progress: Progress,
+    best: Option<TrialId>,
     records: Vec<Record>,
 }
 
@@ -58,6 +60,8 @@ impl Study {
             started: 0,
             memo: None,
             exhausted: false,
+            progress: Progress::default(),
+            best: None,
             records: Vec::new(),
         })
     }
@@ -80,6 +84,16 @@ impl Study {
     /// All that has happened, in order.
     pub fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    /// The study's own completed trial with the best value of the first objective, the first of equal ones.
+    pub fn best(&self) -> Option<TrialId> {
+        self.best
+    }
+
+    /// Whether it still gets anywhere, by the first objective of its own trials that completed or were stopped after a report.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// The completed trials that no other one dominates: the best one (or equal ones) where there is one objective, the Pareto front where there are several.
@@ -305,6 +319,13 @@ impl Study {
                 TrialState::Stopped
             }
         };
+        if let (Some(&value), false) = (known.values.first(), known.injected) {
+            self.progress.take(value);
+            let best = self.best.and_then(|best| self.history.trial(best)?.value());
+            if state == TrialState::Completed && best.is_none_or(|best| value < best) {
+                self.best = Some(trial);
+            }
+        }
         self.history.close(trial, state);
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Our crates, and those of ours that each may depend on. Anything not listed is forbidden.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("tuner", &[]),
     // The tuner's types: suggestions and verdicts are facts of the core.
@@ -22,6 +22,8 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("cli", &["server", "agent", "algos", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner"]),
     // For tests only.
     ("sim", &["plane", "tuner", "launch"]),
+    // The Python package.
+    ("py", &["tuner"]),
     ("xtask", &[]),
 ];
 

@@ -8,8 +8,8 @@ use crate::{Condition, Config, Domain, Parameter, Scaling, Space, SpaceError, Va
 
 /// A space, and how its names and choices are written.
 #[derive(Debug)]
-pub(super) struct JsonSpace {
-    pub(super) space: Space,
+pub struct JsonSpace {
+    space: Space,
     /// By parameter: `"name":`.
     keys: Vec<String>,
     /// By parameter: its choices.
@@ -22,7 +22,11 @@ pub(super) struct JsonSpace {
 const ROUNDING: f64 = 1e-9;
 
 impl JsonSpace {
-    pub(super) fn new(parameters: &[Map<String, Json>]) -> Result<Self, SpaceError> {
+    /// A space of the protocol's JSON.
+    ///
+    /// # Errors
+    /// The first parameter that makes no sense, and why.
+    pub fn new(parameters: &[Map<String, Json>]) -> Result<Self, SpaceError> {
         let space = Space::new(parameters.iter().map(parameter).collect::<Result<_, _>>()?)?;
         let keys = space.parameters().iter().map(|it| format!("{}:", Json::from(it.name.as_str()))).collect();
         let choices: Vec<Vec<Json>> =
@@ -31,8 +35,13 @@ impl JsonSpace {
         Ok(Self { space, keys, choices, written })
     }
 
+    /// What may be tried.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
     /// `{"name":value,...}` of the active parameters.
-    pub(super) fn write(&self, config: &Config, out: &mut String) {
+    pub fn write(&self, config: &Config, out: &mut String) {
         out.push('{');
         let mut comma = "";
         for (index, value) in config.0.iter().enumerate() {
@@ -50,7 +59,10 @@ impl JsonSpace {
     }
 
     /// The configuration of an object. Values of inactive parameters are passed over.
-    pub(super) fn read(&self, values: &Map<String, Json>) -> Result<Config, SpaceError> {
+    ///
+    /// # Errors
+    /// An active parameter has no value, or one that is not its; or the space has no parameter of a name.
+    pub fn read(&self, values: &Map<String, Json>) -> Result<Config, SpaceError> {
         let space = &self.space;
         if let Some(name) = values.keys().find(|name| !space.parameters().iter().any(|it| it.name == **name)) {
             let known: Vec<_> = space.parameters().iter().map(|it| it.name.as_str()).collect();
@@ -90,7 +102,7 @@ impl JsonSpace {
 }
 
 /// The shortest text that reads back as the same number.
-pub(super) fn write_number(value: f64, out: &mut String) {
+fn write_number(value: f64, out: &mut String) {
     out.push_str(&Json::from(value).to_string());
 }
 

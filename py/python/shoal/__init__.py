@@ -1,0 +1,1 @@
+"""Shoal for Python programs. `shoal.tuner` is the hyperparameter search as a library."""
