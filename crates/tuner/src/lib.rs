@@ -25,6 +25,7 @@ mod config;
 mod error;
 mod history;
 mod importance;
+mod lanes;
 pub mod named;
 pub mod pareto;
 mod progress;

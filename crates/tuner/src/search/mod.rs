@@ -3,6 +3,7 @@
 pub(crate) mod bayes;
 mod random;
 mod sobol;
+mod tpe;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 pub use bayes::{Bayes, BayesSpec};
 pub use random::Random;
 pub use sobol::Points;
+pub use tpe::{Tpe, TpeSpec};
 
 /// What a searcher may look at.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +74,8 @@ pub enum SearcherSpec {
     Sobol,
     /// Gaussian process, expected improvement.
     Bayesian(BayesSpec),
+    /// Tree-structured Parzen estimator: cheap, and at home in conditional and categorical spaces. For several objectives, too.
+    Tpe(TpeSpec),
 }
 
 impl SearcherSpec {
@@ -79,9 +83,10 @@ impl SearcherSpec {
     ///
     /// # Errors
     /// It cannot work on this space, with these objectives or options.
-    pub fn build(&self, _space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
+    pub fn build(&self, space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
         match self {
             Self::Random => Ok(Box::new(Random)),
+            Self::Tpe(spec) => Ok(Box::new(Tpe::new(space, spec))),
             Self::Sobol => Ok(Box::new(Points::default())),
             Self::Bayesian(spec) => Ok(Box::new(Bayes::new(spec.clone()))),
         }
