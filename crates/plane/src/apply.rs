@@ -43,6 +43,11 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
         }
         return Vec::new();
     }
+    if matches!(event.fact, Fact::TrialResumed { .. }) {
+        // Who came into the queue while it rested is before it.
+        job.order = state.created;
+        state.created += 1;
+    }
     let was_active = job.is_active();
     let mut actions = job.apply(event.at, &event.fact);
     state.index.add(job);

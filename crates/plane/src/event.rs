@@ -247,7 +247,7 @@ pub enum Fact {
         /// Number in the definition's study.
         trial: u32,
         /// Training job's name.
-        job: String,
+        training_job: String,
         /// How the training job ended.
         end: TrialEnd,
         /// What the tuner is told.

@@ -30,7 +30,7 @@
 
 use crate::{
     Fact, JobStatus, SecondaryStatus, StopCause, Time,
-    failure::{self, internal_error},
+    failure::{self, first_characters, internal_error},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
@@ -43,6 +43,8 @@ pub(crate) const UNANSWERED_S: u64 = 30;
 /// From the last program's end to the last upload: then a stop stores what is there, and any other attempt has failed. Only for agents that
 /// live and send nothing.
 pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
+/// Most characters of a status message.
+const MOST_TEXT: usize = 1024;
 /// From the launch, or from when it was last said to be delayed, to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
 
@@ -253,6 +255,12 @@ pub(crate) fn completed() -> Fact {
 
 /// What a failed attempt means for its job: another one, or the end.
 pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: String, now: Time) -> Fact {
+    let rests = job.trial.as_ref().is_some_and(|trial| trial.is_unwanted() && trial.is_frozen());
+    if rests && job.stop.is_none() && failure::is_internal(&reason) {
+        // Nothing of it ran: it goes on from its checkpoint when it is wanted.
+        let message = first_characters(&format!("Paused, and no longer in memory: {reason}"), MOST_TEXT);
+        return Fact::TrialParked { attempt: attempt.id.clone(), message };
+    }
     if !is_retried(job, &reason, now) {
         return failed(reason);
     }

@@ -5,11 +5,19 @@
 //! it only if it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D. Lifka, "The ANL/IBM SP
 //! scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the user's estimate, which is enforced here.)
 //!
+//! Training jobs of tuning jobs take turns: the next place goes to whoever holds least of the machine (its dominant share: A. Ghodsi and others, "Dominant
+//! Resource Fairness", 2011, section 4.1), where a training job of its own counts as one that holds nothing. So two tuning jobs share what there is,
+//! however many trials one of them has queued first, and a training job waits for no tuning job's whole queue.
+//!
+//! A trial that rests frozen holds its memory until the head of the queue lacks it: then the ones that rest for longest are ended.
+//!
 //! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
 //! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost.
 
+use std::{collections::BTreeSet, iter::Peekable};
+
 use crate::{
-    Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
+    Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut},
     lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
     training_job::{Attempt, Stage, TrainingJob},
@@ -40,6 +48,9 @@ fn latest_end(job: &TrainingJob, attempt: &Attempt) -> Time {
     let stop_s = u64::from(job.spec.grace_s) + UNANSWERED_S;
     if let Some(stop) = &job.stop {
         return stop.at.plus_s(stop_s);
+    }
+    if job.is_frozen() {
+        return Time::default();
     }
     let is_ending = job.ended.is_some() || attempt.failed.is_some() || attempt.stage != Stage::Running;
     if is_ending || job.secondary() == SecondaryStatus::Uploading {
@@ -109,8 +120,48 @@ impl Round {
     }
 }
 
+/// Waiting jobs of one owner, in order of creation.
+struct Line<'a> {
+    /// None: jobs that are nobody's trials, each its own owner.
+    tuning: Option<&'a str>,
+    jobs: Peekable<Box<dyn Iterator<Item = &'a TrainingJob> + 'a>>,
+    /// What the owner holds, in millionths of the machine.
+    share: u64,
+}
+
+/// The larger of the shares of each resource, in millionths.
+fn share(state: &State, held: &Resources) -> u64 {
+    let part = |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
+    let Capacity { memory_bytes, gpus, instances, .. } = state.capacity;
+    let parts = [part(held.memory_bytes, memory_bytes), part(held.gpus.into(), gpus.into()), part(held.instances.into(), instances.into())];
+    parts.into_iter().max().unwrap_or(0)
+}
+
+fn lines(state: &State) -> Vec<Line<'_>> {
+    let line = |(tuning, waiting)| {
+        let (tuning, waiting): (&Option<String>, &BTreeSet<(u64, String)>) = (tuning, waiting);
+        let jobs: Box<dyn Iterator<Item = &TrainingJob>> = Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
+        Line { tuning: tuning.as_deref(), jobs: jobs.peekable(), share: 0 }
+    };
+    state.index.lines.iter().map(line).collect()
+}
+
+/// Whose turn it is: who holds least, of equals who came first.
+fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
+    let heads = lines.iter_mut().enumerate().filter_map(|(place, line)| {
+        let job = *line.jobs.peek()?;
+        Some((line.share, job.order, place))
+    });
+    let (.., place) = heads.min()?;
+    Some((place, lines[place].jobs.next()?))
+}
+
 /// Starts what may start.
 pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
+    let mut lines = lines(state);
+    if lines.is_empty() {
+        return Vec::new();
+    }
     let mut free = state.capacity.resources();
     let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
     let mut ends = Vec::new();
@@ -119,13 +170,15 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
         free = free.minus(&held);
         free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
         ends.push((latest_end(job, attempt), held));
+        let owner = job.trial.as_ref().map(|trial| trial.tuning.as_str());
+        if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
+            line.share += share(state, &held);
+        }
     }
     let mut round = Round { now, free, ends, head: None };
     let mut events = Vec::new();
-    for job in waiting(state).take(LOOK_AHEAD) {
-        if round.free.instances == 0 {
-            break;
-        }
+    for _ in 0..LOOK_AHEAD {
+        let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };
         let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
         match cut(&job.spec, &state.capacity, &state.catalog) {
             Err(rejection) if job.attempt.is_none() => {
@@ -134,13 +187,41 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             }
             Err(_) => {}
             Ok(cut) => {
-                if round.admit(job, &demand(job, &cut)) {
+                let demand = demand(job, &cut);
+                let has_head = round.head.is_some();
+                if round.admit(job, &demand) {
                     happens(launch(job, cut, &mut free_gpus));
+                    if lines[line].tuning.is_some() {
+                        lines[line].share += share(state, &demand);
+                    }
+                } else if !has_head {
+                    events.append(&mut make_room(state, &round.free, &demand, now));
                 }
             }
         }
     }
     events
+}
+
+/// Ends trials that rest frozen, if that makes room for the head of the queue and what is leaving already does not.
+fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Vec<Event> {
+    let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
+    let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
+    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&held(job, attempt)));
+    let rests = |job: &TrainingJob| job.is_frozen() && job.trial.as_ref().is_some_and(|trial| trial.is_unwanted());
+    let mut frozen: Vec<_> = state.holders().filter(|(job, _)| rests(job)).collect();
+    frozen.sort_by_key(|(job, _)| (job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since)), job.order));
+    let mut events = Vec::new();
+    for (job, attempt) in frozen {
+        if room.covers(demand) {
+            break;
+        }
+        room = room.plus(&held(job, attempt));
+        let message = "Paused; its memory is wanted, and it will go on from its checkpoint".to_owned();
+        let fact = Fact::TrialParked { attempt: attempt.id.clone(), message };
+        events.push(Event { at: now, job: job.name.clone(), fact });
+    }
+    if room.covers(demand) { events } else { Vec::new() }
 }
 
 /// Those of these jobs that came into the queue and may not start get their reason.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    JobStatus, SecondaryStatus, State,
+    JobStatus, SecondaryStatus, State, TuningStatus,
     lifecycle::follows,
     state::Index,
     training_job::{Attempt, Instance, Stage, TrainingJob},
+    tuning::job::{TuningJob, WishFor},
 };
 
 /// `Err` with what should hold, if it does not.
@@ -15,6 +16,38 @@ fn ensure(holds: bool, what: &str) -> Result<(), String> {
 }
 
 impl State {
+    fn check_tuning(&self, tuning: &TuningJob) -> Result<(), String> {
+        let children: Vec<_> = self.jobs.iter().filter(|job| job.trial.as_ref().is_some_and(|trial| trial.tuning == tuning.name)).collect();
+        ensure(tuning.unreleased as usize == children.len(), "it counts its training jobs")?;
+        let active = children.iter().filter(|job| job.is_active()).count();
+        ensure(tuning.active as usize == active, &format!("{active} of its trials are active, and it counts {}", tuning.active))?;
+        let is_over = |key: &(u32, u32)| tuning.over.iter().any(|over| (over.definition, over.trial) == *key);
+        for job in &children {
+            let key = job.trial.as_ref().map_or((0, 0), |trial| (trial.definition, trial.trial));
+            let is_known = tuning.trials.get(&key) == Some(&job.name);
+            ensure(job.ended.is_some() || is_known, &format!("{} is its trial", job.name))?;
+            ensure(job.ended.is_some() || !is_over(&key), &format!("{} has not ended", job.name))?;
+        }
+        for (key, name) in &tuning.trials {
+            let lives = self.jobs.get(name).is_some_and(|job| job.ended.is_none());
+            ensure(lives || is_over(key), &format!("{name} lives, or is known to have ended"))?;
+        }
+        let trials = u32::try_from(tuning.trials.len()).map_err(|_| "it has too many trials")?;
+        ensure(tuning.started == trials + tuning.ended_trials(), "each trial lives or has ended")?;
+        ensure(tuning.spec.max_jobs.is_none_or(|most| tuning.started <= most), "no more trials are started than there may be")?;
+        ensure(tuning.wishes.iter().is_sorted_by(|one, next| one.seq < next.seq), "its wishes are in order")?;
+        ensure(tuning.wishes.back().is_none_or(|last| last.seq < tuning.next_seq), "wishes have numbers of their own")?;
+        let asks = tuning.wishes.iter().filter(|wish| matches!(wish.what, WishFor::Suggestions { .. })).count();
+        ensure(asks <= 1, "the tuner is asked for trials once at a time")?;
+        let has_say = tuning.status == TuningStatus::InProgress;
+        ensure(has_say || tuning.wishes.is_empty(), "the tuner has no say in its end")?;
+        let has_ended = matches!(tuning.status, TuningStatus::Completed | TuningStatus::Failed | TuningStatus::Stopped);
+        ensure(has_ended == tuning.ended.is_some(), "it has an end if it is over")?;
+        ensure(!has_ended || tuning.trials.is_empty(), "no trial outlives it")?;
+        ensure(!has_ended || (tuning.status == TuningStatus::Failed) == tuning.failure_reason.is_some(), "it says why it failed")?;
+        ensure(tuning.failure_reason.iter().all(|reason| reason.chars().count() <= 1024), "its failure reason is at most 1024 characters")
+    }
+
     /// Checks the invariants of the whole state; for tests, after every event. That no more is held than there is cannot be one of
     /// them: capacity may have been lowered by the configuration.
     ///
@@ -38,6 +71,9 @@ impl State {
                     ensure(gpus.insert(*gpu), &format!("GPU {gpu} is held twice")).map_err(of_job)?;
                 }
             }
+        }
+        for (name, tuning) in &self.tunings {
+            self.check_tuning(tuning).map_err(|error| format!("tuning job {name}: {error}"))?;
         }
         ensure(Index::of(&self.jobs) == self.index, "the index is not that of the jobs")
     }

@@ -35,9 +35,16 @@ pub struct State {
 pub(crate) struct Index {
     /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for more often than it changes.
     pub(crate) queue: VecDeque<(u64, String)>,
+    /// The same by tuning job, and those that are nobody's trials. No list is empty.
+    pub(crate) lines: BTreeMap<Option<String>, BTreeSet<(u64, String)>>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<String, String>,
     pub(crate) deadlines: BTreeSet<(Time, String)>,
+}
+
+/// The tuning job whose trial it is.
+fn owner(job: &TrainingJob) -> Option<String> {
+    job.trial.as_ref().map(|trial| trial.tuning.clone())
 }
 
 impl Index {
@@ -57,6 +64,7 @@ impl Index {
     pub(crate) fn add(&mut self, job: &TrainingJob) {
         if job.waits() {
             self.queue.insert(self.before(job.order), (job.order, job.name.clone()));
+            self.lines.entry(owner(job)).or_default().insert((job.order, job.name.clone()));
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.insert(attempt.id.clone(), job.name.clone());
@@ -70,6 +78,13 @@ impl Index {
         let place = self.before(job.order);
         if self.queue.get(place).is_some_and(|(order, _)| *order == job.order) {
             self.queue.remove(place);
+            let owner = owner(job);
+            if let Some(line) = self.lines.get_mut(&owner) {
+                line.remove(&(job.order, job.name.clone()));
+                if line.is_empty() {
+                    self.lines.remove(&owner);
+                }
+            }
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.remove(&attempt.id);

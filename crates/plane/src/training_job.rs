@@ -18,7 +18,7 @@ const MOST_FINAL_METRICS: usize = 40;
 pub(crate) struct TrainingJob {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// Place in the order of creation.
+    /// Place in the order of creation; of a trial that goes on, in that of its return to the queue.
     pub(crate) order: u64,
     pub(crate) spec: TrainingSpec,
     pub(crate) status: JobStatus,
@@ -202,16 +202,13 @@ impl TrainingJob {
 
     /// Its programs stand still, and its attempt is whole.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.trial.as_ref().is_some_and(|trial| trial.is_frozen())
-            && self.ended.is_none()
-            && self.stop.is_none()
-            && self.running().is_some_and(|attempt| attempt.failed.is_none())
+        self.trial.as_ref().is_some_and(|trial| trial.is_frozen()) && self.ended.is_none() && self.stop.is_none() && self.may_be_frozen()
     }
 
     /// It takes a place among its tuning job's trials: it is queued or runs, or has not left its instances yet.
     pub(crate) fn is_active(&self) -> bool {
-        let rests = self.trial.as_ref().is_some_and(|trial| trial.is_unwanted()) && (self.attempt.is_none() || self.is_frozen());
-        self.ended.is_none() && !rests
+        let has_left = |trial: &Trial| trial.is_unwanted() && (self.attempt.is_none() || trial.is_frozen());
+        self.ended.is_none() && !self.trial.as_deref().is_some_and(has_left)
     }
 
     /// All its programs run, so that they can stand still.
@@ -395,7 +392,8 @@ impl TrainingJob {
     }
 
     fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str) -> bool {
-        if self.status != JobStatus::InProgress || self.attempt.as_ref().map(|current| current.id.as_str()) != attempt {
+        let is_stale = attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != attempt));
+        if self.status != JobStatus::InProgress || is_stale {
             return false;
         }
         let Some(trial) = &mut self.trial else { return false };
@@ -579,7 +577,7 @@ impl TrainingJob {
             pending: waits_for,
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ended: self.ended.is_some(),
-            trial: self.trial.as_ref().map(|trial| trial.view()),
+            trial: self.trial.as_ref().map(|trial| trial.view(self.ended.is_none())),
         }
     }
 }

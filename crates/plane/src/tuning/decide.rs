@@ -8,6 +8,7 @@ use crate::{
     Child, Event, Fact, JobStatus, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
     decide::{Decision, stop_of},
+    training_job::Instance,
     tuning::{
         follow::ending,
         job::{TuningJob, WishFor},
@@ -160,7 +161,9 @@ impl Decision<'_> {
             Verdict::Stop => self.happens(child, stop_of(child, StopCause::Early, self.now)),
             Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}
-            Verdict::Pause if trial.is_unwanted() => {}
+            // One whose program is over already comes to its end.
+            Verdict::Pause
+                if trial.is_unwanted() || child.attempt.as_ref().is_some_and(|attempt| attempt.instances.iter().any(Instance::over)) => {}
             Verdict::Pause => {
                 let message = format!("Paused after {} units of resource, to make room for other training jobs", trial.resource);
                 let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());

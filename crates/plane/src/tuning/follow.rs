@@ -58,7 +58,7 @@ pub(crate) fn ending(state: &State, job: &TuningJob, end: TuningEnd, failure_rea
 
 /// A trial's training job has ended: what that means for the tuning job.
 fn ended(job: &TuningJob, over: &Over) -> Fact {
-    let Over { definition, trial, job: name, end, outcome, value, training_s, .. } = over.clone();
+    let Over { definition, trial, job: training_job, end, outcome, value, training_s, .. } = over.clone();
     let minimised = value.map(|value| job.direction(definition).minimised(value));
     let best = job.best.as_ref().map(|best| job.direction(best.definition).minimised(best.value));
     let is_best = minimised.is_some_and(|value| best.is_none_or(|best| value < best));
@@ -68,7 +68,7 @@ fn ended(job: &TuningJob, over: &Over) -> Fact {
         Some(value) if improves(value) => 0,
         Some(_) => job.not_improving + 1,
     };
-    Fact::TrialEnded { definition, trial, job: name, end, outcome, value, is_best, not_improving, training_s, seq: job.next_wish() }
+    Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq: job.next_wish() }
 }
 
 /// Why the tuning job comes to its end now, if it does.

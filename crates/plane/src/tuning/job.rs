@@ -185,28 +185,28 @@ impl TuningJob {
                 return self.wishes_for(*seq, WishFor::Suggestions { wanted: *wanted, starts: *starts });
             }
             Fact::Suggested { seq, records, exhausted, waits } => {
-                self.wishes.retain(|wish| wish.seq != *seq);
+                self.is_answered(*seq);
                 self.records += records.len() as u64;
                 self.exhausted.extend(exhausted);
                 // What was asked after this may change the answer already.
                 self.waits = *waits && self.wishes.is_empty();
             }
             Fact::Judged { seq, records, converged } => {
-                self.wishes.retain(|wish| wish.seq != *seq);
+                self.is_answered(*seq);
                 self.records += records.len() as u64;
                 if *converged {
                     self.converged.get_or_insert(at);
                     self.modified = at;
                 }
             }
-            Fact::TrialEnded { definition, trial, job, end, outcome, value, is_best, not_improving, training_s, seq } => {
+            Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq } => {
                 self.trials.remove(&(*definition, *trial));
                 if self.over.front().is_some_and(|over| (over.definition, over.trial) == (*definition, *trial)) {
                     self.last_failure = self.over.pop_front().and_then(|over| over.failure).or(self.last_failure.take());
                 }
                 self.count(*end, value.is_some());
                 if let (true, Some(value)) = (*is_best, *value) {
-                    self.best = Some(BestTrial { job: job.clone(), definition: *definition, value });
+                    self.best = Some(BestTrial { job: training_job.clone(), definition: *definition, value });
                 }
                 self.not_improving = *not_improving;
                 if let (0, Some(value)) = (*not_improving, *value) {
@@ -241,6 +241,12 @@ impl TuningJob {
             _ => {}
         }
         Vec::new()
+    }
+
+    fn is_answered(&mut self, seq: u64) {
+        if let Some(place) = self.wishes.iter().position(|wish| wish.seq == seq) {
+            self.wishes.remove(place);
+        }
     }
 
     fn count(&mut self, end: TrialEnd, has_value: bool) {

@@ -98,7 +98,8 @@ impl Trial {
         self.rest.as_ref().is_some_and(|rest| !rest.wanted)
     }
 
-    pub(crate) fn view(&self) -> TrialView {
+    /// `is_live`: its training job has not ended.
+    pub(crate) fn view(&self, is_live: bool) -> TrialView {
         TrialView {
             tuning: self.tuning.clone(),
             definition: self.definition,
@@ -106,7 +107,7 @@ impl Trial {
             resource: self.resource,
             to: self.to,
             objective: self.value,
-            paused: self.rest.is_some(),
+            paused: is_live && self.rest.is_some(),
         }
     }
 }

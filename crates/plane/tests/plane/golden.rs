@@ -3,9 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, Event, Fact, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, State, StopCause, Time, TrainingSpec,
-    apply,
+    Catalog, DefinitionSpec, Event, Fact, InstancePhase, JobStatus, MetricValue, Objective, Placement, RankEnd, SecondaryStatus, State,
+    StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
+use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
 use crate::script::{GIB, laptop};
 
@@ -103,6 +104,86 @@ fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
     (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: "titanic".to_owned(), fact }).collect()
 }
 
+/// A trial and its tuning job, from beginning to end.
+fn tuned() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let attempt = || text("5f1c-1");
+    let training =
+        TrainingSpec { instance_type: text("ml.m5.large"), instances: 1, max_runtime_s: 60, max_pending_s: None, grace_s: 9, retries: 3 };
+    let objectives = vec![Objective { metric: text("validation:auc"), direction: Direction::Maximize }];
+    let spec = TuningSpec {
+        max_jobs: Some(30),
+        max_parallel: 4,
+        max_runtime_s: Some(3600),
+        target: Some(0.1 + 0.2),
+        not_improving: Some(10),
+        complete_on_convergence: true,
+        definitions: vec![DefinitionSpec { objectives, training: training.clone(), checkpoints: true }],
+    };
+    let start = Start { trial: 0, config: Config(vec![Some(Value::Float(0.1 + 0.2)), None]), to: Some(1), origin: None, bracket: 2 };
+    let asked = Record::Asked { answer: Ask::Start(start), memo: Some(vec![0.5]), exhausted: false };
+    let verdicts = vec![(0, Verdict::Pause), (3, Verdict::Stop), (4, Verdict::Continue { to: Some(9) })];
+    let reported = Record::Reported { trial: 0, resource: 1, values: vec![1.0 / 3.0], verdicts };
+    let stored = |record| vec![StudyRecord { definition: 0, record }];
+    let trial = TrialStart { tuning: text("titanic"), definition: 0, trial: 0, to: Some(1), origin: Some(text("titanic-007-0badcafe")) };
+    let of_child = vec![
+        Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
+        Fact::AttemptLaunched {
+            attempt: attempt(),
+            placement: Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None },
+            lease_s: 3660,
+            message: text("Preparing the instances for training"),
+        },
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
+        Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
+        Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 1, value: Some(1.0 / 3.0), seq: Some(2) },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused") },
+        Fact::TrialResumed { to: Some(3), message: text("Resuming the training job") },
+        Fact::AttemptThawed { attempt: attempt(), message: text("Training resumed where it had paused") },
+        Fact::TrialRaised { to: None },
+        Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused") },
+        Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted") },
+    ];
+    let created = vec![
+        Fact::TuningCreated { uid: text("7ea5"), spec: Box::new(spec) },
+        Fact::SuggestionsWanted { seq: 1, wanted: 4, starts: 4 },
+        Fact::Suggested { seq: 1, records: stored(asked), exhausted: vec![0], waits: true },
+    ];
+    let ended = vec![
+        Fact::Judged { seq: 2, records: stored(reported), converged: true },
+        Fact::ParallelChanged { max_parallel: 8 },
+        Fact::TuningStopping { end: TuningEnd::Target, failure_reason: None },
+    ];
+    let last = vec![
+        Fact::TrialEnded {
+            definition: 0,
+            trial: 0,
+            training_job: text("titanic-001-deadbeef"),
+            end: TrialEnd::Completed,
+            outcome: Outcome::Completed { values: vec![0.1 + 0.2] },
+            value: Some(0.1 + 0.2),
+            is_best: true,
+            not_improving: 0,
+            training_s: 17,
+            seq: Some(3),
+        },
+        Fact::TuningEnded {
+            status: TuningStatus::Failed,
+            end: TuningEnd::Failures,
+            failure_reason: Some(text("No training job succeeded")),
+        },
+        Fact::TuningReleased,
+    ];
+    let named = |name: &'static str, facts: Vec<Fact>| facts.into_iter().map(move |fact| (text(name), fact));
+    let all = named("titanic", created)
+        .chain(named("titanic-001-deadbeef", of_child))
+        .chain(named("titanic", ended))
+        .chain(named("titanic", last));
+    (0..).zip(all).map(|(index, (job, fact))| Event { at: Time(1_700_000_000_000 + index), job, fact }).collect()
+}
+
 /// A job in its second attempt, which is failing too.
 fn retried() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
@@ -137,7 +218,9 @@ fn retried() -> Vec<Event> {
 #[test]
 fn every_sample_is_read_and_written_as_it_once_was() {
     let mut seen = Vec::new();
-    for event in samples().into_iter().chain(retried()) {
+    for event in
+        samples().into_iter().chain(retried()).chain(tuned().into_iter().filter(|event| !matches!(event.fact, Fact::JobCreated { .. })))
+    {
         let kind = kind(&event);
         if seen.contains(&kind) {
             continue;
@@ -167,6 +250,25 @@ fn a_snapshot_of_a_retried_job_is_read_as_it_once_was() {
     let mut state = State::new(laptop(), Catalog::default());
     retried().iter().for_each(|event| drop(apply(&mut state, event)));
     let bytes = golden("snapshot_retried", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
+#[test]
+fn a_trial_is_created_as_it_once_was() {
+    let event = tuned().into_iter().find(|event| matches!(event.fact, Fact::JobCreated { .. })).expect("there is one");
+    let bytes = golden("trial_created", &event.encode());
+    assert_eq!(Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
+}
+
+#[test]
+fn a_snapshot_of_a_tuning_job_is_read_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    let events = tuned();
+    let lived = events.iter().take_while(|event| !matches!(event.fact, Fact::TuningStopping { .. }));
+    lived.for_each(|event| drop(apply(&mut state, event)));
+    let bytes = golden("snapshot_tuned", &state.snapshot());
     let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
     assert_eq!(restored, state);
     assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));

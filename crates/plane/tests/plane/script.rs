@@ -84,6 +84,9 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
+    if let Some(command) = crate::tuning::command(words) {
+        return command;
+    }
     match words {
         ["create", name, instance_type, instances, options @ ..] => {
             let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.parse().ok());
@@ -126,6 +129,9 @@ fn report(words: &[&str]) -> InstanceReport {
         ["downloading"] => InstanceReport::Downloading,
         ["training"] => InstanceReport::Training,
         ["uploaded"] => InstanceReport::Uploaded,
+        ["objective", ordinal, value] => {
+            InstanceReport::Objective { ordinal: ordinal.parse().expect("a number"), value: value.parse().expect("a number") }
+        }
         ["lost", reason @ ..] => InstanceReport::Lost { reason: reason.join(" ") },
         [how, rest @ ..] => {
             let text = |key: &str| rest.iter().find_map(|word| word.strip_prefix(key)).map(|text| text.replace('_', " "));
