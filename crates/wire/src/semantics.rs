@@ -4,6 +4,7 @@
 //! the input prefix, the image exist; is the name free) is checked elsewhere.
 
 mod observers;
+mod script_mode;
 
 use std::{collections::HashSet, str::FromStr as _};
 
@@ -53,12 +54,26 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         image_access(config, request.vpc_config.is_some())?;
     }
-    let algorithm = algorithm(request.algorithm_specification)?;
+    let script =
+        if runs_on_host(request.algorithm_specification.as_ref()) { script_mode::script(&request.hyper_parameters)? } else { None };
+    let mut algorithm = algorithm(request.algorithm_specification, script.is_some())?;
     let channel_groups = channel_groups(&request.input_data_config);
     if algorithm.input_mode == InputMode::Pipe && request.input_data_config.is_empty() {
         return refuse("algorithmSpecification.trainingInputMode", NO_PIPE);
     }
-    let channels = channels(request.input_data_config, algorithm.input_mode)?;
+    let mut channels = channels(request.input_data_config, algorithm.input_mode)?;
+    if let Some(script) = script.filter(|_| algorithm.entrypoint.is_empty()) {
+        (algorithm.entrypoint, algorithm.arguments) = (script.entrypoint, script.arguments);
+        if let Some(source) = script.channel {
+            if channels.iter().any(|channel| channel.name == source.name) {
+                return refuse(
+                    "inputDataConfig",
+                    &format!("the channel '{}' is the submitted program's; name yours otherwise", source.name),
+                );
+            }
+            channels.push(source);
+        }
+    }
     let resources = resources(request.resource_config)?;
     instance_groups(&channel_groups, resources.instance_group.as_deref())?;
     if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
@@ -119,7 +134,16 @@ pub(crate) fn output(config: request::OutputDataConfig) -> Result<Output, Error>
     })
 }
 
-fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<Algorithm, Error> {
+/// Whether the image runs the user's program, and no command is given for it.
+fn runs_on_host(specification: Option<&request::AlgorithmSpecification>) -> bool {
+    specification.is_some_and(|it| it.training_image.as_deref().is_some_and(is_host) && it.container_entrypoint.is_empty())
+}
+
+fn is_host(image: &str) -> bool {
+    image.split([':', '@']).next() == Some(HOST_IMAGE)
+}
+
+fn algorithm(specification: Option<request::AlgorithmSpecification>, has_script: bool) -> Result<Algorithm, Error> {
     let path = "algorithmSpecification";
     let Some(specification) = specification else {
         return refuse(path, "it is required; give at least TrainingImage and TrainingInputMode");
@@ -127,11 +151,11 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>) -> Result<A
     match (&specification.training_image, &specification.algorithm_name) {
         (Some(image), None) if image.is_empty() => return refuse(&format!("{path}.trainingImage"), "it is empty"),
         (Some(image), None) => {
-            let name = image.split([':', '@']).next().unwrap_or_default();
-            if name == HOST_IMAGE && specification.container_entrypoint.first().is_none_or(String::is_empty) {
+            if is_host(image) && !has_script && specification.container_entrypoint.first().is_none_or(String::is_empty) {
                 return refuse(
                     &format!("{path}.containerEntrypoint"),
-                    "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"]",
+                    "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"], or the \
+                     hyperparameters sagemaker_program and sagemaker_submit_directory",
                 );
             }
         }

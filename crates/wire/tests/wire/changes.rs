@@ -1,7 +1,7 @@
 //! Every member of a request changed in turn: whatever comes, the answer is a refusal of the client's or a job, and never a panic.
 
 use serde_json::{Value, json};
-use shoal_wire::Service;
+use shoal_wire::{Error, Service};
 
 use crate::{
     calls::{create, sound},
@@ -37,7 +37,14 @@ fn members(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+/// Whether a request is refused, and how.
+type Refusal<'a> = &'a dyn Fn(&Value) -> Option<Error>;
+
 fn check(case: &str, request: &Value) {
+    check_with(case, request, &|request| create(request).err());
+}
+
+pub(crate) fn check_with(case: &str, request: &Value, refusal: Refusal<'_>) {
     let values = [
         Value::Null,
         json!(true),
@@ -59,7 +66,7 @@ fn check(case: &str, request: &Value) {
     let mut refused = 0;
     for pointer in &pointers {
         for value in changes() {
-            let Err(error) = create(&changed(request, pointer, value)) else { continue };
+            let Some(error) = refusal(&changed(request, pointer, value)) else { continue };
             refused += 1;
             assert!(error.code.status(Service::SageMaker).is_client_error(), "{case}{pointer} = {value:?}: {error}");
             assert!(error.message.len() < 10_000, "{case}{pointer}: {} bytes of message", error.message.len());

@@ -5,3 +5,4 @@ mod changes;
 mod golden;
 mod replies;
 mod signatures;
+mod tuning;
