@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::xgboost::metrics;
-pub use crate::xgboost::metrics::MetricDefinition;
+use crate::xgboost::{metrics, tunable};
+pub use crate::xgboost::{metrics::MetricDefinition, tunable::Tunable};
 
 /// An algorithm of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,13 @@ impl Builtin {
     pub fn metric_definitions(&self) -> Vec<MetricDefinition> {
         match self.algorithm {
             Algorithm::XGBoost => metrics::definitions(),
+        }
+    }
+
+    /// What is recommended to be tuned, for requests that leave it to the service.
+    pub fn tunable(&self) -> &'static [Tunable] {
+        match self.algorithm {
+            Algorithm::XGBoost => &tunable::TUNABLE,
         }
     }
 }

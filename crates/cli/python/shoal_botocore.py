@@ -32,12 +32,13 @@ def _quicken_sdks():
     """Shortens the default of `poll` where the SDKs have it; one that has it elsewhere keeps its pace."""
     v2, v3 = sys.modules.get("sagemaker.session"), sys.modules.get("sagemaker.core.resources")
     session = getattr(v2, "Session", None)
-    wait_v3 = getattr(getattr(v3, "TrainingJob", None), "wait", None)
+    waits_v3 = [getattr(getattr(v3, job, None), "wait", None) for job in ("TrainingJob", "HyperParameterTuningJob")]
     for function, seconds in (
         (getattr(v2, "_wait_until", None), 0.05),
         (getattr(session, "logs_for_job", None), 1),
         (getattr(session, "wait_for_job", None), 0.5),
-        (getattr(wait_v3, "__wrapped__", None), 1),
+        (getattr(session, "wait_for_tuning_job", None), 0.5),
+        *((getattr(wait, "__wrapped__", None), 1) for wait in waits_v3),
     ):
         code, defaults = getattr(function, "__code__", None), getattr(function, "__defaults__", None)
         if not code or not defaults:

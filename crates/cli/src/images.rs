@@ -1,7 +1,11 @@
 //! Which image names this binary serves: the built-in algorithms under SageMaker's names, and `shoal/host`.
 
-use shoal_algos::{images, library};
+use shoal_algos::{
+    images::{self, Tunable},
+    library,
+};
 use shoal_server::{Image, ImageError, Images};
+use shoal_wire::{ParameterRange, RangeValues, ScalingType};
 
 /// The table that a server of this binary is given.
 pub(crate) struct OurImages;
@@ -23,8 +27,20 @@ impl Images for OurImages {
         Ok(Image::Builtin {
             name: builtin.algorithm.name().to_owned(),
             metric_definitions: definitions,
+            tunable: builtin.tunable().iter().map(range).collect(),
             library_dir: Some(found.directory.display().to_string()),
             variables: [(library::FILE_VARIABLE.to_owned(), found.file.display().to_string())].into(),
         })
     }
+}
+
+/// A recommended range as the API has ranges.
+#[expect(clippy::cast_possible_truncation, reason = "ends of whole ranges are small whole numbers")]
+fn range(tunable: &Tunable) -> ParameterRange {
+    let scaling = ScalingType::Linear;
+    let values = match tunable.is_whole {
+        true => RangeValues::Integer { min: tunable.min as i64, max: tunable.max as i64, scaling },
+        false => RangeValues::Continuous { min: tunable.min, max: tunable.max, scaling },
+    };
+    ParameterRange { name: tunable.name.to_owned(), values }
 }

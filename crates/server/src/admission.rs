@@ -1,12 +1,13 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
 use shoal_store::check_tree;
-use shoal_wire::{Channel, CreateTrainingJob, Error, ErrorCode, S3Uri};
+use shoal_wire::{Channel, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, S3Uri, TuningDefinition, check_warm_start};
 
 use crate::{
     Image,
     channels::{self, ChannelError},
     effects::World,
+    tuning,
 };
 
 /// Refuses what could only fail later. Blocks on the store.
@@ -27,6 +28,65 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
         input(world, channel, index, &request.role_arn)?;
     }
     output(world, &request.output.s3_output_path)
+}
+
+/// The same for a tuning job: for the training jobs of each definition, its objective, and what it starts from.
+///
+/// # Errors
+/// As [`check`]; `ResourceNotFound` for a parent that is not there.
+pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(), Error> {
+    for definition in &request.definitions {
+        let relocated = |error: Error| match error.message.chars().next() {
+            // The message begins with a member of the definition.
+            Some(first) if first.is_lowercase() && error.code == ErrorCode::ValidationException => {
+                Error::validation(format!("{}.{}", definition.path, error.message))
+            }
+            _ => error,
+        };
+        check(world, &definition.training).map_err(relocated)?;
+        objective(world, definition)?;
+    }
+    let Some(warm_start) = &request.warm_start else { return Ok(()) };
+    for name in &warm_start.parents {
+        let Some(parent) = world.rows.tuning(name).map_err(|error| internal(&error))? else { return Err(no_tuning_job(name)) };
+        if !parent.ended {
+            return Err(Error::validation(format!(
+                "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; parents must be Completed, \
+                 Stopped or Failed.",
+                parent.status
+            )));
+        }
+        check_warm_start(request, &tuning::restore(&parent.request, &*world.images)?)?;
+    }
+    Ok(())
+}
+
+/// There is no such tuning job, in AWS's words.
+pub(crate) fn no_tuning_job(name: &str) -> Error {
+    Error::new(ErrorCode::ResourceNotFound, format!("Amazon SageMaker can't find a tuning job called {name}. Type another name."))
+}
+
+/// The objective is a metric that is read from the trials' lines.
+fn objective(world: &World, definition: &TuningDefinition) -> Result<(), Error> {
+    let algorithm = &definition.training.algorithm;
+    let given = algorithm.metric_definitions.iter().map(|metric| metric.name.clone());
+    let mut names: Vec<String> = given.collect();
+    if names.is_empty()
+        && let Some(image) = &algorithm.training_image
+        && let Ok(Image::Builtin { metric_definitions, .. }) = world.images.resolve(image)
+    {
+        names = metric_definitions.into_iter().map(|(name, _)| name).collect();
+    }
+    let wanted = &definition.objective.metric;
+    if names.iter().any(|name| name == wanted) {
+        return Ok(());
+    }
+    let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}", names.join(", ")) };
+    Err(Error::validation(format!(
+        "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric definitions. The objective's metric \
+         '{wanted}' is not among the metric definitions of {}: {known}.",
+        definition.path
+    )))
 }
 
 /// A role is of the partition that the server's region is of.

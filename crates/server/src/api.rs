@@ -6,11 +6,14 @@ mod hold;
 mod identity;
 mod logs;
 mod metrics;
+mod near;
 mod search;
+mod study;
 mod tags;
 mod token;
 mod training;
 mod trial_metrics;
+mod tuning;
 
 use std::sync::Arc;
 
@@ -74,14 +77,17 @@ impl Api {
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
             Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
             Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,
-            Call::CreateTuningJob(_)
-            | Call::DescribeTuningJob { .. }
-            | Call::ListTuningJobs(_)
-            | Call::StopTuningJob { .. }
-            | Call::DeleteTuningJob { .. }
-            | Call::ListTrials(_) => {
-                Err(Error::new(ErrorCode::UnknownOperationException, "This version of Shoal does not serve tuning jobs yet."))
+            Call::CreateTuningJob(request) => {
+                self.holds.created(&request.name, &caller.user_agent);
+                self.create_tuning_job(*request).await
             }
+            Call::DescribeTuningJob { name } => self.describe_tuning_job(&name, caller).await,
+            Call::ListTuningJobs(request) => self.list_tuning_jobs(request).await,
+            Call::StopTuningJob { name } => self.stop_tuning_job(name).await,
+            Call::DeleteTuningJob { name } => self.delete_tuning_job(&name).await,
+            Call::ListTrials(request) => self.list_trials(request).await,
+            Call::DescribeStudy(request) => self.describe_study(request).await,
+            Call::UpdateTuningJob(update) => self.update_tuning_job(update).await,
             Call::Search(search) => self.search(*search).await,
             Call::AddTags { resource_arn, tags } => self.add_tags(&resource_arn, tags).await,
             Call::ListTags { resource_arn, next_token } => self.list_tags(&resource_arn, next_token.as_deref()).await,

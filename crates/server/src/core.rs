@@ -19,8 +19,8 @@ use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange,
 use tokio::sync::{oneshot, watch};
 
 use crate::{ServerError, tuning::NewChild};
-use edits::RowEdit;
 pub(crate) use edits::RowFate;
+use edits::{RowEdit, TuningEdit};
 
 mod edits;
 mod tunings;
@@ -80,6 +80,7 @@ enum Message {
         reply: oneshot::Sender<Option<JobView>>,
     },
     Edit(RowEdit),
+    EditTuning(TuningEdit),
     /// For measurements.
     Freeze {
         reply: oneshot::Sender<(Frozen, u64)>,
@@ -291,11 +292,13 @@ impl Loop {
             let mut commands = Vec::with_capacity(batch.len());
             let mut views = Vec::new();
             let mut edits = Vec::new();
+            let mut tuning_edits = Vec::new();
             for message in batch {
                 match message {
                     Message::Do(envelope) => commands.push(*envelope),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
+                    Message::EditTuning(edit) => tuning_edits.push(edit),
                     Message::Freeze { reply } => {
                         let _ = reply.send((self.state.freeze(), self.version));
                     }
@@ -304,6 +307,7 @@ impl Loop {
             }
             self.step(commands);
             self.edit(edits);
+            self.edit_tunings(tuning_edits);
             for (job, reply) in views {
                 let _ = reply.send(self.state.view(&job));
             }

@@ -298,7 +298,7 @@ impl World {
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
         let (program, metric_definitions) = match image {
-            Image::Builtin { name, metric_definitions, library_dir, variables } => {
+            Image::Builtin { name, metric_definitions, library_dir, variables, .. } => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 let definitions = if requested.is_empty() { metric_definitions } else { requested };
                 (Program::Builtin { name, image, library_dir, variables }, definitions)

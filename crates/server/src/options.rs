@@ -10,6 +10,7 @@ use std::{
 
 use shoal_launch::Launcher;
 use shoal_plane::{Capacity, Catalog};
+use shoal_wire::ParameterRange;
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -55,7 +56,7 @@ pub type Sweep = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 pub type RemoveTree = fn(&Path) -> std::io::Result<()>;
 
 /// What an image name stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Image {
     /// A built-in algorithm.
     Builtin {
@@ -63,6 +64,8 @@ pub enum Image {
         name: String,
         /// Name and regex, used where the request brings none.
         metric_definitions: Vec<(String, String)>,
+        /// Ranges that Autotune takes for its hyperparameters.
+        tunable: Vec<ParameterRange>,
         /// A directory that the program needs to see.
         library_dir: Option<String>,
         /// Variables that it gets besides the contract's.

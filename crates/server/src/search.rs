@@ -97,6 +97,13 @@ impl SearchIndex {
         Arc::new(Self { stale: Mutex::new(Stale::All), contents: RwLock::default() })
     }
 
+    /// Of these records alone, by name.
+    pub(crate) fn of(records: &BTreeMap<String, Value>) -> Self {
+        let mut contents = Contents::default();
+        records.iter().for_each(|(name, record)| contents.put_record(name, record));
+        Self { stale: Mutex::new(Stale::Some(BTreeSet::new())), contents: RwLock::new(contents) }
+    }
+
     /// The journal, which from now on tells here which rows it changed.
     pub(crate) fn watch(self: &Arc<Self>, journal: impl Journal + 'static) -> Box<dyn Journal> {
         Box::new(Watched { journal, index: self.clone() })
@@ -219,8 +226,12 @@ impl Contents {
                 return;
             }
         };
+        self.put_record(&row.name, &record);
+    }
+
+    fn put_record(&mut self, name: &str, record: &Value) {
         let mut document = Writer::default();
-        properties(&record, &mut |path, item, value| {
+        properties(record, &mut |path, item, value| {
             let known = self.properties.get(path).copied();
             let number = known.unwrap_or_else(|| {
                 let number = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
@@ -229,7 +240,7 @@ impl Contents {
             });
             document.push(&mut self.texts, number, item, value);
         });
-        self.documents.insert(row.name.clone(), document.finish());
+        self.documents.insert(name.to_owned(), document.finish());
     }
 }
 

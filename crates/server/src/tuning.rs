@@ -4,39 +4,43 @@
 //! them; `children` composes trials' training jobs; `near` finds metric lines that nearly were the objective.
 
 mod children;
-#[allow(dead_code, reason = "for the operations of the API")]
 mod near;
 mod searches;
-#[allow(dead_code, reason = "for the operations of the API")]
 mod specs;
 mod strategy;
 mod worker;
 
-use shoal_wire::{CreateTuningJob, Error};
+use shoal_wire::{CreateTuningJob, Error, TuningDefinition};
 
 pub(crate) use children::NewChild;
-#[allow(unused_imports, reason = "for the operations of the API")]
 pub(crate) use near::near_misses;
-#[allow(unused_imports, reason = "for the operations of the API")]
 pub(crate) use searches::seed;
-#[allow(unused_imports, reason = "for the operations of the API")]
 pub(crate) use specs::tuning_spec;
 pub(crate) use strategy::{Design, designs};
 pub(crate) use worker::{Tuner, start};
+
+use crate::{Image, Images};
 
 /// The request of a tuning job's row, with ranges for its parameters of Autotune.
 ///
 /// # Errors
 /// The row was written by a newer version.
-pub(crate) fn restore(request: &[u8]) -> Result<CreateTuningJob, Error> {
+pub(crate) fn restore(request: &[u8], images: &dyn Images) -> Result<CreateTuningJob, Error> {
     let mut request = shoal_wire::restore_tuning_job(request)?;
-    settle(&mut request);
+    settle(&mut request, images);
     Ok(request)
 }
 
 /// Gives parameters of Autotune their ranges.
-pub(crate) fn settle(request: &mut CreateTuningJob) {
+pub(crate) fn settle(request: &mut CreateTuningJob, images: &dyn Images) {
     let autotune = request.autotune;
-    let definitions = std::mem::take(&mut request.definitions);
-    request.definitions = definitions.into_iter().map(|definition| definition.with_auto_ranges(&[], autotune)).collect();
+    let settled = |definition: TuningDefinition| {
+        let image = definition.training.algorithm.training_image.as_deref().unwrap_or_default();
+        let tunable = match images.resolve(image) {
+            Ok(Image::Builtin { tunable, .. }) if autotune => tunable,
+            _ => Vec::new(),
+        };
+        definition.with_auto_ranges(&tunable, autotune)
+    };
+    request.definitions = std::mem::take(&mut request.definitions).into_iter().map(settled).collect();
 }

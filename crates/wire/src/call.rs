@@ -5,15 +5,18 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DescribeLogGroups, DescribeLogStreams, Error, ErrorCode,
-    FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs,
-    ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service, SimulatePrincipalPolicy, Tag, TrainingJobGist,
-    UpdateTrainingJob, cloudwatch, constraints, filter_logs, identity, logs, query, search, semantics, tags, training_job, trial_metrics,
-    tuning_job, validate::validate,
+    AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DESCRIBE_STUDY, DescribeLogGroups, DescribeLogStreams, DescribeStudy,
+    Error, ErrorCode, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics,
+    ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service, SimulatePrincipalPolicy, Tag,
+    TrainingJobGist, UPDATE_TUNING_JOB, UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints, filter_logs, identity, logs, query,
+    search, semantics, tags, training_job, trial_metrics, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
+
+/// Operations of our own, which no service model has.
+const OURS: [&str; 3] = [LIST_CHECKPOINTS, DESCRIBE_STUDY, UPDATE_TUNING_JOB];
 
 /// A call that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +88,10 @@ pub enum Call {
     },
     /// Ours.
     ListCheckpoints(ListCheckpoints),
+    /// Ours.
+    DescribeStudy(DescribeStudy),
+    /// Ours.
+    UpdateTuningJob(UpdateTuningJob),
     /// STS.
     GetCallerIdentity,
     /// STS.
@@ -157,7 +164,9 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             let Named { training_job_name } = read(input)?;
             Ok(Call::DeleteTrainingJob { training_job_name })
         }
-        (Service::SageMaker, operation) if operation.contains("HyperParameterTuningJob") => tuning_call(operation, input),
+        (Service::SageMaker, operation) if operation.contains("HyperParameterTuningJob") && operation != UPDATE_TUNING_JOB => {
+            tuning_call(operation, input)
+        }
         (Service::SageMaker, "Search") => read::<search::SearchRequest>(input)?.check().map(Box::new).map(Call::Search),
         (Service::SageMaker, "AddTags") => {
             let tags::AddTagsRequest { resource_arn, tags } = read(input)?;
@@ -171,6 +180,8 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             let tags::DeleteTagsRequest { resource_arn, tag_keys } = read(input)?;
             Ok(Call::DeleteTags { resource_arn, tag_keys: tags::check_keys(tag_keys)? })
         }
+        (Service::SageMaker, DESCRIBE_STUDY) => read(input).map(Call::DescribeStudy),
+        (Service::SageMaker, UPDATE_TUNING_JOB) => read::<UpdateTuningJob>(input)?.check().map(Call::UpdateTuningJob),
         (Service::SageMaker, LIST_CHECKPOINTS) => read(input).map(Call::ListCheckpoints),
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
         (Service::Sts, "AssumeRole") => read::<identity::AssumeRoleRequest>(input)?.check().map(Call::AssumeRole),
@@ -221,6 +232,8 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static
         Protocol::Query => constraints::name(service, action(&query_pairs(head, body).ok()?)?),
         Protocol::Json => match json_operation(service, head).ok()? {
             LIST_CHECKPOINTS => Some("ListCheckpoints"),
+            DESCRIBE_STUDY => Some("DescribeStudy"),
+            UPDATE_TUNING_JOB => Some("UpdateHyperParameterTuningJob"),
             operation => constraints::name(service, operation),
         },
     }
@@ -300,7 +313,7 @@ struct Role {
 /// The operation that an awsJson request names in a header; those of SageMaker's metrics are paths.
 fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
     match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
-        Some(LIST_CHECKPOINTS) if service == Service::SageMaker => Ok(LIST_CHECKPOINTS),
+        Some(target) if service == Service::SageMaker && OURS.contains(&target) => Ok(target),
         Some(target) => match target.split_once('.') {
             Some((prefix, operation)) if Some(prefix) == service.target_prefix() => Ok(operation),
             _ => Err(unknown(service, target)),
@@ -318,7 +331,7 @@ fn json_operation(service: Service, head: &Parts) -> Result<&str, Error> {
 fn json_call(service: Service, head: &Parts, body: &[u8]) -> Result<(String, Value), Error> {
     let operation = json_operation(service, head)?;
     let shape = constraints::input(service, operation);
-    if shape.is_none() && operation != LIST_CHECKPOINTS {
+    if shape.is_none() && !OURS.contains(&operation) {
         return Err(unknown(service, operation));
     }
     let body = if body.is_empty() { b"{}" } else { body };

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
-    Protocol, Role, SearchResource, SeriesResult, Service, Statistic, Tag, TrainingJobDescription, TrainingJobSummary, TrialSummary,
-    TuningJobDescription, TuningJobSummary, checkpoints, cloudwatch, filter_logs, identity, logs, search, tags, training_job,
+    Protocol, Role, SearchResource, SeriesResult, Service, Statistic, StudyDescription, Tag, TrainingJobDescription, TrainingJobSummary,
+    TrialSummary, TuningJobDescription, TuningJobSummary, checkpoints, cloudwatch, filter_logs, identity, logs, search, tags, training_job,
     trial_metrics, tuning_job, xml,
 };
 
@@ -96,6 +96,10 @@ pub enum Reply {
     },
     /// SageMaker.
     DeleteTags,
+    /// Ours.
+    UpdateTuningJob,
+    /// Ours.
+    DescribeStudy(Box<StudyDescription>),
     /// Ours.
     ListCheckpoints {
         /// By path and host.
@@ -239,6 +243,8 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
         Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),
         Reply::StopTrainingJob => (SageMaker, "StopTrainingJob", Value::Null),
         Reply::DeleteTrainingJob => (SageMaker, "DeleteTrainingJob", Value::Null),
+        Reply::UpdateTuningJob => (SageMaker, "UpdateHyperParameterTuningJob", json!({})),
+        Reply::DescribeStudy(study) => (SageMaker, "DescribeStudy", json!(study)),
         Reply::ListCheckpoints { receipts, next_token } => {
             (SageMaker, "ListCheckpoints", checkpoints::list(receipts, next_token.as_deref()))
         }

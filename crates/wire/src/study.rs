@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Error, tuning_job::MOST_PARALLEL};
+
 /// What `X-Amz-Target` says.
 pub const DESCRIBE_STUDY: &str = "Shoal.DescribeStudy";
 /// What `X-Amz-Target` says.
@@ -30,6 +32,19 @@ pub struct UpdateTuningJob {
     pub hyper_parameter_tuning_job_name: String,
     /// How many trials may run at once, at least 1.
     pub max_parallel_training_jobs: u32,
+}
+
+impl UpdateTuningJob {
+    /// Refuses to let nothing run, and more than a tuning job may ask for.
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        if (1..=MOST_PARALLEL).contains(&self.max_parallel_training_jobs) {
+            return Ok(self);
+        }
+        Err(Error::validation(format!(
+            "Invalid value at 'maxParallelTrainingJobs': {} is not from 1 to {MOST_PARALLEL}.",
+            self.max_parallel_training_jobs
+        )))
+    }
 }
 
 /// A study, and one page of its trials.

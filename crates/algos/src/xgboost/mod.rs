@@ -30,6 +30,7 @@ mod termination;
 mod together;
 mod train;
 mod translate;
+pub(crate) mod tunable;
 
 use std::path::Path;
 

@@ -214,7 +214,16 @@ fn deletable(row: &JobRow) -> Result<(), Error> {
 
 /// The metric definitions that the platform supplies for a built-in algorithm.
 fn built_in_metrics(world: &World, request: &Map<String, Value>) -> Vec<MetricDefinition> {
-    let image = request.get("AlgorithmSpecification").and_then(|algorithm| algorithm["TrainingImage"].as_str());
+    request.get("AlgorithmSpecification").map_or_else(Vec::new, |algorithm| of_image(world, algorithm))
+}
+
+/// The same for a tuning job's definition.
+pub(super) fn built_in(world: &World, definition: &Value) -> Vec<MetricDefinition> {
+    of_image(world, &definition["AlgorithmSpecification"])
+}
+
+fn of_image(world: &World, algorithm: &Value) -> Vec<MetricDefinition> {
+    let image = algorithm["TrainingImage"].as_str();
     match image.map(|image| world.images.resolve(image)) {
         Some(Ok(Image::Builtin { metric_definitions, .. })) => {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
@@ -245,7 +254,7 @@ pub(super) fn refused(refusal: &Refusal) -> Error {
     Error::new(code, message)
 }
 
-fn view(row: &JobRow) -> Result<JobView, Error> {
+pub(super) fn view(row: &JobRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
@@ -275,6 +284,10 @@ fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, Trainin
         training_end_ms: view.training_end.map(|time| time.0),
         training_s: view.training_s,
         billable_s: view.billable_s,
+        tuning_job_arn: view.trial.as_ref().and_then(|trial| {
+            let own = arn::resource(&row.arn)?;
+            Some(arn::tuning_job(own.region, own.account, &trial.tuning))
+        }),
         final_metrics: view.final_metrics.iter().map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 }).collect(),
         ..TrainingJobDescription::default()
     };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use shoal_plane::Rejection;
-use shoal_store::{Batch, JobRow, RowChange};
+use shoal_store::{Batch, JobRow, RowChange, TuningRow};
 use shoal_wire::{Error, ErrorCode};
 use tokio::sync::oneshot;
 
@@ -33,7 +33,32 @@ pub(super) struct RowEdit {
     reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
+/// The same of a tuning job's row.
+type TuningChange = Box<dyn FnOnce(&mut TuningRow) -> Result<RowFate, Error> + Send>;
+
+/// A change of one tuning job's row.
+pub(super) struct TuningEdit {
+    name: String,
+    change: TuningChange,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
 impl Core {
+    /// Changes a tuning job's row as it is now and waits until that is durable.
+    ///
+    /// # Errors
+    /// There is no such tuning job, the change says no, or the journal does.
+    pub(crate) async fn edit_tuning(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut TuningRow) -> Result<RowFate, Error> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let edit = TuningEdit { name: name.to_owned(), change: Box::new(change), reply };
+        self.inbox.send(Message::EditTuning(edit)).map_err(|_| Refusal::Stopping)?;
+        answer.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
     /// Changes a job's row as it is now and waits until that is durable.
     ///
     /// # Errors
@@ -51,6 +76,30 @@ impl Core {
 }
 
 impl Loop {
+    /// Makes the changes of tuning jobs' rows, each in a transaction of its own.
+    pub(super) fn edit_tunings(&mut self, edits: Vec<TuningEdit>) {
+        for TuningEdit { name, change, reply } in edits {
+            let answer = self.edit_tuning(&name, change);
+            if answer.is_ok() {
+                self.changed.send_replace(self.version);
+            }
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn edit_tuning(&mut self, name: &str, change: TuningChange) -> Result<(), Refusal> {
+        let present = self.rows.tuning(name).map_err(|error| Refusal::Journal(error.to_string()))?;
+        let Some(mut row) = present else { return Err(Refusal::Rejected(Rejection::TuningNotFound(name.to_owned()))) };
+        let panicked =
+            |_| Err(Error::new(ErrorCode::InternalFailure, "the change of this tuning job failed through a defect of the server"));
+        let row_change = match catch_unwind(AssertUnwindSafe(|| change(&mut row))).unwrap_or_else(panicked)? {
+            RowFate::Keep => RowChange::PutTuning(Box::new(row)),
+            RowFate::Delete => RowChange::DeleteTuning(name.to_owned()),
+        };
+        let appended = self.journal.append(&Batch { events: Vec::new(), rows: vec![row_change] });
+        appended.map(|_| ()).map_err(|error| Refusal::Journal(error.to_string()))
+    }
+
     /// Makes the changes in one transaction, each on what the one before left.
     pub(super) fn edit(&mut self, edits: Vec<RowEdit>) {
         if edits.is_empty() {

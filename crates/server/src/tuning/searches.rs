@@ -69,7 +69,7 @@ impl Searches {
     /// # Errors
     /// Row or records cannot be read, or make no sense together; the text is for people.
     pub(super) fn open(tuning: &TuningRow, around: &Surroundings<'_>) -> Result<Self, String> {
-        let request = super::restore(&tuning.request).map_err(|error| error.message)?;
+        let request = super::restore(&tuning.request, around.images).map_err(|error| error.message)?;
         let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| error.message)?;
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {

@@ -13,7 +13,7 @@ use super::{
 
 /// Most trials of one tuning job, and most that run at a time: AWS's greatest quotas (10,000 and 100), ten times.
 const MOST_JOBS: u32 = 100_000;
-const MOST_PARALLEL: u32 = 1_000;
+pub(crate) const MOST_PARALLEL: u32 = 1_000;
 /// `MaxResource` at most.
 const MOST_RESOURCE: u32 = 20_000;
 /// Static and tuned hyperparameters together.

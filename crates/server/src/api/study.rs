@@ -1,0 +1,201 @@
+//! What a tuning job's study knows, and how many of its trials run: operations of Shoal's own.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use shoal_plane::{Command, JobView, SecondaryStatus, StudyRecord, TrialView, TuningView};
+use shoal_store::{Cursor, JobRow, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_tuner::{Direction, Domain, Scaling, SchedulerSpec, Study, importance};
+use shoal_wire::{
+    DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
+    UpdateTuningJob,
+};
+
+use super::{Api, blocking, token, training::refused, tuning::ended};
+use crate::{
+    admission::internal,
+    effects::World,
+    tuning::{self, Design},
+};
+
+/// Trials of one page.
+const PAGE: usize = 200;
+
+impl Api {
+    pub(super) async fn update_tuning_job(&self, update: UpdateTuningJob) -> Result<Reply, Error> {
+        let name = update.hyper_parameter_tuning_job_name;
+        let ended = ended(&self.tuning_row(&name).await?)?;
+        let command = Command::ChangeParallel { name, max_parallel: update.max_parallel_training_jobs, ended };
+        self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::UpdateTuningJob)
+    }
+
+    pub(super) async fn describe_study(&self, request: DescribeStudy) -> Result<Reply, Error> {
+        let row = self.tuning_row(&request.hyper_parameter_tuning_job_name).await?;
+        let question = format!("study {} {}", row.uid, request.live_only);
+        let after = match &request.next_token {
+            None => None,
+            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
+        };
+        let filter = TrialFilter {
+            tuning: row.name.clone(),
+            status: request.live_only.then(|| "InProgress".to_owned()),
+            sort: TrialSort::CreationTime,
+            after,
+            limit: PAGE,
+            ..TrialFilter::default()
+        };
+        let world = self.world.clone();
+        let (mut description, next) = blocking(move || describe(&world, &row, &filter)).await?;
+        description.next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
+        Ok(Reply::DescribeStudy(Box::new(description)))
+    }
+}
+
+fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
+    let request = tuning::restore(&row.request, &*world.images)?;
+    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
+    let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
+    let studies = studies(world, row, &designs)?;
+    let page = world.rows.list_trials(filter).map_err(|error| internal(&error))?;
+    let trials = page.rows.iter().map(|(trial, job)| told(row, &studies, trial, job)).collect::<Result<_, _>>()?;
+    let notes = designs.iter().find_map(|design| design.note.clone());
+    let description = StudyDescription {
+        hyper_parameter_tuning_job_name: row.name.clone(),
+        hyper_parameter_tuning_job_status: row.status.clone(),
+        message: super::near::failure_reason(world, row, &view)?.or(notes),
+        creation_time: seconds(row.created_ms),
+        end_time: row.ended_ms.map(seconds),
+        max_trials: request.limits.max_jobs,
+        max_parallel: view.max_parallel,
+        best_trial: view.best.as_ref().map(|best| number(row, &best.job)),
+        definitions: studies
+            .iter()
+            .zip(&designs)
+            .zip(&request.definitions)
+            .map(|((study, design), it)| definition(study, design, it))
+            .collect(),
+        trials,
+        next_token: None,
+    };
+    Ok((description, page.next))
+}
+
+/// Each definition's study as its records left it.
+fn studies(world: &World, row: &TuningRow, designs: &[Design]) -> Result<Vec<Study>, Error> {
+    let made = designs.iter().map(|design| Study::new(design.study.clone())).collect::<Result<Vec<_>, _>>();
+    let mut studies = made.map_err(|error| internal(&error))?;
+    let mut failure = None;
+    let read = world.rows.records(&row.name, 0, &mut |_, bytes| {
+        match serde_json::from_slice::<StudyRecord>(bytes) {
+            Ok(StudyRecord { definition, record }) => {
+                if let Some(study) = studies.get_mut(definition as usize) {
+                    failure = failure.take().or(study.replay(record).err().map(|error| internal(&error)));
+                }
+            }
+            Err(error) => failure = failure.take().or(Some(internal(&error))),
+        }
+        Ok(())
+    });
+    read.map_err(|error| internal(&error))?;
+    failure.map_or(Ok(studies), Err)
+}
+
+fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition) -> StudyDefinition {
+    let space = study.space();
+    let weights = importance(space, study.history(), 0).unwrap_or_default();
+    let mut importance: Vec<StudyImportance> = space
+        .parameters()
+        .iter()
+        .zip(weights)
+        .map(|(parameter, weight)| StudyImportance { name: parameter.name.clone(), weight })
+        .collect();
+    importance.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+    let is_front = design.objectives.len() > 1;
+    StudyDefinition {
+        name: request.name.clone(),
+        objectives: design
+            .objectives
+            .iter()
+            .map(|it| StudyObjective { metric_name: it.metric.clone(), maximize: it.direction == Direction::Maximize })
+            .collect(),
+        parameters: space.parameters().iter().enumerate().map(|(at, it)| parameter(it, space.scaling(at))).collect(),
+        searcher: kind(&study.spec().searcher),
+        scheduler: kind(&study.spec().scheduler),
+        levels: levels(&study.spec().scheduler),
+        importance,
+        front: if is_front { study.front() } else { Vec::new() },
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a picture")]
+fn parameter(parameter: &shoal_tuner::Parameter, scaling: Scaling) -> StudyParameter {
+    let (min, max, values) = match &parameter.domain {
+        Domain::Continuous { min, max, .. } => (Some(*min), Some(*max), None),
+        Domain::Integer { min, max, .. } => (Some(*min as f64), Some(*max as f64), None),
+        Domain::Categorical { values } => (None, None, Some(values.clone())),
+    };
+    StudyParameter { name: parameter.name.clone(), min, max, log: scaling == Scaling::Logarithmic, values }
+}
+
+/// A specification's kind, as its users write it.
+fn kind(spec: &impl Serialize) -> String {
+    let json = serde_json::to_value(spec).unwrap_or_default();
+    json.as_str().or_else(|| json.get("kind").and_then(Json::as_str)).unwrap_or_default().to_owned()
+}
+
+/// Where trials are compared, and where they are over.
+fn levels(scheduler: &SchedulerSpec) -> Vec<u32> {
+    let (min, max, eta) = match scheduler {
+        SchedulerSpec::Asha(options) => (options.min_resource, options.max_resource, options.eta),
+        SchedulerSpec::Hyperband(options) => (options.min_resource, options.max_resource, options.eta),
+        _ => return Vec::new(),
+    };
+    let rungs = std::iter::successors(Some(min), |level| level.checked_mul(eta.max(2))).take_while(|level| *level < max);
+    rungs.chain([max]).collect()
+}
+
+fn told(row: &TuningRow, studies: &[Study], trial: &TrialRow, job: &JobRow) -> Result<StudyTrial, Error> {
+    let known: TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
+    let view: JobView = serde_json::from_slice(&job.view).map_err(|error| internal(&error))?;
+    let study = studies.get(known.definition as usize);
+    let history = study.and_then(|study| study.history().trial(known.trial));
+    let directions = study.map_or(&[][..], |study| &study.spec().objectives);
+    let as_seen = |(direction, value): (&Direction, &f64)| direction.minimised(*value);
+    let first = directions.first().copied().unwrap_or_default();
+    let curve = history.map_or(&[][..], |it| &it.reports).iter();
+    Ok(StudyTrial {
+        number: number(row, &trial.job),
+        training_job_name: trial.job.clone(),
+        definition: known.definition,
+        values: serde_json::from_slice(&trial.tuned).map_err(|error| internal(&error))?,
+        state: state(&known, &view, job).to_owned(),
+        bracket: history.map_or(0, |it| it.bracket),
+        to: known.to,
+        curve: curve.filter(|it| it.value.is_finite()).map(|it| (it.resource, first.minimised(it.value))).collect(),
+        objectives: directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite()).collect(),
+        start_time: view.training_start.map(|time| seconds(time.0)),
+        end_time: view.training_end.map(|time| seconds(time.0)),
+        billable_seconds: view.billable_s.map(|seconds| seconds as f64),
+    })
+}
+
+fn state(trial: &TrialView, view: &JobView, row: &JobRow) -> &'static str {
+    match row.status.as_str() {
+        "Completed" => "Completed",
+        "Failed" => "Failed",
+        "Stopped" | "Stopping" => "Stopped",
+        _ if trial.paused => "Paused",
+        _ if view.secondary == SecondaryStatus::Pending => "Waiting",
+        _ => "Running",
+    }
+}
+
+/// The number in a trial's name: `<tuning job>-<number>-<8 hexadecimal digits>`.
+fn number(row: &TuningRow, job: &str) -> u32 {
+    let rest = job.strip_prefix(row.name.as_str()).unwrap_or_default().trim_start_matches('-');
+    rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}

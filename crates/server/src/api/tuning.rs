@@ -1,0 +1,311 @@
+//! Tuning jobs: create, describe, list, stop, delete; a tuning job's training jobs.
+
+use serde_json::{Map, Value};
+use shoal_plane::{Command, TuningStatus, TuningView};
+use shoal_store::{Cursor, JobFilter, JobRow, JobSort, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_wire::{
+    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
+    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
+    tuning_search_record,
+};
+use tokio::time::Instant;
+
+use super::{
+    Api, Caller, blocking, hold, near, token,
+    training::{built_in, refused, view as job_view},
+};
+use crate::{
+    admission::{self, internal},
+    core::{Opaque, RowFate, now_ms},
+    effects::World,
+    keys::random_hex,
+    tuning,
+};
+
+impl Api {
+    pub(super) async fn create_tuning_job(&self, request: CreateTuningJob) -> Result<Reply, Error> {
+        let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
+        let (request, uid, spec, name_taken) = blocking(move || {
+            let mut request = request;
+            tuning::settle(&mut request, &*world.images);
+            admission::check_tuning(&world, &request)?;
+            let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
+            let spec = tuning::tuning_spec(&request, &designs, world.grace_s);
+            let taken = world.rows.tuning(&request.name).map_err(|error| internal(&error))?.is_some();
+            Ok((request, uid, spec, taken))
+        })
+        .await?;
+        let arn = arn::tuning_job(&self.identity.region, &self.identity.account, &request.name);
+        let opaque = Opaque {
+            uid: uid.clone(),
+            arn: arn.clone(),
+            request: serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?,
+            tags: serde_json::to_vec(&request.raw.get("Tags")).map_err(|error| internal(&error))?,
+        };
+        let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
+        self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::CreateTuningJob { arn })
+    }
+
+    pub(super) async fn stop_tuning_job(&self, name: String) -> Result<Reply, Error> {
+        let row = self.tuning_row(&name).await?;
+        let ended = ended(&row)?;
+        self.world.core.ask(Command::StopTuningJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::StopTuningJob)
+    }
+
+    pub(super) async fn describe_tuning_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
+        let mut version = self.world.core.version();
+        let mut row = self.tuning_row(name).await?;
+        if self.holds.waits(name, &caller.user_agent) {
+            let until = Instant::now() + hold::HOLD;
+            while !row.ended && hold::is_young(row.created_ms) {
+                match tokio::time::timeout_at(until, version.changed()).await {
+                    Ok(Ok(())) => row = self.tuning_row(name).await?,
+                    Ok(Err(_)) | Err(_) => break,
+                }
+            }
+        }
+        let world = self.world.clone();
+        let (request, description) = blocking(move || describe(&world, &row)).await?;
+        Ok(Reply::DescribeTuningJob { request, description: Box::new(description) })
+    }
+
+    pub(super) async fn list_tuning_jobs(&self, request: ListTuningJobs) -> Result<Reply, Error> {
+        let question = format!("{:?}", ListTuningJobs { next_token: None, max_results: 0, ..request.clone() });
+        let filter = JobFilter {
+            name_contains: request.name_contains,
+            status: request.status_equals,
+            created_after_ms: request.created_after_ms,
+            created_before_ms: request.created_before_ms,
+            modified_after_ms: request.modified_after_ms,
+            modified_before_ms: request.modified_before_ms,
+            sort: match request.sort_by {
+                TuningJobSortBy::Name => JobSort::Name,
+                TuningJobSortBy::CreationTime => JobSort::CreationTime,
+                TuningJobSortBy::Status => JobSort::Status,
+            },
+            order: stored(request.sort_order),
+            after: place(&question, request.next_token.as_deref())?,
+            limit: request.max_results as usize,
+            ..JobFilter::default()
+        };
+        let world = self.world.clone();
+        let page = blocking(move || world.rows.list_tunings(&filter).map_err(|error| internal(&error))).await?;
+        let summaries = page.rows.iter().map(summary).collect::<Result<_, _>>()?;
+        Ok(Reply::ListTuningJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+    }
+
+    pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
+        let question = format!("{:?}", ListTrials { next_token: None, max_results: 0, ..request.clone() });
+        let row = self.tuning_row(&request.tuning_job).await?;
+        let filter = TrialFilter {
+            tuning: request.tuning_job,
+            status: request.status_equals,
+            sort: match request.sort_by {
+                TrialSortBy::Name => TrialSort::Name,
+                TrialSortBy::CreationTime => TrialSort::CreationTime,
+                TrialSortBy::Status => TrialSort::Status,
+                TrialSortBy::FinalObjectiveMetricValue => TrialSort::Value,
+            },
+            order: stored(request.sort_order),
+            after: place(&question, request.next_token.as_deref())?,
+            limit: request.max_results as usize,
+        };
+        let world = self.world.clone();
+        let (summaries, next) = blocking(move || {
+            let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
+            let definitions = Definitions::of(&row)?;
+            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<_, _>>()?;
+            Ok((summaries, page.next))
+        })
+        .await?;
+        Ok(Reply::ListTrials { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+    }
+
+    /// Removes an ended tuning job's row and its study; its training jobs stay, as at AWS.
+    pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
+        let _alone = self.deletion.lock().await;
+        self.tuning_row(name).await?;
+        let edit = |row: &mut TuningRow| match row.ended {
+            true => Ok(RowFate::Delete),
+            false => Err(Error::validation(format!(
+                "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
+                 deleted; stop it first.",
+                row.name, row.status
+            ))),
+        };
+        self.world.core.edit_tuning(name, edit).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::DeleteTuningJob)
+    }
+
+    pub(super) async fn tuning_row(&self, name: &str) -> Result<TuningRow, Error> {
+        let (world, name) = (self.world.clone(), name.to_owned());
+        blocking(move || world.rows.tuning(&name).map_err(|error| internal(&error))?.ok_or_else(|| admission::no_tuning_job(&name))).await
+    }
+}
+
+/// The status that a tuning job ended with.
+pub(super) fn ended(row: &TuningRow) -> Result<Option<TuningStatus>, Error> {
+    if row.ended { Ok(Some(view(row)?.status)) } else { Ok(None) }
+}
+
+fn view(row: &TuningRow) -> Result<TuningView, Error> {
+    serde_json::from_slice(&row.view).map_err(|error| internal(&error))
+}
+
+fn stored(order: SortOrder) -> shoal_store::SortOrder {
+    match order {
+        SortOrder::Ascending => shoal_store::SortOrder::Ascending,
+        SortOrder::Descending => shoal_store::SortOrder::Descending,
+    }
+}
+
+fn place(question: &str, token: Option<&str>) -> Result<Option<Cursor>, Error> {
+    token.map(|given| token::open(question, given)?.parse::<Cursor>().map_err(|error| internal(&error))).transpose()
+}
+
+/// What of a tuning job's definitions its training jobs' summaries show.
+struct Definitions(Vec<(Option<String>, Objective)>);
+
+impl Definitions {
+    fn of(row: &TuningRow) -> Result<Self, Error> {
+        let request = shoal_wire::restore_tuning_job(&row.request)?;
+        Ok(Self(request.definitions.into_iter().map(|definition| (definition.name, definition.objective)).collect()))
+    }
+
+    fn trial(&self, trial: &TrialRow, row: &JobRow) -> Result<TrialSummary, Error> {
+        let known: shoal_plane::TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
+        let (definition, objective) = self.0.get(known.definition as usize).cloned().unwrap_or_else(|| {
+            let none = Objective { goal: Goal::Minimize, metric: String::new() };
+            (None, none)
+        });
+        let job = job_view(row)?;
+        let value = trial.value.filter(|_| row.ended && row.status != "Failed");
+        let status = match (row.ended, value) {
+            (false, _) => "Pending",
+            (true, Some(_)) => "Succeeded",
+            (true, None) => "Failed",
+        };
+        Ok(TrialSummary {
+            name: row.name.clone(),
+            arn: row.arn.clone(),
+            definition,
+            tuning_job: None,
+            created_ms: row.created_ms,
+            training_start_ms: job.training_start.map(|time| time.0),
+            training_end_ms: job.training_end.map(|time| time.0),
+            status: row.status.clone(),
+            tuned: serde_json::from_slice(&trial.tuned).map_err(|error| internal(&error))?,
+            failure_reason: job.failure_reason,
+            objective: value.map(|value| (objective, value)),
+            objective_status: status.to_owned(),
+        })
+    }
+}
+
+/// The best training job of a tuning job, and its value as it is minimised. One that was deleted is not shown.
+fn best(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
+    let Some(best) = &view.best else { return Ok(None) };
+    let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
+    let job = world.rows.job(&best.job).map_err(|error| internal(&error))?;
+    let (Some(trial), Some(job)) = (trial, job) else { return Ok(None) };
+    let definitions = Definitions::of(row)?;
+    let mut summary = definitions.trial(&trial, &job)?;
+    let objective = definitions.0.get(best.definition as usize).map(|(_, objective)| objective.clone());
+    let minimised = match &objective {
+        Some(Objective { goal: Goal::Maximize, .. }) => -best.value,
+        _ => best.value,
+    };
+    "Succeeded".clone_into(&mut summary.objective_status);
+    summary.objective = objective.map(|objective| (objective, best.value));
+    Ok(Some((summary, minimised)))
+}
+
+/// The best of a tuning job over identical data and algorithm and of its parents.
+fn overall_best(world: &World, row: &TuningRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
+    let request = shoal_wire::restore_tuning_job(&row.request)?;
+    let Some(warm_start) = request.warm_start.filter(|it| it.identical) else { return Ok(None) };
+    let mut all: Vec<(TrialSummary, f64)> = Vec::new();
+    let named = |name: &str, (summary, value): &(TrialSummary, f64)| {
+        (TrialSummary { tuning_job: Some(name.to_owned()), ..summary.clone() }, *value)
+    };
+    all.extend(own.map(|it| named(&row.name, it)));
+    for parent in &warm_start.parents {
+        if let Some(parent) = world.rows.tuning(parent).map_err(|error| internal(&error))?
+            && let Some(theirs) = best(world, &parent, &view(&parent)?)?
+        {
+            all.push(named(&parent.name, &theirs));
+        }
+    }
+    // Of equal ones the first: this tuning job's own.
+    let first = all.into_iter().reduce(|one, other| if other.1 < one.1 { other } else { one });
+    Ok(first.map(|(summary, _)| summary))
+}
+
+fn counters(view: &TuningView) -> (TrainingJobCounters, ObjectiveCounters) {
+    let (jobs, objectives) = (&view.training, &view.objective);
+    (
+        TrainingJobCounters {
+            completed: jobs.completed.into(),
+            in_progress: jobs.in_progress.into(),
+            retryable_error: jobs.retryable_error.into(),
+            non_retryable_error: jobs.non_retryable_error.into(),
+            stopped: jobs.stopped.into(),
+        },
+        ObjectiveCounters { succeeded: objectives.succeeded.into(), pending: objectives.pending.into(), failed: objectives.failed.into() },
+    )
+}
+
+/// The request as it is kept, and what became of it.
+fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
+    let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+    let view = view(row)?;
+    let (jobs, objectives) = counters(&view);
+    let best = best(world, row, &view)?;
+    let overall_best = overall_best(world, row, best.as_ref())?;
+    let listed = request.get("TrainingJobDefinitions").and_then(Value::as_array).into_iter().flatten();
+    let definitions = request.get("TrainingJobDefinition").into_iter().chain(listed);
+    let description = TuningJobDescription {
+        arn: row.arn.clone(),
+        status: view.status.name().to_owned(),
+        created_ms: view.created.0,
+        modified_ms: view.modified.0,
+        ended_ms: view.ended.map(|time| time.0),
+        jobs,
+        objectives,
+        best: best.map(|(summary, _)| summary),
+        overall_best,
+        failure_reason: near::failure_reason(world, row, &view)?,
+        not_improving: Some(view.not_improving),
+        converged_ms: view.converged.map(|time| time.0),
+        runtime_s: Some(view.ended.map_or_else(now_ms, |time| time.0).saturating_sub(view.created.0).div_ceil(1000)),
+        metric_definitions: definitions.map(|definition| built_in(world, definition)).collect(),
+    };
+    Ok((request, description))
+}
+
+/// A tuning job as Search looks at it and shows it.
+pub(super) fn record(world: &World, row: &TuningRow) -> Result<Value, Error> {
+    let (request, description) = describe(world, row)?;
+    let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
+    Ok(tuning_search_record(&request, &description, &tags))
+}
+
+fn summary(row: &TuningRow) -> Result<TuningJobSummary, Error> {
+    let request = shoal_wire::restore_tuning_job(&row.request)?;
+    let view = view(row)?;
+    let (jobs, objectives) = counters(&view);
+    Ok(TuningJobSummary {
+        name: row.name.clone(),
+        arn: row.arn.clone(),
+        status: row.status.clone(),
+        strategy: request.strategy,
+        created_ms: row.created_ms,
+        modified_ms: row.modified_ms,
+        ended_ms: row.ended_ms,
+        jobs,
+        objectives,
+        limits: ResourceLimits { max_parallel: view.max_parallel, ..request.limits },
+    })
+}
