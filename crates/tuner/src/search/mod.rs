@@ -1,6 +1,7 @@
 //! Searchers: what to try next. One file each.
 
 pub(crate) mod bayes;
+mod grid;
 mod random;
 mod sobol;
 mod tpe;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 
 pub use bayes::{Bayes, BayesSpec};
+pub use grid::{Grid, GridSpec};
 pub use random::Random;
 pub use sobol::Points;
 pub use tpe::{Tpe, TpeSpec};
@@ -76,6 +78,8 @@ pub enum SearcherSpec {
     Bayesian(BayesSpec),
     /// Tree-structured Parzen estimator: cheap, and at home in conditional and categorical spaces. For several objectives, too.
     Tpe(TpeSpec),
+    /// Every combination once; numeric parameters in so many steps.
+    Grid(GridSpec),
 }
 
 impl SearcherSpec {
@@ -86,6 +90,7 @@ impl SearcherSpec {
     pub fn build(&self, space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
         match self {
             Self::Random => Ok(Box::new(Random)),
+            Self::Grid(spec) => Ok(Box::new(Grid::new(space, spec)?)),
             Self::Tpe(spec) => Ok(Box::new(Tpe::new(space, spec))),
             Self::Sobol => Ok(Box::new(Points::default())),
             Self::Bayesian(spec) => Ok(Box::new(Bayes::new(spec.clone()))),
