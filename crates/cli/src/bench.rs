@@ -2,6 +2,7 @@
 
 mod beside;
 mod fake;
+mod fake_trials;
 mod http;
 mod jobs;
 mod machine;
@@ -11,6 +12,7 @@ mod server;
 mod spread;
 mod start;
 mod telemetry;
+mod tuning;
 mod waits;
 mod xgboost;
 
@@ -32,9 +34,14 @@ pub(crate) enum BenchCommand {
     Telemetry(telemetry::TelemetryArgs),
     /// Distributed XGBoost against xgboost.dask with the same library.
     Xgboost(xgboost::XgboostArgs),
+    /// Tuning jobs: a study of 100,000 trials, how fast a scheduler hears and is obeyed, and trials that do nothing against Ray Tune.
+    Tuning(tuning::TuningArgs),
     /// A server whose launcher starts nothing; the other benches run it.
     #[command(hide = true)]
     FakeServer(ServerFlags),
+    /// A server whose launcher plays trials that say one value and end; the tuning bench runs it.
+    #[command(hide = true)]
+    FakeTrials(ServerFlags),
 }
 
 /// Runs a subcommand.
@@ -45,6 +52,8 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::Jobs(args) => jobs::run(args),
         BenchCommand::Telemetry(args) => telemetry::run(args),
         BenchCommand::Xgboost(args) => xgboost::run(args),
+        BenchCommand::Tuning(args) => tuning::run(args),
+        BenchCommand::FakeTrials(flags) => fake_trials::run(flags),
         BenchCommand::FakeServer(flags) => fake::run(flags),
     }
 }

@@ -8,9 +8,12 @@ mod journal;
 mod process;
 mod requests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use shoal_plane::{SecondaryStatus, Time};
@@ -29,10 +32,14 @@ const REQUEST_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 /// Seconds of the journal's appends.
 const APPEND_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0];
 
+/// Seconds in which wishes to the tuner are answered: random suggestions to those of a model.
+const TUNER_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+
 /// What is counted while the server lives.
 pub(crate) struct Exporter {
     requests: Histogram<3>,
     appends: Histogram<0>,
+    tuner: Histogram<1>,
     jobs: Jobs,
     log_lines: AtomicU64,
     metric_points: AtomicU64,
@@ -46,6 +53,7 @@ impl Exporter {
         let exporter = Self {
             requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),
             appends: Histogram::new([], APPEND_SECONDS),
+            tuner: Histogram::new(["kind"], TUNER_SECONDS),
             jobs: Jobs::new(),
             log_lines: AtomicU64::default(),
             metric_points: AtomicU64::default(),
@@ -65,6 +73,11 @@ impl Exporter {
     pub(crate) fn ingested(&self, lines: usize, points: usize) {
         self.log_lines.fetch_add(lines as u64, Ordering::Relaxed);
         self.metric_points.fetch_add(points as u64, Ordering::Relaxed);
+    }
+
+    /// The tuner has computed an answer: `suggest` or `judge`.
+    pub(crate) fn searched(&self, kind: &str, time: Duration) {
+        self.tuner.observe([kind], time);
     }
 
     /// The page.
@@ -93,6 +106,8 @@ impl Exporter {
         let help = "Time until an answer began. DescribeTrainingJob to an SDK includes up to 3 s in which it is held for news.";
         self.requests.write(&mut text, "shoal_http_request_duration_seconds", help);
         self.appends.write(&mut text, "shoal_journal_append_duration_seconds", "Time of a durable append of events and rows.");
+        let help = "Time in which suggestions of trials and judgements of their reports and ends were computed.";
+        self.tuner.write(&mut text, "shoal_tuner_answer_duration_seconds", help);
         process.write(&mut text);
         text.into_string()
     }

@@ -33,6 +33,8 @@ pub(super) enum Kind {
     Real,
     /// Its launcher starts nothing ([`super::fake`]).
     Fake,
+    /// Its launcher plays trials ([`super::fake_trials`]).
+    FakeTrials,
 }
 
 /// A child process in a temporary directory; ended and removed when this goes.
@@ -147,6 +149,7 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
     match kind {
         Kind::Real => command.arg("serve"),
         Kind::Fake => command.args(["bench", "fake-server"]),
+        Kind::FakeTrials => command.args(["bench", "fake-trials"]),
     };
     command.args(["--listen", "127.0.0.1:0", "--lease-s", "5", "--grace-s", "2", "--data-dir"]).arg(dir);
     let flags = [("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)];
@@ -154,7 +157,7 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
     let settings = Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)?;
     let said = dir.with_file_name(SAID);
     command.stderr(File::options().create(true).append(true).open(&said).context("could not make a file")?);
-    if kind == Kind::Fake {
+    if kind != Kind::Real {
         // What it says of itself is measured, too.
         command.args(["--log", "info"]);
     }

@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use shoal_plane::Action;
@@ -191,13 +191,17 @@ impl Turn<'_> {
             let together = left.iter().take_while(|action| matches!(action, Action::Observe { .. })).count().max(1);
             let mut told: Vec<Told> = Vec::with_capacity(together);
             for action in &left[..together] {
+                let began = Instant::now();
+                let mut kind = "judge";
                 match action {
                     Action::Observe { seq, definition, trial, what, .. } => told.push(searches.observe(*seq, *definition, *trial, what)),
                     Action::Suggest { seq, wanted, .. } => {
+                        kind = "suggest";
                         told.push(searches.suggest(&*world.rows, *seq, *wanted).map_err(Trouble::Again)?);
                     }
                     _ => {}
                 }
+                world.exporter.searched(kind, began.elapsed());
             }
             let commands = told.into_iter().map(|told| (told.command, told.children)).collect();
             match world.core.tell_searched(commands) {
