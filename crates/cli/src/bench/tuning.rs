@@ -76,8 +76,9 @@ pub(crate) fn run(args: &TuningArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A request for a tuning job over one number, `x` in [0, 1], that minimises `loss`, of trials that run a command.
-fn request(name: &str, strategy: &str, trials: u32, parallel: u32, command: &[&str]) -> Value {
+/// A request for a tuning job over one number, `x` in [0, 1], that minimises `loss`, of trials that run a
+/// program below `s3://bench/code/`.
+fn request(name: &str, strategy: &str, trials: u32, parallel: u32, program: &str) -> Value {
     json!({
         "HyperParameterTuningJobName": name,
         "HyperParameterTuningJobConfig": {
@@ -89,14 +90,24 @@ fn request(name: &str, strategy: &str, trials: u32, parallel: u32, command: &[&s
         },
         "TrainingJobDefinition": {
             "AlgorithmSpecification": {
-                "TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": command,
+                "TrainingImage": "shoal/host", "TrainingInputMode": "File",
                 "MetricDefinitions": [{"Name": "loss", "Regex": r"loss=(\S+);"}]},
             "RoleArn": "arn:aws:iam::123456789012:role/bench",
+            "StaticHyperParameters": {"sagemaker_program": program, "sagemaker_submit_directory": "/opt/ml/input/data/code"},
+            "InputDataConfig": [{
+                "ChannelName": "code",
+                "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bench/code/"}}}],
             "OutputDataConfig": {"S3OutputPath": "s3://bench/out"},
             "ResourceConfig": {"InstanceType": "ml.t3.medium", "InstanceCount": 1, "VolumeSizeInGB": 1},
             "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         },
     })
+}
+
+/// Puts a program where requests look for it.
+fn put_program(server: &Server, name: &str, text: &str) -> Result<()> {
+    server.client().create_bucket("bench")?;
+    server.client().put_object("bench", &format!("code/{name}"), &mut text.as_bytes())
 }
 
 /// Creates a tuning job and waits for its end; `look` sees each description.

@@ -11,7 +11,7 @@ use shoal_plane::{Event, Fact};
 use shoal_store::{DataDir, Journal, LogQuery, SqliteJournal, Telemetry};
 use shoal_tuner::{Record, Verdict};
 
-use super::{request, run_one};
+use super::{put_program, request, run_one};
 use crate::{
     bench::{
         report::{Goal, Line, line},
@@ -39,8 +39,8 @@ pub(super) fn measure(runs: usize, progress: &mut Progress, lines: &mut Vec<Line
     for run in 1..=runs {
         progress.draw(&format!("delays: run {run} of {runs}"));
         let mut server = Server::start()?;
-        server.client().create_bucket("bench")?;
-        let mut request = request("delays", "Hyperband", TRIALS, PARALLEL, &["/usr/bin/python3", "-c", PROGRAM]);
+        put_program(&server, "train.py", PROGRAM)?;
+        let mut request = request("delays", "Hyperband", TRIALS, PARALLEL, "train.py");
         request["HyperParameterTuningJobConfig"]["StrategyConfig"] =
             serde_json::json!({"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 27}});
         run_one(&server, &request, Duration::from_millis(50), &mut |_| Ok(()))?;

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{TuningArgs, request, run_one};
+use super::{TuningArgs, put_program, request, run_one};
 use crate::{
     bench::{
         report::{Goal, Line, line},
@@ -72,8 +72,8 @@ pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Ve
 
 fn shoal() -> Result<f64> {
     let server = Server::start()?;
-    server.client().create_bucket("bench")?;
-    let request = request("nothing", "Random", TRIALS, PARALLEL, &["/bin/sh", "-c", "echo 'loss=0.5;'"]);
+    put_program(&server, "nothing.sh", "echo 'loss=0.5;'\n")?;
+    let request = request("nothing", "Random", TRIALS, PARALLEL, "nothing.sh");
     let began = Instant::now();
     let end = run_one(&server, &request, Duration::from_millis(10), &mut |_| Ok(()))?;
     let seconds = began.elapsed().as_secs_f64();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use shoal_wire::{Service, client as wire};
 
-use super::{TuningArgs, milliseconds, request, run_one};
+use super::{TuningArgs, milliseconds, put_program, request, run_one};
 use crate::{
     bench::{
         http::{Connection, head},
@@ -25,11 +25,11 @@ const NAME: &str = "large";
 
 pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Vec<Line>) -> Result<()> {
     let server = Server::start_in(Kind::FakeTrials, None)?;
-    server.client().create_bucket("bench")?;
+    put_program(&server, "nothing.sh", "")?;
     let started = Instant::now();
     let tenth = u64::from(args.trials).div_ceil(10).max(1);
     let mut marks: Vec<Mark> = vec![Mark::default()];
-    let request = request(NAME, "Random", args.trials, args.parallel, &["true"]);
+    let request = request(NAME, "Random", args.trials, args.parallel, "nothing.sh");
     let end = run_one(&server, &request, Duration::from_millis(200), &mut |it| {
         let ended = it["TrainingJobStatusCounters"]["Completed"].as_u64().unwrap_or_default();
         progress.draw(&format!("the large study: {ended} of {} trials", args.trials));
