@@ -1,5 +1,6 @@
 """What stands in a data directory, read beside the server and after its death, without changing what the next one finds."""
 
+import json
 import shutil
 import sqlite3
 import tempfile
@@ -54,3 +55,11 @@ def objects(house, prefix):
     with place:
         found = dict(database.execute("SELECT key, etag FROM object"))
     return {key.removeprefix(prefix): etag for key, etag in found.items() if key.startswith(prefix)}
+
+
+def study(house, tuning):
+    """What a tuning job's studies have recorded, in order."""
+    place, database = _copy(house, "shoal")
+    with place:
+        rows = database.execute("SELECT bytes FROM tuner_record WHERE tuning = ? ORDER BY seq", [tuning])
+        return [json.loads(row[0]) for row in rows]

@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+import records
 from house import free_port
 from jobs import Jobs
 from test_tuning_job import epochs_of, hyperband
@@ -37,7 +38,7 @@ class Killed:
             self.kills += 1
         return self.tunings.completed(name, 300)
 
-    def check(self, name, parallel):
+    def check(self, name):
         """Every trial's epochs were run once, in order, in one attempt."""
         message = f"seed {self.seed}, {self.kills} kills"
         trials = self.tunings.trials(name)
@@ -63,14 +64,15 @@ def killed(new_house, figures):
 
 
 def test_one_at_a_time_it_is_the_same_search_as_undisturbed(killed):
-    """With one place the order of events is one, so the whole study must be the same: trials, how far each ran, and the best."""
+    """With one place the order of events is one, so the whole study must be the same: trials, values, verdicts, and the best."""
     plain = hyperband(killed.tunings, trials=TRIALS, parallel=1, pause=0.02)
     killed.tunings.completed(plain, 300)
-    expected, ran = killed.check(plain, 1)
+    expected, _ = killed.check(plain)
     name = hyperband(killed.tunings, trials=TRIALS, parallel=1, pause=0.02)
     killed.until_the_end(name, 6 * SOAK)
-    it, ran_with_kills = killed.check(name, 1)
-    assert ran_with_kills == ran, f"seed {killed.seed}"
+    it, _ = killed.check(name)
+    # A program that was to be stopped may have run on while the server was away: what it said then is no part of the study.
+    assert records.study(killed.house, name) == records.study(killed.house, plain), f"seed {killed.seed}"
     best = [job["BestTrainingJob"] for job in (expected, it)]
     assert best[0]["TunedHyperParameters"] == best[1]["TunedHyperParameters"], f"seed {killed.seed}"
     assert best[0]["TrainingJobName"].split("-")[-2] == best[1]["TrainingJobName"].split("-")[-2]
@@ -79,7 +81,7 @@ def test_one_at_a_time_it_is_the_same_search_as_undisturbed(killed):
 def test_four_at_a_time_no_trial_is_lost_or_run_twice(killed):
     name = hyperband(killed.tunings, trials=TRIALS, parallel=4, pause=0.05)
     it = killed.until_the_end(name, 10 * SOAK)
-    _, ran = killed.check(name, 4)
+    _, ran = killed.check(name)
     best = float(it["BestTrainingJob"]["TunedHyperParameters"]["x"])
     whole = [float(x) for x, epochs in ran.items() if epochs == 9]
     assert best == min(whole, key=lambda x: abs(x - 0.3)), f"seed {killed.seed}"
