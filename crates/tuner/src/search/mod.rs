@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 
-pub use bayes::{Bayes, BayesSpec};
+pub use bayes::{Bayes, BayesSpec, Hyperparameters};
 pub use grid::{Grid, GridSpec};
 pub use random::Random;
 pub use sobol::Points;

@@ -4,6 +4,7 @@ use super::factor::{Factor, Matrix};
 use super::hyper::{self, Hyper};
 use super::kernel::{Axis, Columns, moments};
 use super::lbfgs::{Limits, Search};
+use super::warp::Warped;
 
 /// What is fitted: points by row, standardised values.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +35,6 @@ pub(super) fn warped_point<'a>(axes: &'a [Axis], hyper: &'a Hyper, point: &'a [f
 pub(super) const LEAST_PIVOT: f64 = 1e-2;
 
 /// Minus the logarithm of the posterior density of hyperparameters, but for a constant.
-#[cfg_attr(not(test), allow(dead_code, reason = "for slice sampling"))]
 pub(super) fn loss(data: &Data<'_>, theta: &[f64]) -> f64 {
     let hyper = Hyper::new(data.axes, theta);
     let columns = warped(data.axes, &hyper, data.points);
@@ -68,7 +68,19 @@ pub(super) fn loss_with_gradient(data: &Data<'_>, theta: &[f64]) -> (f64, Vec<f6
     let Data { axes, points, values } = *data;
     let (n, d) = (points.len(), axes.len());
     let hyper = Hyper::new(axes, theta);
-    let columns = warped(axes, &hyper, points);
+    // By axis and point, with derivatives; empty where an axis is not warped.
+    let bends: Vec<Vec<Warped>> = axes
+        .iter()
+        .enumerate()
+        .map(|(axis, kind)| match kind {
+            Axis::Number { warped: true } => points.iter().map(|point| hyper.warps[axis].at(point[axis])).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let mut columns = Columns::new(d);
+    for (index, point) in points.iter().enumerate() {
+        columns.push(point.iter().zip(&bends).map(|(x, bends)| bends.get(index).map_or(*x, |bend| bend.value)));
+    }
     let mut slopes = Matrix::zeros(n, n);
     let mut point = vec![0.0; d];
     let factor = Factor::new(n, LEAST_PIVOT * hyper.noise, |i, from, row| {
@@ -96,8 +108,7 @@ pub(super) fn loss_with_gradient(data: &Data<'_>, theta: &[f64]) -> (f64, Vec<f6
                 gradient[axis] = -weight * dot(&columns.columns[axis][..n], &moment[..n]);
                 if warped {
                     let (mut by_a, mut by_b) = (0.0, 0.0);
-                    for (point, moment) in points.iter().zip(moment) {
-                        let at = hyper.warps[axis].at(point[axis]);
+                    for (at, moment) in bends[axis].iter().zip(moment) {
                         by_a += at.by_log_a * moment;
                         by_b += at.by_log_b * moment;
                     }
@@ -117,7 +128,7 @@ pub(super) fn most_probable(data: &Data<'_>, starts: &[Vec<f64>], evaluations: u
     let bounds = hyper::bounds(data.axes);
     let mut best: Option<(f64, Vec<f64>)> = None;
     for start in starts {
-        let mut search = Search::new(start, bounds.clone(), Limits { evaluations, gradient: 1e-2, gain: 1e-4 });
+        let mut search = Search::new(start, bounds.clone(), Limits { evaluations, gradient: 1e-2, gain: 1e-3 });
         while let Some(theta) = search.next() {
             let (value, gradient) = loss_with_gradient(data, theta);
             search.tell(value, &gradient);

@@ -34,7 +34,7 @@ struct Climber {
     is_done: bool,
 }
 
-/// The best configuration that is not taken, if any was met. `anchors`: coordinates of good points, best first.
+/// The best configuration that is not taken, if any was met, and its value. `anchors`: coordinates of good points, best first.
 pub(crate) fn highest(
     encoding: &Encoding<'_>,
     surface: &dyn Surface,
@@ -42,7 +42,7 @@ pub(crate) fn highest(
     effort: Effort,
     rng: &mut Rng,
     is_taken: impl Fn(&Config) -> bool,
-) -> Option<Config> {
+) -> Option<(Config, f64)> {
     let candidates = candidates(encoding, anchors, effort, rng);
     let points: Vec<Vec<f64>> = candidates.iter().map(|candidate| encoding.masked(candidate)).collect();
     let values = surface.values(&points);
@@ -62,13 +62,13 @@ pub(crate) fn highest(
         let config = encoding.config(&climber.coordinates);
         if !is_taken(&config) {
             let better = near.iter().find(|other| other.value > climber.value);
-            return Some(better.map_or(config, |other| encoding.config(&other.coordinates)));
+            return Some(better.map_or((config, climber.value), |other| (encoding.config(&other.coordinates), other.value)));
         }
         if near.is_empty() {
             near = free_neighbours(encoding, surface, &climber.coordinates, &is_taken);
         }
     }
-    near.first().map(|climber| encoding.config(&climber.coordinates))
+    near.first().map(|climber| (encoding.config(&climber.coordinates), climber.value))
 }
 
 /// Untaken neighbours, best first.

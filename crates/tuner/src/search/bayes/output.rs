@@ -21,18 +21,22 @@ pub(crate) fn finite(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Bends the bad side.
+/// Finite values about their middle, in units of the good half's spread, with the bad side bent. All the same: zeros.
 pub(crate) fn tamed(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
+    let greatest = values.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+    if greatest == 0.0 {
+        return vec![0.0; values.len()];
+    }
+    // Nothing below overflows or vanishes.
+    let small: Vec<f64> = values.iter().map(|value| value / greatest).collect();
+    let mut sorted = small.clone();
     sorted.sort_by(f64::total_cmp);
     let at = |share: usize| sorted.get(sorted.len() * share / 100).copied().unwrap_or(0.0);
-    let (middle, low) = (at(50), at(16));
-    // The good half's spread measures both.
-    let spread = if middle > low { middle - low } else { at(84) - middle };
-    if !(spread > 0.0 && spread.is_finite()) {
-        return values.to_vec();
-    }
-    let scaled: Vec<f64> = values.iter().map(|value| (value - middle) / spread).collect();
+    let (low, middle, high) = (at(16), at(50), at(84));
+    let ends = sorted.last().zip(sorted.first()).map_or(0.0, |(last, first)| last - first);
+    let spread = [middle - low, high - middle, ends].into_iter().find(|spread| *spread > 0.0);
+    let Some(spread) = spread else { return vec![0.0; values.len()] };
+    let scaled: Vec<f64> = small.iter().map(|value| (value - middle) / spread).collect();
     let exponents = (0..=10).map(|step| 0.1 * f64::from(step));
     let best = exponents.map(|power| (likelihood(&scaled, power), power)).max_by(|one, other| one.0.total_cmp(&other.0));
     let power = best.map_or(1.0, |(_, power)| power);
@@ -58,4 +62,25 @@ fn likelihood(values: &[f64], power: f64) -> f64 {
     let variance = bent.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / n;
     let stretch: f64 = values.iter().filter(|value| **value > 0.0).map(|value| libm::log1p(*value)).sum();
     -0.5 * n * libm::log(variance.max(1e-300)) + (power - 1.0) * stretch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_stays_and_disasters_come_near() {
+        let values = [3.0, 1.0, 2.0, 1.5, 2.5, 1e6, 0.5, f64::INFINITY, f64::NAN];
+        let tamed = tamed(&finite(&values));
+        let mut order: Vec<usize> = (0..7).collect();
+        order.sort_by(|a, b| tamed[*a].total_cmp(&tamed[*b]));
+        assert_eq!(order, [6, 1, 3, 2, 4, 0, 5]);
+        // What failed counts as the worst that was seen.
+        assert!(tamed[7] == tamed[5] && tamed[8] == tamed[5]);
+        assert!(tamed[5] - tamed[0] < 30.0 * (tamed[0] - tamed[6]), "{tamed:?}");
+        // The good half keeps its distances.
+        assert!(((tamed[1] - tamed[6]) - (tamed[3] - tamed[1])).abs() < 1e-12);
+        assert_eq!(super::tamed(&[7.0; 4]), [0.0; 4]);
+        assert!(super::tamed(&[1e308, -1e308, 5.0]).iter().all(|value| value.is_finite()));
+    }
 }
