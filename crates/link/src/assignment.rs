@@ -46,6 +46,22 @@ pub struct Assignment {
     pub lease_s: u64,
     /// Grace of a stop that the agent decides by itself (end of lease).
     pub grace_s: u32,
+    /// Of a tuning job's trial: how far it is and how far it may go. Told to the program in `/opt/ml/input/config/shoal_resource.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// Attempts like this one will follow: what can be kept of the instance is made so that it can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
+}
+
+/// Units of a trial's resource (rounds, epochs), counted from the start of its first attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resource {
+    /// For so many of them earlier attempts have said values of the objective.
+    pub from: u64,
+    /// After so many the trial is to pause; `None`: at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
 }
 
 /// A named input, ready on this machine.

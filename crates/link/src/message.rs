@@ -35,6 +35,10 @@ pub enum ToServer {
     },
     /// What was sent of it is to be forgotten: it changed while it was read. Not answered.
     FileDropped,
+    /// Instead of `Hello`, after [`Order::Park`]: the instance holds nothing of an attempt any more and is free for another one. The attempt and
+    /// the token are those that the agent was started with. Answered by [`ToAgent::Serve`], in its own time; when the connection ends instead,
+    /// so does the agent.
+    Idle(Hello),
 }
 
 /// Who calls.
@@ -227,6 +231,13 @@ pub enum ToAgent {
         /// For the log.
         reason: String,
     },
+    /// Answers [`ToServer::Idle`]: there is another attempt for this instance. The agent calls anew, with `Hello`.
+    Serve {
+        /// The attempt.
+        attempt: String,
+        /// Its secret, hexadecimal.
+        token: String,
+    },
 }
 
 /// What the server wants done.
@@ -242,4 +253,13 @@ pub enum Order {
     },
     /// All is stored; clean up and exit.
     Release,
+    /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that cannot exits as if released.
+    Park,
+    /// Nothing of the program is to run until [`Order::Thaw`]; its memory stays.
+    Freeze,
+    /// The program goes on.
+    Thaw {
+        /// After how many units of its resource (rounds, epochs) it is to pause again, counted from its first attempt's start; `None`: at its end.
+        until: Option<u64>,
+    },
 }

@@ -33,10 +33,14 @@ kinds!(report_kind, REPORTS, ReportBody,
 kinds!(order_kind, ORDERS, Order,
     Order::Stop { .. } => "order_stop",
     Order::Release => "order_release",
+    Order::Park => "order_park",
+    Order::Freeze => "order_freeze",
+    Order::Thaw { .. } => "order_thaw",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
     ToAgent::Welcome { assignment, .. } if assignment.objective.is_some() => "welcome_objective",
+    ToAgent::Welcome { assignment, .. } if assignment.warm => "welcome_trial",
     ToAgent::Welcome { assignment, .. } if assignment.checkpoint.is_some() => "welcome_checkpoint",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Builtin { .. }) => "welcome_builtin",
     ToAgent::Welcome { .. } => "welcome_host",
@@ -46,6 +50,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Ready => "ready",
     ToAgent::FileSaved { .. } => "file_saved",
     ToAgent::FileRefused { .. } => "file_refused",
+    ToAgent::Serve { .. } => "serve",
 );
 
 fn to_server_kind(message: &ToServer) -> &'static str {
@@ -57,6 +62,7 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::FileBegins { .. } => "file_begins",
         ToServer::FileEnds { .. } => "file_ends",
         ToServer::FileDropped => "file_dropped",
+        ToServer::Idle(_) => "idle",
     }
 }
 
@@ -74,8 +80,10 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> =
-        ["hello", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped"].into_iter().chain(REPORTS.iter().copied()).collect();
+    let to_server: Vec<&str> = ["hello", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
+        .into_iter()
+        .chain(REPORTS.iter().copied())
+        .collect();
     // "order(..)" is reached through the orders' own names.
     let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
     for name in &to_server {

@@ -1,5 +1,6 @@
 //! The first process of an instance once the program runs: reaps, passes SIGTERM on, ends with its owner.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl Reaper {
 
 /// Until the program ends, the owner says kill, or the owner is gone. Then nothing of the instance is left.
 pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> ! {
-    let ended = watch(stream, reaper, program);
+    let ended = watch(stream, reaper, program, mode);
     if let Some(report) = ended {
         // The owner may be gone: then nobody wants to know.
         let _ = send(stream, &report, &[]);
@@ -43,7 +44,7 @@ pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode
     std::process::exit(0)
 }
 
-fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid) -> Option<Report> {
+fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Option<Report> {
     loop {
         let mut waited = [PollFd::new(stream.as_fd(), PollFlags::POLLIN), PollFd::new(reaper.signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waited, PollTimeout::NONE) {
@@ -61,6 +62,8 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid) -> Option<Report> {
             match receive(stream) {
                 // It fails only when the program has just ended, which is what was wanted.
                 Ok(Some((Order::Terminate, _))) => drop(kill(program, Signal::SIGTERM)),
+                Ok(Some((Order::Freeze, _))) => signal_all(Signal::SIGSTOP, mode),
+                Ok(Some((Order::Thaw, _))) => signal_all(Signal::SIGCONT, mode),
                 Ok(Some((Order::Start { .. } | Order::Limited | Order::Mapped, _))) => {}
                 Ok(Some((Order::Kill, _)) | None) | Err(_) => return None,
             }
@@ -78,6 +81,37 @@ fn reap(program: Pid) -> Option<Report> {
             }
             Ok(WaitStatus::StillAlive) | Err(_) => return None,
             Ok(_) => {}
+        }
+    }
+}
+
+/// To everything in the instance but this process.
+fn signal_all(signal: Signal, mode: Mode) {
+    if mode == Mode::Processes {
+        return signal_descendants(signal);
+    }
+    // In a PID namespace of its own -1 means everybody else in it, at one moment: who forks then forks afterwards. Fails if there is nobody.
+    let _ = kill(Pid::from_raw(-1), signal);
+}
+
+/// Without a PID namespace, again until nobody has come whom the signal has not reached: who was just born may have missed it.
+fn signal_descendants(signal: Signal) {
+    let mut told = BTreeSet::new();
+    loop {
+        let (before, mut waiting) = (told.len(), vec![std::process::id()]);
+        while let Some(parent) = waiting.pop() {
+            let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+            let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+            for child in lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()) {
+                if told.insert(child) {
+                    // It may be dead already.
+                    let _ = kill(Pid::from_raw(child.cast_signed()), signal);
+                }
+                waiting.push(child);
+            }
+        }
+        if told.len() == before {
+            return;
         }
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn run(stream: &UnixStream, _id: &str) -> ! {
 
 fn make(stream: &UnixStream) -> Result<(), SandboxError> {
     let order = receive(stream).map_err(SandboxError::io("receive the instance's description"))?;
-    let Some((Order::Start { spec, mode }, fds)) = order else { return Ok(()) };
+    let Some((Order::Start { spec, mode }, mut fds)) = order else { return Ok(()) };
+    let line = if fds.len() == 3 { fds.pop() } else { None };
     let Ok([user, bridge]) = <[OwnedFd; 2]>::try_from(fds) else {
         return plain_instance(stream, *spec);
     };
@@ -51,7 +52,7 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
         Fork::Child => {
             drop(introduction);
             introduced.read_to_end(&mut Vec::new()).map_err(SandboxError::io("wait to be introduced"))?;
-            first_process(stream, &spec, mode, &user, &outer)
+            first_process(stream, &spec, mode, [&user, &outer], line)
         }
     }
 }
@@ -78,7 +79,14 @@ fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxEr
     nix::unistd::sethostname(&spec.hostname).map_err(SandboxError::io(format!("set the host name {}", spec.hostname)))
 }
 
-fn first_process(stream: &UnixStream, spec: &SandboxSpec, mode: Mode, user: &OwnedFd, outer: &OwnedFd) -> Result<(), SandboxError> {
+/// `user` is the program's user namespace, `outer` the one around it.
+fn first_process(
+    stream: &UnixStream,
+    spec: &SandboxSpec,
+    mode: Mode,
+    [user, outer]: [&OwnedFd; 2],
+    line: Option<OwnedFd>,
+) -> Result<(), SandboxError> {
     let address = (Ipv4Addr::LOCALHOST, FORWARDER_PORT);
     let listener = TcpListener::bind(address).map_err(SandboxError::io(format!("listen on 127.0.0.1:{FORWARDER_PORT} in the instance")))?;
     let builder = match mode {
@@ -93,7 +101,7 @@ fn first_process(stream: &UnixStream, spec: &SandboxSpec, mode: Mode, user: &Own
     }
     unshare(CloneFlags::CLONE_NEWCGROUP).map_err(SandboxError::io("make a control group namespace"))?;
     become_program(user.as_fd()).map_err(SandboxError::io("become the program's user"))?;
-    start_and_supervise(stream, spec, mode, shortfalls, Some(listener))
+    start_and_supervise(stream, spec, mode, shortfalls, Some(listener), line)
 }
 
 /// So that the program can open `/dev/stdout` and `/dev/stderr`, which are pipes of their own owner and mode.
@@ -107,7 +115,7 @@ fn plain_instance(stream: &UnixStream, spec: SandboxSpec) -> Result<(), SandboxE
     prctl::set_child_subreaper(true).map_err(SandboxError::io("become the reaper of orphans"))?;
     let spec = plain::arrange(spec)?;
     prctl::set_no_new_privs().map_err(SandboxError::io("set no_new_privs"))?;
-    start_and_supervise(stream, &spec, Mode::Processes, Shortfalls::default(), None)
+    start_and_supervise(stream, &spec, Mode::Processes, Shortfalls::default(), None, None)
 }
 
 fn start_and_supervise(
@@ -116,10 +124,11 @@ fn start_and_supervise(
     mode: Mode,
     shortfalls: Shortfalls,
     listener: Option<TcpListener>,
+    line: Option<OwnedFd>,
 ) -> Result<(), SandboxError> {
     let reaper = Reaper::new()?;
     let report = |report: Report, fds: &[_]| send(stream, &report, fds).map_err(SandboxError::io("report"));
-    match program::start(spec)? {
+    match program::start(spec, line)? {
         Err(NotStarted { message, code }) => report(Report::NotStarted { message, code }, &[]),
         Ok(program) => {
             privileges::forget_output().map_err(SandboxError::io("let go of the program's output"))?;

@@ -40,15 +40,18 @@ mod sweep;
 mod talk;
 mod users;
 mod writers;
+mod zygote;
 
 pub use cgroup::CgroupLayout;
 pub use error::SandboxError;
 pub use network::Network;
 pub use reexec::reexec_entry;
 pub use remove::remove_tree;
+pub use root::give;
 pub use sandbox::{Control, Sandbox};
 pub use spec::{Exit, Mount, SandboxSpec};
 pub use support::{Isolation, Support};
 pub use sweep::sweep;
 pub use users::{FORWARDER_PORT, HOME, USER};
 pub use writers::is_being_written;
+pub use zygote::{Ran, Zygote, line_of_zygote, serve as serve_as_zygote};

@@ -3,10 +3,12 @@
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
@@ -30,19 +32,22 @@ pub(crate) struct NotStarted {
     pub code: i32,
 }
 
-/// Starts the program as a child of this process, in a session of its own. Its standard output and error are ours.
-pub(crate) fn start(spec: &SandboxSpec) -> Result<Result<Pid, NotStarted>, SandboxError> {
+/// In the environment of a program that has a line to the instance's owner: the descriptor's number.
+pub(crate) const LINE: &str = "SHOAL_LINE";
+
+/// Starts the program as a child of this process, in a session of its own. Its standard output and error are ours; `line` becomes its alone.
+pub(crate) fn start(spec: &SandboxSpec, line: Option<OwnedFd>) -> Result<Result<Pid, NotStarted>, SandboxError> {
     // The writing end closes when the program is there, or says why it is not.
     let (mut answer, mut question) = io::pipe().map_err(SandboxError::io("make a pipe"))?;
     match fork_child().map_err(SandboxError::io("fork"))? {
         Fork::Child => {
             drop(answer);
-            let failure = become_program(spec);
+            let failure = become_program(spec, line.as_ref());
             let _ = serde_json::to_vec(&failure).map(|text| question.write_all(&text));
             std::process::exit(failure.code)
         }
         Fork::Parent(child) => {
-            drop(question);
+            drop((question, line));
             let mut text = Vec::new();
             answer.read_to_end(&mut text).map_err(SandboxError::io("hear whether the program has started"))?;
             if text.is_empty() {
@@ -53,14 +58,20 @@ pub(crate) fn start(spec: &SandboxSpec) -> Result<Result<Pid, NotStarted>, Sandb
     }
 }
 
-fn become_program(spec: &SandboxSpec) -> NotStarted {
+fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>) -> NotStarted {
     if let Err(error) = prepare() {
         return NotStarted { message: format!("could not prepare a process: {error}"), code: 126 };
     }
     if let Err(error) = chdir(&spec.cwd) {
         return NotStarted { message: format!("working directory {} of the program: {}", spec.cwd.display(), error.desc()), code: 126 };
     }
-    execute(spec)
+    let Some(line) = line else { return execute(spec) };
+    if let Err(error) = fcntl(line, FcntlArg::F_SETFD(FdFlag::empty())) {
+        return NotStarted { message: format!("could not hand the program its line: {}", error.desc()), code: 126 };
+    }
+    let mut spec = spec.clone();
+    spec.env.push((LINE.to_owned(), line.as_raw_fd().to_string()));
+    execute(&spec)
 }
 
 /// A process like one that a login shell starts.

@@ -10,8 +10,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::mounts::{Access, Piece, make_read_only};
 use crate::network::private_address;
-use crate::users::{HOME, PROGRAM_ID, USER};
-use crate::{Mount, SandboxError, SandboxSpec};
+use crate::talk::Mode;
+use crate::users::{HOME, PROGRAM_ID, UNPRIVILEGED_ID, USER};
+use crate::{Mount, SandboxError, SandboxSpec, Support};
 
 /// The new root is put together here, on top of a directory that every machine has; all that is needed of the machine has been taken
 /// in hand before.
@@ -48,6 +49,9 @@ const ETC: [&str; 22] = [
 
 /// And all entries of `/etc` that begin so: the loader's, and settings of language environments.
 const ETC_PREFIXES: [&str; 8] = ["ld.so.c", "python", "java", "perl", "R", "openmpi", "OpenCL", "ImageMagick"];
+
+/// The writable places that are the instance's own.
+pub(crate) const OWN_PLACES: [&str; 5] = ["/tmp", "/var/tmp", "/run", HOME, "/dev/shm"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -193,7 +197,7 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 /// Private, empty, gone with the instance.
 fn make_writable_places(owner: u32) -> Result<(), SandboxError> {
     let secure = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    for path in ["/tmp", "/var/tmp", "/run", HOME] {
+    for path in OWN_PLACES.into_iter().filter(|path| !path.starts_with("/dev")) {
         make_directories(path, "the instance's root")?;
         let options = if path.ends_with("tmp") { "mode=1777".to_owned() } else { format!("mode=0755,uid={owner},gid={owner}") };
         file_system("tmpfs", path, secure, &options)?;
@@ -256,7 +260,7 @@ impl<'a> Taken<'a> {
             Mount::ReadOnly { .. } | Mount::Overlay { .. } => Access::ReadOnly,
         };
         if access == Access::Writable {
-            give(source, builder.owner).map_err(failed("give the program's user"))?;
+            give_to(source, builder.owner).map_err(failed("give the program's user"))?;
         }
         let piece = Piece::take(source, access).map_err(failed("take"))?;
         if let (Access::ReadOnly, Some(user_namespace)) = (access, builder.show_as)
@@ -317,9 +321,21 @@ fn put_layer(path: &Path, [upper, work]: &[File; 2], builder: Builder<'_>) -> io
     fs::set_permissions(format!("{}/work", by_number(work)), fs::Permissions::from_mode(0o700))
 }
 
+/// Makes a tree on the machine belong to the program's user, as [`Mount::Bind`] does with what it shows: for what is put there later.
+///
+/// # Errors
+/// The operating system refuses.
+pub fn give(tree: &Path, support: &Support) -> io::Result<()> {
+    match support.mode() {
+        Mode::Root => give_to(tree, UNPRIVILEGED_ID),
+        // It is theirs: the program's user is ours.
+        Mode::Rootless | Mode::Processes => Ok(()),
+    }
+}
+
 /// Makes a tree belong to the program's user. Links are not followed, and a file with several names is left alone: it may be somebody's
 /// stored object.
-fn give(path: &Path, owner: u32) -> io::Result<()> {
+fn give_to(path: &Path, owner: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let shared = metadata.is_file() && metadata.nlink() > 1;
     if !shared && (metadata.uid(), metadata.gid()) != (owner, owner) {
@@ -331,7 +347,7 @@ fn give(path: &Path, owner: u32) -> io::Result<()> {
     }
     if metadata.is_dir() {
         for entry in fs::read_dir(path)? {
-            give(&entry?.path(), owner)?;
+            give_to(&entry?.path(), owner)?;
         }
     }
     Ok(())

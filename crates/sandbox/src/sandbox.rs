@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -14,7 +15,7 @@ use nix::unistd::Pid;
 use crate::cgroup::{Cgroup, Place};
 use crate::reexec::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
-use crate::{Exit, Network, SandboxError, SandboxSpec, Support, sweep};
+use crate::{Exit, Network, SandboxError, SandboxSpec, Support, sweep, zygote};
 
 /// A running instance. It ends with its program, when it is dropped, and when the process that owns it dies of whatever.
 #[derive(Debug)]
@@ -34,7 +35,15 @@ pub struct Sandbox {
 
 /// Ends an instance from any thread, while its owner waits for it.
 #[derive(Debug, Clone)]
-pub struct Control(Arc<Line>);
+pub struct Control(Arc<Line>, Option<Arc<Run>>);
+
+/// What a zygote does.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub stream: UnixStream,
+    /// It has forked.
+    pub began: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Line {
@@ -88,14 +97,46 @@ impl Drop for Process {
 }
 
 impl Control {
-    /// Asks the program to end: SIGTERM to it alone, as a container engine does. Nothing happens if it has ended.
+    pub(crate) fn with_run(mut self, run: Arc<Run>) -> Self {
+        self.1 = Some(run);
+        self
+    }
+
+    /// Asks the program to end: SIGTERM to it alone, as a container engine does. Nothing happens if it has ended. One that is frozen hears
+    /// of it when it is thawed.
     ///
     /// # Errors
     /// The instance cannot be told.
     pub fn terminate(&self) -> Result<(), SandboxError> {
-        match send(&self.0.stream, &Order::Terminate, &[]) {
+        match self.1.as_ref().filter(|run| run.began.load(Ordering::Acquire)) {
+            // A zygote that is gone has no run either.
+            Some(run) => drop(send(&run.stream, &zygote::Order::Terminate, &[])),
+            None => self.tell(&Order::Terminate, "terminate")?,
+        }
+        Ok(())
+    }
+
+    /// Stops everything in the instance where it is, until [`Self::thaw`] or the instance's end. Nothing happens if it is frozen or has ended.
+    ///
+    /// # Errors
+    /// The instance cannot be told.
+    pub fn freeze(&self) -> Result<(), SandboxError> {
+        self.tell(&Order::Freeze, "freeze")
+    }
+
+    /// Lets everything in the instance go on.
+    ///
+    /// # Errors
+    /// The instance cannot be told.
+    pub fn thaw(&self) -> Result<(), SandboxError> {
+        self.tell(&Order::Thaw, "thaw")
+    }
+
+    /// Whom nobody hears any more needs to be told nothing.
+    fn tell(&self, order: &Order, what: &str) -> Result<(), SandboxError> {
+        match send(&self.0.stream, order, &[]) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                Err(SandboxError::Io { what: format!("tell {} to terminate its program", self.0.helper), source: error })
+                Err(SandboxError::Io { what: format!("tell {} to {what} its program", self.0.helper), source: error })
             }
             _ => Ok(()),
         }
@@ -117,6 +158,16 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError::Program`] if the program cannot be started, else what the machine refused. Nothing is left then.
     pub fn start(spec: &SandboxSpec, network: &Network, support: &Support) -> Result<Sandbox, SandboxError> {
+        Self::start_with(spec, network, support, None)
+    }
+
+    /// The same with a line to the program: a descriptor that it finds under the number in [`crate::program::LINE`]. Not for plain processes.
+    pub(crate) fn start_with(
+        spec: &SandboxSpec,
+        network: &Network,
+        support: &Support,
+        line: Option<BorrowedFd<'_>>,
+    ) -> Result<Sandbox, SandboxError> {
         let cgroup = match support.cgroup.and_then(Place::find) {
             Some(place) => Some(Cgroup::make(&place, spec)?),
             None => None,
@@ -127,7 +178,7 @@ impl Sandbox {
         let first = Process { pid: Pid::from_raw(helper.child.id() as i32), reaped: false };
         let Helper { name, stream, .. } = helper;
         let (mode, namespaces) = match network.namespaces() {
-            Some(namespaces) => (support.mode(), namespaces.fds().to_vec()),
+            Some(namespaces) => (support.mode(), namespaces.fds().into_iter().chain(line).collect()),
             None => (Mode::Processes, Vec::new()),
         };
         if let (Mode::Processes, Some(cgroup)) = (mode, &cgroup) {
@@ -139,7 +190,7 @@ impl Sandbox {
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
             id: spec.id.clone(),
-            control: Control(Arc::new(Line { helper: name, stream, process: handle })),
+            control: Control(Arc::new(Line { helper: name, stream, process: handle }), None),
             process,
             stdout: Some(OwnedFd::from(stdout).into()),
             stderr: Some(OwnedFd::from(stderr).into()),
@@ -184,6 +235,12 @@ impl Sandbox {
         self.control.clone()
     }
 
+    /// Whether the kernel has killed something of the instance for memory by now.
+    #[must_use]
+    pub fn out_of_memory(&self) -> bool {
+        self.cgroup.as_ref().is_some_and(Cgroup::out_of_memory)
+    }
+
     /// See [`Control::terminate`].
     ///
     /// # Errors
@@ -225,7 +282,7 @@ impl Sandbox {
         }
         // No word of the program's end: it was killed with the whole instance.
         let mut exit = exit.unwrap_or(Exit { code: None, signal: Some(killed_by(status)), out_of_memory: false });
-        exit.out_of_memory = self.cgroup.as_ref().is_some_and(Cgroup::out_of_memory);
+        exit.out_of_memory = self.out_of_memory();
         self.cgroup = None;
         self.exit = Some(exit);
         Ok(exit)
@@ -284,7 +341,7 @@ fn hear_start(stream: &UnixStream, name: &str, mut process: Process, cgroup: Opt
 }
 
 #[allow(unsafe_code, reason = "pidfd_open has no safe wrapper")]
-fn open_process(pid: Pid) -> Result<OwnedFd, SandboxError> {
+pub(crate) fn open_process(pid: Pid) -> Result<OwnedFd, SandboxError> {
     // SAFETY: takes numbers only and returns a new descriptor, which nobody else knows.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0);

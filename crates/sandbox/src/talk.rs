@@ -15,7 +15,8 @@ use crate::spec::SandboxSpec;
 /// To a helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Make this instance. With namespaces, the descriptors are the program's user namespace and the network's network namespace.
+    /// Make this instance. With namespaces, the descriptors are the program's user namespace, the network's network namespace, and the line
+    /// that the program is to have, if it is to have one.
     Start { spec: Box<SandboxSpec>, mode: Mode },
     /// To a network's helper: your user namespace has its maps now.
     Mapped,
@@ -25,6 +26,10 @@ pub(crate) enum Order {
     Terminate,
     /// SIGKILL to everything (used where there is no PID namespace that would do it).
     Kill,
+    /// SIGSTOP to everything but the first process.
+    Freeze,
+    /// SIGCONT to everything but the first process.
+    Thaw,
 }
 
 /// How an instance is kept apart.

@@ -7,6 +7,7 @@
 
 mod delegated;
 mod ends;
+mod frozen;
 mod hidden;
 mod limits;
 mod mounts;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &arguments[..] {
         ["own", dir] => ends::own_an_instance(dir),
+        ["play", "zygote"] => ExitCode::from(frozen::play_zygote() as u8),
         ["as", kind, filter] => run(kind, filter),
         _ => {
             let filter = arguments.iter().find(|argument| !argument.starts_with('-')).unwrap_or(&"");
@@ -72,7 +74,8 @@ fn run(kind: &str, filter: &str) -> ExitCode {
         _ => Isolation::Processes,
     };
     let stage = Stage::new(support);
-    let tests: Vec<Test> = [programs::TESTS, mounts::TESTS, hidden::TESTS, networks::TESTS, limits::TESTS, ends::TESTS].concat();
+    let tests: Vec<Test> =
+        [programs::TESTS, mounts::TESTS, hidden::TESTS, networks::TESTS, limits::TESTS, ends::TESTS, frozen::TESTS].concat();
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let began = Instant::now();
