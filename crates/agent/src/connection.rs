@@ -45,6 +45,10 @@ pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
             }
             Err(_) => pause = (2 * pause).min(LONGEST_PAUSE),
         }
+        if outbox.is_closed() {
+            // The attempt is over, and nobody listens.
+            return;
+        }
         let left = line.lease.saturating_sub(seen.elapsed());
         if left.is_zero() {
             break Event::LeaseOver { lease: line.lease, grace: line.grace };
@@ -137,9 +141,10 @@ fn listen(mut stream: UnixStream, mut decoder: Decoder, outbox: &Outbox, events:
                 }
             }
             Ok(ToAgent::Refused { reason }) => return End::Refused(reason),
-            Ok(ToAgent::Welcome { .. } | ToAgent::Ready | ToAgent::FileSaved { .. } | ToAgent::FileRefused { .. }) | Err(_) => {
-                return End::Lost;
-            }
+            Ok(
+                ToAgent::Welcome { .. } | ToAgent::Ready | ToAgent::FileSaved { .. } | ToAgent::FileRefused { .. } | ToAgent::Serve { .. },
+            )
+            | Err(_) => return End::Lost,
         }
     }
 }

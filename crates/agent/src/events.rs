@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use shoal_link::{Assignment, Order};
-use shoal_sandbox::{Exit, SandboxError};
 
 use crate::output::Said;
+use crate::program::Ended;
 
 /// Everything that can happen to an agent.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) enum Event {
         grace: Duration,
     },
     /// The program has ended.
-    Exited(Result<Exit, SandboxError>),
+    Exited(Ended),
     /// The checkpoints are saved, as far as they can be.
     Mirrored,
     /// All that the program has said is on its way.

@@ -5,12 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_contract::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, Paths, config_files, environment};
+use shoal_contract::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, Paths, RESOURCE_FILE, Resource, config_files, environment};
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
 
-use crate::Options;
 use crate::mirror::Place;
+use crate::{Options, inside};
 
 /// Where this executable is inside, for built-in algorithms.
 const EXECUTABLE: &str = "/opt/shoal/bin/shoal";
@@ -39,17 +39,20 @@ pub(crate) enum InstanceError {
 pub(crate) struct Home {
     run_dir: PathBuf,
     own: PathBuf,
+    /// What names its control groups and helpers begin with, whatever attempts come: those of the first.
+    id: String,
 }
 
 impl Home {
     /// `run_dir/algo-K`, made if it is not there.
-    pub(crate) fn create(run_dir: &Path, host: u32) -> Result<Self, InstanceError> {
-        let own = run_dir.join(format!("algo-{host}"));
+    pub(crate) fn create(options: &Options) -> Result<Self, InstanceError> {
+        let run_dir = &options.run_dir;
+        let own = run_dir.join(format!("algo-{}", options.host));
         fs::create_dir_all(&own).map_err(failed(|| format!("make {}", own.display())))?;
         // The kernel and other processes need real paths.
         let own = own.canonicalize().map_err(failed(|| format!("find {}", own.display())))?;
         let run_dir = own.parent().unwrap_or(run_dir).to_owned();
-        Ok(Self { run_dir, own })
+        Ok(Self { run_dir, own, id: format!("{}-{}", options.data_id, options.attempt) })
     }
 
     /// What is `/opt/ml` inside.
@@ -74,6 +77,35 @@ impl Home {
         }
     }
 
+    /// Removes what an attempt has left. Where its instance stays, the directories on which that has its mounts stay, too: those of these
+    /// channels, and what they are in.
+    pub(crate) fn clear(&self, kept: Option<&[String]>) -> io::Result<()> {
+        let Some(channels) = kept else {
+            self.remove()?;
+            return fs::create_dir(&self.own);
+        };
+        let ml = self.ml();
+        let is = |path: &Path, name: &str| path.file_name().is_some_and(|it| it == name);
+        empty(&self.own, |path| is(path, "ml") || is(path, "checkpoints"))?;
+        empty(&self.own.join("checkpoints"), |_| false)?;
+        empty(&ml, |path| is(path, "input"))?;
+        empty(&ml.join("input"), |path| is(path, "data"))?;
+        empty(&ml.join("input/data"), |path| channels.iter().any(|channel| is(path, channel)))
+    }
+
+    /// Replaces the file that tells the program how far it may go. Nothing of the program may be running.
+    pub(crate) fn write_resource(&self, resource: &Resource) -> io::Result<()> {
+        let Some(config) = inside::resolve(&self.ml(), Path::new("input/config"))? else { return Err(io::ErrorKind::NotFound.into()) };
+        let (file, draft) = (self.ml().join(RESOURCE_FILE), config.join("shoal_resource.json.new"));
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut new = fs::OpenOptions::new().write(true).create_new(true).open(&draft)?;
+        io::Write::write_all(&mut new, &resource.to_bytes())?;
+        fs::rename(&draft, file)
+    }
+
     /// Removes everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
         remove_tree(&self.own)
@@ -81,16 +113,11 @@ impl Home {
 }
 
 /// Makes the job's network if this is its first instance; otherwise joins it, or gives `None` as long as it is not there.
-pub(crate) fn network(
-    options: &Options,
-    assignment: &Assignment,
-    home: &Home,
-    support: &Support,
-) -> Result<Option<Network>, InstanceError> {
+pub(crate) fn network(assignment: &Assignment, home: &Home, support: &Support) -> Result<Option<Network>, InstanceError> {
     let file = home.run_dir.join(NETWORK_FILE);
     if assignment.host == 1 {
         let hosts = u32::try_from(assignment.hosts.len()).unwrap_or(u32::MAX);
-        let network = Network::create(&format!("{}-{}-network", options.data_id, options.attempt), hosts, support)?;
+        let network = Network::create(&format!("{}-network", home.id), hosts, support)?;
         let draft = file.with_extension("draft");
         let written = fs::write(&draft, network.handle()).and_then(|()| fs::rename(&draft, &file));
         written.map_err(failed(|| format!("write {}", file.display())))?;
@@ -116,7 +143,7 @@ pub(crate) fn prepare(
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(assignment);
     Ok(SandboxSpec {
-        id: format!("{}-{}-{}", options.data_id, options.attempt, assignment.host),
+        id: format!("{}-{}", home.id, assignment.host),
         hostname: facts.current_host().to_owned(),
         host: assignment.host,
         hosts: assignment.hosts.clone(),
@@ -221,6 +248,26 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     for (path, bytes) in config_files(facts) {
         let path = home.ml().join(path);
         fs::write(&path, bytes).map_err(failed(|| format!("write {}", path.display())))?;
+    }
+    if let Some(resource) = &assignment.resource {
+        let resource = Resource { from: resource.from, until: resource.until };
+        home.write_resource(&resource).map_err(failed(|| format!("write {RESOURCE_FILE} in {}", home.ml().display())))?;
+    }
+    Ok(())
+}
+
+/// Removes everything in a directory but what is to be kept; a directory that is not there is empty. A link is no directory.
+fn empty(directory: &Path, keeps: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let entries = match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(metadata) if !metadata.is_dir() => return Err(io::Error::other(format!("{} is no directory", directory.display()))),
+        _ => fs::read_dir(directory)?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if !keeps(&path) {
+            remove_tree(&path)?;
+        }
     }
     Ok(())
 }

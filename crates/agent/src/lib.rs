@@ -4,7 +4,8 @@
 //!
 //! It promises: what it reports arrives once and in order, also over a server that goes away and comes back; its memory is bounded, and a
 //! program that says more than the server can take waits; when the lease is over it stops the program, cleans up and ends; nothing is
-//! left when it has ended, and when it is killed its instance dies with it.
+//! left when it has ended, and when it is killed its instance dies with it. Where the server wants it, an agent serves one attempt after the
+//! other ([`warm`]): nothing of one is left when the next begins.
 //!
 //! It decides nothing: what to run, when to stop and whether the training job has failed are the server's affair.
 
@@ -19,12 +20,16 @@ mod instance;
 mod lines;
 mod mirror;
 mod outbox;
+mod outcome;
 mod output;
 mod own_log;
 mod pack;
+mod program;
 mod run;
 mod spool;
 mod support;
+mod warm;
+mod wishes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,11 +40,11 @@ pub use support::support_variable;
 pub const TOKEN_VARIABLE: &str = "SHOAL_AGENT_TOKEN";
 
 /// What an agent is started with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// The server's Unix socket.
     pub socket: PathBuf,
-    /// The attempt that it serves.
+    /// The attempt that it serves; where instances are kept, the first.
     pub attempt: String,
     /// Its instance, from 1.
     pub host: u32,

@@ -143,6 +143,11 @@ impl Outbox {
         }
     }
 
+    /// See [`Self::close`].
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// From now on nothing is taken or sent; whoever waits stops waiting.
     pub(crate) fn close(&self) {
         self.lock().closed = true;

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_contract::{Definition, MAX_CHARACTERS, SUCCESS, Scraper, escape_line, failure_text};
+use shoal_contract::{Definition, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
-use shoal_sandbox::{Control, Exit, Network, Sandbox, SandboxError, Support};
+use shoal_sandbox::{Control, Exit, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;
@@ -16,10 +16,14 @@ use crate::events::Event;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::{self, Mirror};
 use crate::outbox::{Closed, Outbox};
+use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
 use crate::own_log::say;
 use crate::pack::PackError;
+use crate::program::{Ended, Program};
 use crate::support::support;
+use crate::warm::{self, Kept};
+use crate::wishes::{Pause, Wishes};
 use crate::{Options, artifacts, connection, forward, inside};
 
 /// Bytes of reports and artifact parts that may wait for the server.
@@ -35,57 +39,91 @@ const LAST_CHECKPOINTS: Duration = Duration::from_secs(1);
 const RELEASED: i32 = 0;
 const ABANDONED: i32 = 1;
 
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
-
-/// Serves one instance from hello to release; gives the process's exit code.
-pub(crate) fn run(options: &Arc<Options>) -> i32 {
-    let home = match Home::create(&options.run_dir, options.host) {
+/// Serves one instance from hello to release, and one attempt after the other as long as the server wants that; gives the process's exit code.
+pub(crate) fn run(first: &Arc<Options>) -> i32 {
+    let home = match Home::create(first) {
         Ok(home) => home,
         Err(error) => {
             say(with_causes(&error));
             return ABANDONED;
         }
     };
-    let code = match Outbox::create(&home.spool(), SPOOL_BYTES) {
-        Ok(outbox) => serve(options, &home, &Arc::new(outbox)),
-        Err(error) => {
-            say(format_args!("cannot make {}: {error}", home.spool().display()));
-            ABANDONED
+    let (mut options, mut kept) = (first.clone(), None);
+    let code = loop {
+        let outbox = match Outbox::create(&home.spool(), SPOOL_BYTES) {
+            Ok(outbox) => Arc::new(outbox),
+            Err(error) => {
+                say(format_args!("cannot make {}: {error}", home.spool().display()));
+                break ABANDONED;
+            }
+        };
+        match serve(&options, &home, &outbox, kept.take()) {
+            End::Exit(code) => break code,
+            End::Parked(instance) => kept = Some(*instance),
         }
+        // The connection goes with it.
+        outbox.close();
+        let Some((attempt, token)) = warm::next(first) else { break RELEASED };
+        options = Arc::new(Options { attempt, token, ..Options::clone(first) });
     };
+    drop(kept);
     if let Err(error) = home.remove() {
-        say(format_args!("something is left in {}: {error}", options.run_dir.display()));
+        say(format_args!("something is left in {}: {error}", first.run_dir.display()));
     }
     code
 }
 
-fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>) -> i32 {
+/// How serving an attempt ended.
+enum End {
+    /// The process ends, with this code.
+    Exit(i32),
+    /// The instance is free for another attempt.
+    Parked(Box<Kept>),
+}
+
+fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option<Kept>) -> End {
     let (events, arriving) = channel();
     // What the machine allows is found out while the server is asked what to do.
-    let probe = thread::spawn(support);
+    let probe = if kept.is_none() { Some(thread::spawn(support)) } else { None };
     let connection = {
         let (options, outbox, events) = (options.clone(), outbox.clone(), events.clone());
         thread::Builder::new().name("connection".into()).spawn(move || connection::keep(&options, &outbox, &events))
     };
     if let Err(error) = connection {
         say(format_args!("no thread for the connection: {error}"));
-        return ABANDONED;
+        return End::Exit(ABANDONED);
     }
-    let mut agent =
-        Agent { options, home, outbox, events, wishes: Wishes::default(), arriving, has_uploaded: false, network: None, mirror: None };
+    let (network, zygote, support) = match kept {
+        Some(kept) => (Some(kept.network), kept.zygote, Some(kept.support)),
+        None => (None, None, None),
+    };
+    let mut agent = Agent {
+        options,
+        home,
+        outbox,
+        events,
+        wishes: Wishes::default(),
+        arriving,
+        has_uploaded: false,
+        support,
+        network,
+        zygote,
+        mirror: None,
+        frozen: false,
+        resource: None,
+    };
     let (assignment, acked) = loop {
         match agent.arriving.recv() {
             Ok(Event::Assigned { assignment, acked }) => break (*assignment, acked),
             Ok(other) => agent.wishes.note(other),
-            Err(_) => return ABANDONED,
+            Err(_) => return End::Exit(ABANDONED),
         }
         if agent.wishes.abandoned {
-            return ABANDONED;
+            return End::Exit(ABANDONED);
         }
     };
     let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, probe) };
-    agent.finish(served)
+    agent.finish(&assignment, served)
 }
 
 /// Why an instance does not go its way to the end.
@@ -128,53 +166,6 @@ impl From<PackError> for Trouble {
     }
 }
 
-/// What others want of the agent, gathered from events.
-#[derive(Debug, Default)]
-struct Wishes {
-    /// The program is to end: SIGTERM, and SIGKILL after so long.
-    stop: Option<Duration>,
-    /// The server has all that it wants.
-    released: bool,
-    /// The server does not want this agent, or is gone for good.
-    abandoned: bool,
-    /// No checkpoint is under way any more.
-    mirrored: bool,
-}
-
-impl Wishes {
-    fn note(&mut self, event: Event) {
-        match event {
-            Event::Order(Order::Stop { grace_s, reason }) => {
-                if self.stop.is_none() {
-                    say(format_args!("the program is to end within {grace_s} s: {reason}"));
-                }
-                self.stop_within(Duration::from_secs(grace_s.into()));
-            }
-            Event::Order(Order::Release) => {
-                self.released = true;
-                self.stop_within(Duration::ZERO);
-            }
-            Event::Refused { reason } => {
-                say(format_args!("the server refuses this agent: {reason}"));
-                self.abandoned = true;
-                self.stop_within(Duration::ZERO);
-            }
-            Event::LeaseOver { lease, grace } => {
-                say(format_args!("no server for {} s: the lease is over", lease.as_secs()));
-                self.abandoned = true;
-                self.stop_within(grace);
-            }
-            Event::Mirrored => self.mirrored = true,
-            Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
-        }
-    }
-
-    /// Orders are repeated; they change something only when they are more urgent.
-    fn stop_within(&mut self, grace: Duration) {
-        self.stop = Some(self.stop.map_or(grace, |before| before.min(grace)));
-    }
-}
-
 struct Agent<'a> {
     options: &'a Arc<Options>,
     home: &'a Home,
@@ -184,28 +175,40 @@ struct Agent<'a> {
     wishes: Wishes,
     /// Artifacts were sent, or cannot be.
     has_uploaded: bool,
+    /// Known once it was found out.
+    support: Option<Support>,
     /// Kept to the end: the first instance's agent holds the network for all.
     network: Option<Network>,
+    /// What the program can be a run of.
+    zygote: Option<Zygote>,
     mirror: Option<Mirror>,
+    frozen: bool,
+    /// What the program was told of its resource.
+    resource: Option<Resource>,
 }
 
 impl Agent<'_> {
     /// One instance, up to the last thing that there is to say about it.
-    fn instance(&mut self, assignment: &Assignment, probe: JoinHandle<Support>) -> Result<(), Trouble> {
+    fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), Trouble> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
-        let support = &probe.join().unwrap_or_else(|_| Support::processes_only());
-        if assignment.host == 1 {
-            self.tell(&support.notes)?;
+        if let Some(probe) = probe {
+            let support = self.support.insert(probe.join().unwrap_or_else(|_| Support::processes_only()));
+            if assignment.host == 1 {
+                let notes = support.notes.clone();
+                self.tell(&notes)?;
+            }
         }
+        let support = &self.support.clone().unwrap_or_else(Support::processes_only);
         while self.network.is_none() {
             if self.is_to_stop() {
                 return self.never_started();
             }
-            self.network = instance::network(self.options, assignment, self.home, support)?;
+            self.network = instance::network(assignment, self.home, support)?;
             if self.network.is_none() {
                 thread::sleep(NETWORK_POLL);
             }
         }
+        self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
         let network = self.network.as_ref().expect("the loop ends with one");
         let spec = instance::prepare(self.options, assignment, self.home, network, support)?;
         if let Some(checkpoint) = &assignment.checkpoint {
@@ -214,19 +217,42 @@ impl Agent<'_> {
                 return self.never_started();
             }
         }
-        let network = self.network.as_ref().expect("the loop ends with one");
-        let mut sandbox = match Sandbox::start(&spec, network, support) {
-            Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
-            started => started.map_err(InstanceError::from)?,
-        };
-        // If nobody takes these reports any more, a wish to stop is on its way, and the program's end is waited for all the same.
-        let told = self.tell(sandbox.notes()).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
-        let control = sandbox.control();
-        self.attach(assignment, &mut sandbox).map_err(Trouble::Watch)?;
-        self.watch(sandbox).map_err(Trouble::Watch)?;
-        let (exit, said) = self.supervise(&control)?;
-        told?;
-        self.ended(outcome(exit), exit.out_of_memory, said)
+        loop {
+            let kept = self.zygote.is_some();
+            let program = match self.start(assignment, &spec, support) {
+                Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
+                started => started.map_err(InstanceError::from)?,
+            };
+            // If nobody takes these reports any more, a wish to stop is on its way, and the program's end is waited for all the same.
+            let told = self.tell(&program.notes).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
+            let control = program.control.clone();
+            self.attach(assignment, program).map_err(Trouble::Watch)?;
+            let (ended, said) = self.supervise(&control)?;
+            self.zygote = ended.zygote;
+            let exit = ended.exit.map_err(Trouble::Wait)?;
+            if ended.unborn && kept && !self.is_to_stop() {
+                // What an earlier attempt had left was of no use: this one has an instance of its own then.
+                say("the kept instance has ended before the program began, and a new one is made");
+                continue;
+            }
+            told?;
+            return self.ended(outcome(exit), exit.out_of_memory, said);
+        }
+    }
+
+    fn start(&mut self, assignment: &Assignment, spec: &SandboxSpec, support: &Support) -> Result<Program, SandboxError> {
+        let network = self.network.as_ref().expect("there is one before anything starts");
+        if let Some(zygote) = self.zygote.take() {
+            give(&self.home.ml(), support).map_err(|source| SandboxError::Io { what: "give the program its files".to_owned(), source })?;
+            if let Some(program) = Program::run(zygote, spec) {
+                return Ok(program);
+            }
+        }
+        let is_ours = matches!(assignment.program, shoal_link::Program::Builtin { .. });
+        match support.isolation {
+            Isolation::Full { .. } if is_ours && assignment.warm => Program::start_zygote(spec, network, support),
+            _ => Program::start(spec, network, support),
+        }
     }
 
     /// Restores what was saved before, and begins to mirror.
@@ -255,45 +281,43 @@ impl Agent<'_> {
         self.wishes.stop.is_some()
     }
 
-    /// Connects the program's output with the outbox, and its endpoint with the server.
-    fn attach(&self, assignment: &Assignment, sandbox: &mut Sandbox) -> std::io::Result<()> {
+    /// Connects the program's output with the outbox, and its endpoint with the server, and waits for its end.
+    fn attach(&self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
         let definitions = assignment.metric_definitions.iter();
         let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
         let scraper = Scraper::new(&Vec::from_iter(definitions));
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
-        output::start(sandbox.stdout(), sandbox.stderr(), scraper, assignment.objective.clone(), self.outbox.clone(), at_end)?;
-        match (sandbox.listener(), &assignment.endpoint) {
-            (Some(listener), Some(endpoint)) => forward::start(listener, endpoint.server_address.clone()),
-            _ => Ok(()),
+        output::start(program.stdout.take(), program.stderr.take(), scraper, assignment.objective.clone(), self.outbox.clone(), at_end)?;
+        if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
+            forward::start(listener, endpoint.server_address.clone())?;
         }
-    }
-
-    /// Waits for the program's end in a thread.
-    fn watch(&self, mut sandbox: Sandbox) -> std::io::Result<()> {
-        let events = self.events.clone();
-        let waiter = thread::Builder::new().name("wait".into());
-        let wait = move || {
-            let exit = sandbox.wait();
-            // Also if it could not be waited for, nothing of it is left when this is heard.
-            drop(sandbox);
-            drop(events.send(Event::Exited(exit)));
-        };
-        waiter.spawn(wait).map(drop)
+        program.watch(self.events.clone())
     }
 
     /// Passes on wishes until the program has ended and all that it said is on its way.
-    fn supervise(&mut self, control: &Control) -> Result<(Exit, Said), Trouble> {
-        let (mut exit, mut said) = (None, None);
+    fn supervise(&mut self, control: &Control) -> Result<(Ended, Said), Trouble> {
+        let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
+        self.frozen = false;
         loop {
-            if let (Some(exit), Some(said)) = (exit, said.take_if(|_| exit.is_some())) {
-                return Ok((exit, said));
+            match (ended, said) {
+                (Some(ended), Some(said)) => return Ok((ended, said)),
+                other => (ended, said) = other,
             }
-            let kill_at = self.wishes.stop.map(|grace| *terminated.get_or_insert_with(|| terminate(control)) + grace);
+            if let Some(pause) = self.wishes.pause.take().filter(|_| self.wishes.stop.is_none()) {
+                self.pause(&pause, control);
+            }
+            if let (Some(_), None) = (self.wishes.stop, terminated) {
+                terminated = Some(terminate(control));
+                if std::mem::take(&mut self.frozen) {
+                    tell(control.thaw());
+                }
+            }
+            let kill_at = self.wishes.stop.and_then(|grace| Some(terminated? + grace));
             match next_event(&self.arriving, kill_at.filter(|_| !killed)) {
-                Some(Event::Exited(how)) => exit = Some(how.map_err(Trouble::Wait)?),
+                Some(Event::Exited(how)) => ended = Some(how),
                 Some(Event::Said(all)) => said = Some(all),
                 Some(other) => self.wishes.note(other),
                 None => {
@@ -301,6 +325,23 @@ impl Agent<'_> {
                     killed = true;
                 }
             }
+        }
+    }
+
+    /// Orders are repeated; what is so already is so again.
+    fn pause(&mut self, pause: &Pause, control: &Control) {
+        // What is written meanwhile must find nothing of the program running.
+        tell(control.freeze());
+        self.frozen = true;
+        if let Pause::Thaw { until } = pause {
+            if let Some(resource) = &mut self.resource
+                && resource.until != *until
+                && let Err(error) = self.home.write_resource(&Resource { until: *until, ..*resource }).map(|()| resource.until = *until)
+            {
+                say(format_args!("the program cannot be told how far it may go: {error}"));
+            }
+            tell(control.thaw());
+            self.frozen = false;
         }
     }
 
@@ -357,7 +398,8 @@ impl Agent<'_> {
     }
 
     /// Says what went wrong if something did, and waits to be let go.
-    fn finish(mut self, mut served: Result<(), Trouble>) -> i32 {
+    fn finish(mut self, assignment: &Assignment, mut served: Result<(), Trouble>) -> End {
+        let is_well = served.is_ok();
         loop {
             if let Err(trouble) = std::mem::replace(&mut served, Ok(())) {
                 let reason = with_causes(&trouble);
@@ -374,13 +416,13 @@ impl Agent<'_> {
                 }
             }
             if self.wishes.abandoned {
-                return ABANDONED;
+                return End::Exit(ABANDONED);
             }
             // The last checkpoints of a failed program are worth as much as any.
             if self.wishes.released && !self.is_mirroring() {
-                return RELEASED;
+                return if is_well && self.wishes.parked { self.park(assignment) } else { End::Exit(RELEASED) };
             }
-            let Ok(event) = self.arriving.recv() else { return ABANDONED };
+            let Ok(event) = self.arriving.recv() else { return End::Exit(ABANDONED) };
             let is_stop = matches!(event, Event::Order(Order::Stop { .. }));
             self.wishes.note(event);
             // The order crossed the report of a failure; who gave it waits for what there is.
@@ -391,12 +433,32 @@ impl Agent<'_> {
     }
 }
 
-/// When the program was told to end.
-fn terminate(control: &Control) -> Instant {
-    if let Err(error) = control.terminate() {
-        // The kill after the grace needs no cooperation.
+impl Agent<'_> {
+    /// Keeps the instance, without anything of this attempt.
+    fn park(self, assignment: &Assignment) -> End {
+        let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
+        let channels: Vec<String> = assignment.channels.iter().map(|channel| channel.name.clone()).collect();
+        match self.home.clear(self.zygote.is_some().then_some(&*channels)) {
+            Ok(()) => End::Parked(Box::new(Kept { support, network, zygote: self.zygote })),
+            Err(error) => {
+                say(format_args!("the instance is not kept, as something of its attempt would be left: {error}"));
+                End::Exit(RELEASED)
+            }
+        }
+    }
+}
+
+/// What a program cannot be told, its end tells.
+fn tell(told: Result<(), SandboxError>) {
+    if let Err(error) = told {
         say(with_causes(&error));
     }
+}
+
+/// When the program was told to end.
+fn terminate(control: &Control) -> Instant {
+    // The kill after the grace needs no cooperation.
+    tell(control.terminate());
     Instant::now()
 }
 
@@ -404,43 +466,4 @@ fn terminate(control: &Control) -> Instant {
 fn next_event(arriving: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     let Some(until) = until else { return arriving.recv().ok() };
     arriving.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
-}
-
-/// Whether the program, or one that it waited for, was killed in the middle of something, as far as its end tells. SIGTERM is what a program is
-/// told to end by: who gives 143 as its own exit code has heard it, and has saved what it wanted to.
-fn was_killed(outcome: RankOutcome, out_of_memory: bool) -> bool {
-    const OF_SIGNALS: i32 = 128;
-    match outcome {
-        RankOutcome::Signaled(_) => true,
-        RankOutcome::Exited(SUCCESS) => false,
-        RankOutcome::Exited(code) => out_of_memory || (OF_SIGNALS + 1..=OF_SIGNALS + 64).contains(&code) && code != OF_SIGNALS + SIGTERM,
-    }
-}
-
-fn outcome(exit: Exit) -> RankOutcome {
-    match (exit.code, exit.signal) {
-        (Some(code), _) => RankOutcome::Exited(code),
-        (None, signal) => RankOutcome::Signaled(signal.unwrap_or(SIGKILL)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_launcher_tells_that_its_program_was_killed() {
-        use RankOutcome::{Exited, Signaled};
-        for (outcome, out_of_memory, expected) in [
-            (Signaled(SIGKILL), false, true),
-            (Exited(1), true, true),
-            (Exited(128 + SIGKILL), false, true),
-            (Exited(128 + SIGTERM), false, false),
-            (Exited(1), false, false),
-            (Exited(255), false, false),
-            (Exited(SUCCESS), true, false),
-        ] {
-            assert_eq!(was_killed(outcome, out_of_memory), expected, "{outcome:?} {out_of_memory}");
-        }
-    }
 }

@@ -20,3 +20,11 @@ pub fn run(name: &str) -> i32 {
     eprintln!("there is no built-in algorithm {name:?}; the built-in algorithms are: {}", images::Algorithm::XGBoost.name());
     2
 }
+
+/// Does what [`run`] would begin with and what is the same for many trainings on this instance's channels: loads the library, reads the data.
+/// A [`run`] of this process, or of one that is forked from it, then finds it done. Starts no thread. What goes wrong is left to `run` to tell.
+pub fn prepare(name: &str) {
+    if name == images::Algorithm::XGBoost.name() {
+        xgboost::prepare();
+    }
+}

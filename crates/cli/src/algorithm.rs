@@ -11,7 +11,11 @@ pub(crate) struct AlgorithmArgs {
     name: String,
 }
 
-/// Runs it on this instance's `/opt/ml`.
+/// Runs it on this instance's `/opt/ml`; as a zygote, once for each training job that the agent has for it.
 pub(crate) fn run(args: &AlgorithmArgs) -> ExitCode {
-    u8::try_from(shoal_algos::run(&args.name)).map_or(ExitCode::FAILURE, ExitCode::from)
+    let code = match shoal_sandbox::line_of_zygote() {
+        Some(line) => shoal_sandbox::serve_as_zygote(&line, || shoal_algos::prepare(&args.name), || shoal_algos::run(&args.name)),
+        None => shoal_algos::run(&args.name),
+    };
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }

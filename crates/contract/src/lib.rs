@@ -17,6 +17,7 @@ mod job;
 mod log_line;
 mod metrics;
 mod paths;
+mod resource;
 
 pub use config::config_files;
 pub use environment::environment;
@@ -27,3 +28,4 @@ pub use job::{ChannelConfig, ConfigError, Job, checkpoint_directory};
 pub use log_line::escape_line;
 pub use metrics::{Definition, Rejected, Scraper, Value};
 pub use paths::{BASE, Paths};
+pub use resource::{RESOURCE_FILE, Resource};

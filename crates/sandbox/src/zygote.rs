@@ -143,14 +143,14 @@ pub fn line_of_zygote() -> Option<UnixStream> {
 
 /// Is the zygote: forks for each run until its owner is gone. `prepare` is called before each fork, with the run's environment set, and must
 /// start no thread; if it has, the run is this program executed anew. `program` is the run; it gives the exit code. Returns the zygote's own.
-pub fn serve(line: UnixStream, mut prepare: impl FnMut(), program: impl Fn() -> i32) -> i32 {
+pub fn serve(line: &UnixStream, mut prepare: impl FnMut(), program: impl Fn() -> i32) -> i32 {
     // Everybody else is killed after each run: this must be an instance's own PID namespace, and our parent its process 1.
     if getppid() != Pid::from_raw(1) || std::process::id() == 1 {
         eprintln!("a zygote runs as the program of an instance with a PID namespace only");
         return 2;
     }
     loop {
-        let (env, fds) = match receive(&line) {
+        let (env, fds) = match receive(line) {
             Ok(Some((Order::Run { env }, fds))) => (env, fds),
             // It came too late for the last run.
             Ok(Some((Order::Terminate, _))) => continue,
@@ -169,8 +169,8 @@ pub fn serve(line: UnixStream, mut prepare: impl FnMut(), program: impl Fn() -> 
             }
         };
         drop((stdout, stderr));
-        let Some(report) = watch(&line, child) else { return 2 };
-        if !kill_all_others() || send(&line, &report, &[]).is_err() || !empty_own_places() {
+        let Some(report) = watch(line, child) else { return 2 };
+        if !kill_all_others() || send(line, &report, &[]).is_err() || !empty_own_places() {
             return 2;
         }
     }

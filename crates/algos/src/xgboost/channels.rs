@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::data::{ContentType, CsvOptions, Files, Format, Source};
+use super::data::{ContentType, CsvOptions, DataError, Files, Format, Source};
 use super::failure::Failure;
 use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
@@ -28,6 +28,53 @@ pub(super) fn check(instance: &Instance, hyperparameters: &Hyperparameters) -> R
     })
 }
 
+/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::prepare`].
+pub(super) fn prepare(instance: &Instance, format: Format) {
+    for name in ["train", "validation"].into_iter().filter(|name| instance.job.channels.contains_key(*name)) {
+        let path = instance.paths.channel(name);
+        if !prepared::has(&path, format)
+            && let Ok(Some(source)) = scan(&path, format)
+        {
+            prepared::put(path, format, source);
+        }
+    }
+}
+
+/// `None` if there are no rows.
+fn scan(path: &Path, format: Format) -> Result<Option<Source>, DataError> {
+    let files = Files::list(path)?;
+    if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
+}
+
+/// Channels that were read before a training asked for them. Their files never change: they are stored objects.
+mod prepared {
+    use std::path::{Path, PathBuf};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::{Format, Source};
+
+    static SOURCES: Mutex<Vec<(PathBuf, Format, Source)>> = Mutex::new(Vec::new());
+
+    fn sources() -> MutexGuard<'static, Vec<(PathBuf, Format, Source)>> {
+        SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has(path: &Path, format: Format) -> bool {
+        sources().iter().any(|(of, as_what, _)| of == path && *as_what == format)
+    }
+
+    pub(super) fn put(path: PathBuf, format: Format, source: Source) {
+        sources().push((path, format, source));
+    }
+
+    /// A forked process takes its own copy.
+    pub(super) fn take(path: &Path, format: Format) -> Option<Source> {
+        let mut sources = sources();
+        let index = sources.iter().position(|(of, as_what, _)| of == path && *as_what == format)?;
+        Some(sources.swap_remove(index).2)
+    }
+}
+
 /// What this host's channels hold.
 pub(super) struct Rows {
     pub(super) train: Option<Source>,
@@ -43,9 +90,9 @@ impl Rows {
     pub(super) fn read(instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<Self, Failure> {
         let paths = ["train", "validation"].map(|name| instance.paths.channel(name));
         let validates = instance.job.channels.contains_key("validation");
-        let read = |path: &Path| {
-            let files = Files::list(path)?;
-            if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
+        let read = |path: &Path| match prepared::take(path, format) {
+            Some(source) => Ok(Some(source)),
+            None => scan(path, format),
         };
         let train = read(&paths[0])?;
         let validation = if validates { read(&paths[1])? } else { None };

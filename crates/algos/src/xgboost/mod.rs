@@ -32,7 +32,8 @@ mod train;
 mod translate;
 pub(crate) mod tunable;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub use hyperparameters::{HyperparameterError, validate};
 pub use predict::{PredictError, predict};
@@ -73,6 +74,19 @@ pub(crate) fn run() -> i32 {
             shoal_contract::FAILURE
         }
     }
+}
+
+/// See [`crate::prepare`].
+pub(crate) fn prepare() {
+    ffi::api::let_threads_sleep();
+    // Everything here is done again, and its failure told, by the training itself.
+    let Ok(instance) = Instance::read(instance::paths()) else { return };
+    if load_library().is_err() {
+        return;
+    }
+    let Ok(hyperparameters) = Hyperparameters::parse(&instance.job.hyperparameters) else { return };
+    let Ok(format) = channels::check(&instance, &hyperparameters) else { return };
+    channels::prepare(&instance, format);
 }
 
 /// Tells a failure in the log and in the failure file, which is never overwritten.
@@ -137,10 +151,22 @@ fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperpa
 }
 
 fn open_library() -> Result<&'static Api, Failure> {
+    let (api, file) = load_library()?;
+    let (major, minor, patch) = api.version();
+    log::info(&format!("XGBoost {major}.{minor}.{patch} from {}", file.display()));
+    Ok(api)
+}
+
+/// The library, loaded once.
+fn load_library() -> Result<(&'static Api, PathBuf), Failure> {
+    static LOADED: OnceLock<(&'static Api, PathBuf)> = OnceLock::new();
     let path = library::find()?;
+    if let Some((api, file)) = LOADED.get()
+        && *file == path.file
+    {
+        return Ok((*api, file.clone()));
+    }
     let api =
         Api::open(&path.file).map_err(|error| library::LibraryError::Unusable { file: path.file.clone(), reason: error.to_string() })?;
-    let (major, minor, patch) = api.version();
-    log::info(&format!("XGBoost {major}.{minor}.{patch} from {}", path.file.display()));
-    Ok(api)
+    Ok(LOADED.get_or_init(|| (api, path.file)).clone())
 }

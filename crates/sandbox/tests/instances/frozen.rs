@@ -97,7 +97,7 @@ pub(crate) fn play_zygote() -> i32 {
         }
         Command::new("/bin/sh").args(["-c", &script]).status().unwrap().code().unwrap_or(99)
     };
-    serve_as_zygote(line_of_zygote().unwrap(), prepare, program)
+    serve_as_zygote(&line_of_zygote().unwrap(), prepare, program)
 }
 
 fn zygote(stage: &Stage) -> Result<(Instance, Zygote), String> {

@@ -1,0 +1,48 @@
+//! How a program ended, and what that tells.
+
+use shoal_contract::SUCCESS;
+use shoal_link::RankOutcome;
+use shoal_sandbox::Exit;
+
+pub(crate) const SIGKILL: i32 = 9;
+pub(crate) const SIGTERM: i32 = 15;
+
+/// Whether the program, or one that it waited for, was killed in the middle of something, as far as its end tells. SIGTERM is what a program is
+/// told to end by: who gives 143 as its own exit code has heard it, and has saved what it wanted to.
+pub(crate) fn was_killed(outcome: RankOutcome, out_of_memory: bool) -> bool {
+    const OF_SIGNALS: i32 = 128;
+    match outcome {
+        RankOutcome::Signaled(_) => true,
+        RankOutcome::Exited(SUCCESS) => false,
+        RankOutcome::Exited(code) => out_of_memory || (OF_SIGNALS + 1..=OF_SIGNALS + 64).contains(&code) && code != OF_SIGNALS + SIGTERM,
+    }
+}
+
+/// As the server hears it.
+pub(crate) fn outcome(exit: Exit) -> RankOutcome {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => RankOutcome::Exited(code),
+        (None, signal) => RankOutcome::Signaled(signal.unwrap_or(SIGKILL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_tells_that_its_program_was_killed() {
+        use RankOutcome::{Exited, Signaled};
+        for (outcome, out_of_memory, expected) in [
+            (Signaled(SIGKILL), false, true),
+            (Exited(1), true, true),
+            (Exited(128 + SIGKILL), false, true),
+            (Exited(128 + SIGTERM), false, false),
+            (Exited(1), false, false),
+            (Exited(255), false, false),
+            (Exited(SUCCESS), true, false),
+        ] {
+            assert_eq!(was_killed(outcome, out_of_memory), expected, "{outcome:?} {out_of_memory}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What others want of an agent: gathered from events, and looked at when there is time.
+
+use std::time::Duration;
+
+use shoal_link::Order;
+
+use crate::events::Event;
+use crate::own_log::say;
+
+/// What others want of the agent, gathered from events.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    /// The program is to end: SIGTERM, and SIGKILL after so long.
+    pub(crate) stop: Option<Duration>,
+    /// The server has all that it wants.
+    pub(crate) released: bool,
+    /// The server does not want this agent, or is gone for good.
+    pub(crate) abandoned: bool,
+    /// Instead of that: it wants the instance kept.
+    pub(crate) parked: bool,
+    /// No checkpoint is under way any more.
+    pub(crate) mirrored: bool,
+    /// The program is to stand still, or to go on up to somewhere.
+    pub(crate) pause: Option<Pause>,
+}
+
+/// How a trial's program is to take its turns.
+#[derive(Debug)]
+pub(crate) enum Pause {
+    /// It stands still.
+    Freeze,
+    /// It goes on.
+    Thaw {
+        /// So far; `None`: to its end.
+        until: Option<u64>,
+    },
+}
+
+impl Wishes {
+    pub(crate) fn note(&mut self, event: Event) {
+        match event {
+            Event::Order(Order::Stop { grace_s, reason }) => {
+                if self.stop.is_none() {
+                    say(format_args!("the program is to end within {grace_s} s: {reason}"));
+                }
+                self.stop_within(Duration::from_secs(grace_s.into()));
+            }
+            Event::Order(order @ (Order::Release | Order::Park)) => {
+                self.released = true;
+                self.parked = order == Order::Park;
+                self.stop_within(Duration::ZERO);
+            }
+            Event::Order(Order::Freeze) => self.pause = Some(Pause::Freeze),
+            Event::Order(Order::Thaw { until }) => self.pause = Some(Pause::Thaw { until }),
+            Event::Refused { reason } => {
+                say(format_args!("the server refuses this agent: {reason}"));
+                self.abandoned = true;
+                self.stop_within(Duration::ZERO);
+            }
+            Event::LeaseOver { lease, grace } => {
+                say(format_args!("no server for {} s: the lease is over", lease.as_secs()));
+                self.abandoned = true;
+                self.stop_within(grace);
+            }
+            Event::Mirrored => self.mirrored = true,
+            Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
+        }
+    }
+
+    /// Orders are repeated; they change something only when they are more urgent.
+    fn stop_within(&mut self, grace: Duration) {
+        self.stop = Some(self.stop.map_or(grace, |before| before.min(grace)));
+    }
+}
