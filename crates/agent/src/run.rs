@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
-use shoal_sandbox::{Control, Exit, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
+use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;

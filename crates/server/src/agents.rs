@@ -67,6 +67,7 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
                     Err(reason) => down.send(ToAgent::Refused { reason }),
                 };
             }
+            Some(Frame::Message(ToServer::Idle(hello))) => return world.hold(&hello, stream, &down, decoder),
             Some(_) => return Err(io::Error::other("the first message is not hello")),
             None => read_some(&mut stream, &mut decoder)?,
         }
@@ -255,7 +256,7 @@ impl Connection<'_> {
                 self.parts.clear();
                 for artifact in [Artifact::Model, Artifact::Output] {
                     // One that was never begun is not there.
-                    let _ = fs::remove_file(parts::path(self.attempt.run_dir(), self.host, artifact));
+                    let _ = fs::remove_file(parts::path(&self.attempt.run_dir(), self.host, artifact));
                 }
                 let reason = format!(
                     "no space is left in {} for the artifacts of algo-{}; free some and submit the job again",
@@ -275,7 +276,7 @@ impl Connection<'_> {
         match self.parts.entry(artifact) {
             std::collections::hash_map::Entry::Occupied(open) => Ok(open.into_mut()),
             std::collections::hash_map::Entry::Vacant(place) => {
-                let path = parts::path(self.attempt.run_dir(), self.host, artifact);
+                let path = parts::path(&self.attempt.run_dir(), self.host, artifact);
                 Ok(place.insert(PartsWriter::open(&path, self.acked)?))
             }
         }
@@ -352,6 +353,8 @@ mod tests {
             output_compression: OutputCompression::Gzip,
             lease_s: 1,
             grace_s: 1,
+            resource: None,
+            warm: false,
         }
     }
 
@@ -367,6 +370,8 @@ mod tests {
             isolated: false,
             checkpoints: None,
             assignments: vec![assignment(1), assignment(2)],
+            keep: None,
+            origin: None,
         };
         let allocation =
             AllocationSpec { id: "u-1".to_owned(), instances: 2, program: "/bin/true".into(), args: vec![], env: vec![], dir: "/".into() };

@@ -8,7 +8,7 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Frame, Order, ToAgent, encode};
 
-use crate::{keys::AccessKeys, silence::Ear};
+use crate::{keys::AccessKeys, silence::Ear, warm::Keep};
 
 /// An agent that brings checkpoints is not waited for any more after so long without a byte.
 const SAVER_PATIENCE: Duration = Duration::from_secs(30);
@@ -40,15 +40,28 @@ pub(crate) struct Plan {
     pub(crate) checkpoints: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
+    /// For whom its instance is kept afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keep: Option<Keep>,
+    /// The attempt for which its instance was started, if it was kept from that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
 }
 
 impl Plan {
     /// Version of the file's form.
     pub(crate) const VERSION: u32 = 1;
+    /// Its name.
+    pub(crate) const FILE: &str = "attempt.json";
+
+    /// The attempt for which its instance was started.
+    pub(crate) fn origin(&self) -> &str {
+        self.origin.as_ref().unwrap_or(&self.attempt)
+    }
 
     /// Writes the plan, durable on return.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
-        let (path, temporary) = (run_dir.join("attempt.json"), run_dir.join("attempt.json.new"));
+        let (path, temporary) = (run_dir.join(Self::FILE), run_dir.join("attempt.json.new"));
         let mut file = fs::File::create(&temporary)?;
         serde_json::to_writer(&mut file, self)?;
         file.sync_all()?;
@@ -58,7 +71,7 @@ impl Plan {
 
     /// Reads the plan, if there is one.
     pub(crate) fn read(run_dir: &Path) -> io::Result<Option<Self>> {
-        let bytes = match fs::read(run_dir.join("attempt.json")) {
+        let bytes = match fs::read(run_dir.join(Self::FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read?,
         };
@@ -79,6 +92,8 @@ pub(crate) struct Attempt {
     /// The agents' secret.
     pub(crate) token: String,
     hosts: Mutex<Vec<Host>>,
+    /// A host has connected.
+    connection: Condvar,
 }
 
 /// The way down to an agent. Messages are whole, whoever sends.
@@ -95,7 +110,12 @@ impl Down {
         self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
     }
 
-    fn close(&self) {
+    /// Whether both are the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn close(&self) {
         // One that is closed already is what is wanted.
         let _ = self.0.lock().expect("no holder of this lock panics").shutdown(Shutdown::Both);
     }
@@ -126,11 +146,19 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts) }
+        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts), connection: Condvar::new() }
     }
 
-    pub(crate) fn run_dir(&self) -> &Path {
-        &self.allocation.dir
+    /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's directory.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.allocation.dir.with_file_name(&self.plan.attempt)
+    }
+
+    /// Waits until all hosts' agents are connected; says whether they are.
+    pub(crate) fn await_connected(&self, patience: Duration) -> bool {
+        let lacks = |hosts: &mut Vec<Host>| hosts.iter().any(|host| host.connection.is_none());
+        let waited = self.connection.wait_timeout_while(self.lock(), patience, lacks);
+        !waited.expect("no holder of this lock panics").1.timed_out()
     }
 
     /// A host's agent has connected: standing orders go down at once. An older connection is forgotten.
@@ -142,6 +170,7 @@ impl Attempt {
         }
         host.connection = Some((connection, down.clone()));
         host.ear.connected();
+        self.connection.notify_all();
         Ok(())
     }
 
@@ -227,6 +256,10 @@ impl Attempt {
         if let Some((_, down)) = &host.connection {
             // An agent that cannot be reached gets its orders when it comes back.
             let _ = down.send(ToAgent::Order(order.clone()));
+        }
+        if matches!(order, Order::Freeze | Order::Thaw { .. }) {
+            // The last one stands.
+            host.orders.retain(|order| !matches!(order, Order::Freeze | Order::Thaw { .. }));
         }
         if !host.orders.contains(&order) {
             host.orders.push(order);

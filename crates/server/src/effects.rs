@@ -11,21 +11,22 @@ use std::{
 };
 
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
-use shoal_link::{Assignment, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
-use shoal_plane::{Action, Command, InstanceReport, Placement};
+use shoal_link::{Endpoint, Order};
+use shoal_plane::{Action, Command};
 use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
-use shoal_wire::{CreateTrainingJob, S3Uri, arn};
+use shoal_wire::CreateTrainingJob;
 use tokio::sync::mpsc;
 
 use crate::{
-    Image, Images, RemoveTree, Sweep, artifacts,
+    Images, RemoveTree, Sweep, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
-    checkpoints,
     core::{Core, Refusal, now_ms},
     exporter::Exporter,
     keys::AccessKeys,
+    plans::Launch,
     tuning::Tuner,
+    warm::Pool,
 };
 
 /// How long agents have to leave by themselves once released.
@@ -34,8 +35,6 @@ const LEAVE: Duration = Duration::from_secs(3);
 const INSIST: Duration = Duration::from_secs(1);
 /// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
 const DELAY: Duration = Duration::from_secs(60);
-/// Between two looks at whether agents live.
-const WATCH: Duration = Duration::from_millis(500);
 
 /// Everything that effects touch.
 pub(crate) struct World {
@@ -45,6 +44,7 @@ pub(crate) struct World {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) pool: Pool,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
@@ -66,9 +66,6 @@ pub(crate) struct World {
     pub(crate) silence: Duration,
 }
 
-/// The hyperparameter by which a tuning job tells its trials the objective metric's name.
-const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
-
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
 
 /// Deals actions out, one queue per attempt; what the tuner is asked and told has its own.
@@ -81,6 +78,12 @@ pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut actions: mpsc::Unbo
             if matches!(action, Action::Suggest { .. } | Action::Observe { .. }) {
                 tuner.take(action);
                 continue;
+            }
+            // Before a launch that follows is begun: it may have the instance then.
+            if let Action::Release { attempt, .. } = &action
+                && let Some(running) = world.attempts.get(attempt)
+            {
+                world.pool.leaves(&running);
             }
             let attempt = attempt_of(&action).to_owned();
             let mut open = queues.lock().expect("no holder of this lock panics");
@@ -126,8 +129,8 @@ fn attempt_of(action: &Action) -> &str {
 impl World {
     fn perform(&self, action: Action) {
         let told = match action {
-            Action::Launch { job, attempt, placement, instances, lease_s, .. } => {
-                self.launch(&job, &attempt, &placement, instances, lease_s)
+            Action::Launch { job, attempt, placement, instances, lease_s, trial } => {
+                self.launch(&Launch { job, attempt, placement, instances, lease_s, trial })
             }
             Action::StopInstances { attempt, hosts, grace_s, reason } => {
                 if let Some(running) = self.attempts.get(&attempt) {
@@ -139,14 +142,28 @@ impl World {
             }
             Action::StoreArtifacts { job, attempt, hosts } => self.store_artifacts(&job, attempt, &hosts),
             Action::Release { attempt, .. } => self.release(attempt),
-            Action::Freeze { .. } | Action::GoOn { .. } | Action::Suggest { .. } | Action::Observe { .. } => {
-                tracing::error!("this server runs no tuning jobs");
+            Action::Freeze { attempt } => {
+                self.order_all(&attempt, &Order::Freeze);
+                Ok(())
+            }
+            Action::GoOn { attempt, to } => {
+                self.order_all(&attempt, &Order::Thaw { until: to.map(u64::from) });
+                Ok(())
+            }
+            Action::Suggest { .. } | Action::Observe { .. } => {
+                tracing::error!("a question to the tuner is no effect");
                 Ok(())
             }
         };
         if let Err(refusal) = told {
             // The server is stopping: the same action is asked for again at the next start.
             tracing::debug!("the core did not take the outcome of an action: {refusal}");
+        }
+    }
+
+    fn order_all(&self, attempt: &str, order: &Order) {
+        if let Some(running) = self.attempts.get(attempt) {
+            (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
         }
     }
 
@@ -169,14 +186,14 @@ impl World {
         }
     }
 
-    fn launch(&self, job: &str, attempt: &str, placement: &Placement, instances: u32, lease_s: u64) -> Result<(), Refusal> {
-        if !self.await_room(job, attempt) {
+    fn launch(&self, launch: &Launch) -> Result<(), Refusal> {
+        if !self.await_room(&launch.job, &launch.attempt) {
             return Ok(());
         }
-        let outcome = self.request(job).and_then(|request| self.start_agents(&request, attempt, placement, instances, lease_s));
+        let outcome = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
         match outcome {
             Ok(()) => Ok(()),
-            Err(reason) => self.insist(&Command::LaunchFailed { attempt: attempt.to_owned(), reason }),
+            Err(reason) => self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason }),
         }
     }
 
@@ -201,44 +218,59 @@ impl World {
         true
     }
 
-    fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
+    pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
         let row = self.rows.job(job).map_err(|error| error.to_string())?.ok_or_else(|| format!("no row of training job {job}"))?;
         shoal_wire::restore(&row.request).map_err(|error| format!("the stored request of {job} cannot be read: {error}"))
     }
 
     /// Prepares the channels and starts all agents or none. Repeated after a crash it adopts what lives.
-    fn start_agents(
-        &self,
-        request: &CreateTrainingJob,
-        attempt: &str,
-        placement: &Placement,
-        instances: u32,
-        lease_s: u64,
-    ) -> Result<(), String> {
+    fn start_agents(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<(), String> {
+        let Launch { attempt, placement, instances, .. } = launch;
         let dir = run_dir(&self.runs, attempt);
-        let allocation = self.allocation(attempt, instances);
+        let allocation = self.allocation(attempt, *instances);
         let known = Plan::read(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let mut spec = allocation.clone();
         spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(attempt)));
-        if let Some(plan) = known {
-            self.adopt(plan, allocation);
+        if let Some(plan) = known.as_ref().filter(|plan| !self.has_begun(plan)) {
+            self.end_allocation(plan.origin(), &self.allocation_of(plan));
+            self.attempts.remove(attempt);
+        } else if let Some(plan) = known {
+            let is_kept = plan.origin.is_some();
+            self.adopt(plan);
+            if is_kept {
+                return Ok(());
+            }
             // Agents that a crash in the middle of the first submission left unstarted start now; none starts twice.
             return self.launcher.submit(&spec).map_err(|error| describe(&error));
         }
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let plan = self.plan(request, attempt, placement, instances, lease_s)?;
-        plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let plan = self.plan(request, launch)?;
+        if !self.wake(&plan).map_err(|error| format!("{}: {error}", dir.display()))? {
+            self.make_room();
+            plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+            self.attempts.insert(Attempt::new(plan.clone(), allocation, &self.keys));
+            self.launcher.submit(&spec).map_err(|error| describe(&error))?;
+        }
         if let Some(capped) = &placement.capped {
             let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
             let logs = LogLines { stream: plan.streams[0].clone(), lines };
             self.telemetry.append_logs(&[logs]).map_err(|error| error.to_string())?;
         }
-        self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
-        self.launcher.submit(&spec).map_err(|error| describe(&error))
+        Ok(())
+    }
+
+    /// Whether an attempt that has a plan has agents, or had. Those of a kept instance end with the server that was killed before it could give
+    /// them the attempt.
+    fn has_begun(&self, plan: &Plan) -> bool {
+        let mut hosts = (1..).take(plan.assignments.len());
+        plan.origin.is_none()
+            || matches!(self.launcher.status(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+            || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
     }
 
     /// Takes an attempt that runs already into the tables (after a restart).
-    pub(crate) fn adopt(&self, plan: Plan, allocation: AllocationSpec) {
+    pub(crate) fn adopt(&self, plan: Plan) {
+        let allocation = self.allocation_of(&plan);
         for assignment in &plan.assignments {
             for channel in &assignment.channels {
                 self.trees.claim(channel.tree.as_ref(), &plan.attempt);
@@ -248,6 +280,11 @@ impl World {
             }
         }
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
+    }
+
+    /// The agents that serve an attempt.
+    pub(crate) fn allocation_of(&self, plan: &Plan) -> AllocationSpec {
+        self.allocation(plan.origin(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
     }
 
     /// The same for the same attempt, whenever it is asked for.
@@ -274,100 +311,6 @@ impl World {
         }
     }
 
-    fn plan(
-        &self,
-        request: &CreateTrainingJob,
-        attempt: &str,
-        placement: &Placement,
-        instances: u32,
-        lease_s: u64,
-    ) -> Result<Plan, String> {
-        let image = self.images.resolve(request.algorithm.training_image.as_deref().unwrap_or_default()).map_err(|error| error.0)?;
-        let mut trees = Vec::with_capacity(request.channels.len());
-        for channel in &request.channels {
-            trees.push(self.trees.prepare(attempt, channel, instances)?);
-        }
-        let checkpoint = match &request.checkpoint {
-            None => None,
-            Some(config) => Some(shoal_link::Checkpoint {
-                local_path: config.local_path.clone(),
-                uri: config.uri.to_string(),
-                tree: self.trees.prepare_checkpoints(attempt, &config.uri)?.map(|tree| tree.display().to_string()),
-            }),
-        };
-        let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
-        let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
-        let (program, metric_definitions) = match image {
-            Image::Builtin { name, metric_definitions, library_dir, variables, .. } => {
-                let image = request.algorithm.training_image.clone().unwrap_or_default();
-                let definitions = if requested.is_empty() { metric_definitions } else { requested };
-                (Program::Builtin { name, image, library_dir, variables }, definitions)
-            }
-            Image::Host => {
-                let entrypoint = request.algorithm.entrypoint.clone();
-                (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
-            }
-        };
-        let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
-        let assignments = (1..=instances)
-            .map(|host| Assignment {
-                job_name: request.name.clone(),
-                job_arn: arn::training_job(&self.region, &self.account, &request.name),
-                region: self.region.clone(),
-                host,
-                hosts: hosts.clone(),
-                instance_type: request.resources.instance_type.clone(),
-                hyperparameters: request.hyperparameters.clone(),
-                environment: request.environment.clone(),
-                channels: request
-                    .channels
-                    .iter()
-                    .zip(&trees)
-                    .map(|(channel, trees)| shoal_link::Channel {
-                        name: channel.name.clone(),
-                        tree: trees[host as usize - 1].display().to_string(),
-                        content_type: channel.content_type.clone(),
-                        distribution: channel.distribution.as_str().to_owned(),
-                        record_wrapper: channel.record_wrapper.as_str().to_owned(),
-                    })
-                    .collect(),
-                program: program.clone(),
-                metric_definitions: metric_definitions.clone(),
-                // A trial's objective is the first host's alone.
-                objective: objective(request).filter(|_| host == 1),
-                limits: Limits {
-                    memory_bytes: placement.memory_bytes,
-                    cpus: placement.cpus,
-                    cpu_weight: placement.cpu_weight,
-                    pids: 4096,
-                    gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
-                },
-                endpoint: None,
-                checkpoint: checkpoint.clone(),
-                output_compression: match request.output.compression {
-                    shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
-                    shoal_wire::OutputCompression::None => OutputCompression::None,
-                },
-                lease_s: self.lease_s.unwrap_or(lease_s),
-                grace_s: self.grace_s,
-            })
-            .collect();
-        // Each attempt has streams of its own, though a retry may follow within the second: attempts are named `<uid>-<number>`.
-        let number: u64 = attempt.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1);
-        let epoch = now_ms() / 1000 + number - 1;
-        Ok(Plan {
-            version: Plan::VERSION,
-            job: request.name.clone(),
-            attempt: attempt.to_owned(),
-            streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
-            reads: reads(request),
-            writes: writes(request),
-            isolated: request.enable_network_isolation,
-            checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
-            assignments,
-        })
-    }
-
     /// The endpoint of an attempt: derived, so that no secret stands in a file.
     pub(crate) fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
         let keys = attempt.keys.clone();
@@ -392,6 +335,13 @@ impl World {
     /// Lets the agents go, makes sure that they are gone, and removes what they had.
     fn release(&self, attempt: String) -> Result<(), Refusal> {
         if let Some(running) = self.attempts.get(&attempt) {
+            if self.park(&running) {
+                self.forget(&running);
+                self.keep(running.plan.origin());
+                self.pool.has_left(&attempt);
+                return self.insist(&Command::Released { attempt });
+            }
+            self.pool.has_left(&attempt);
             for host in 1..=running.allocation.instances {
                 running.order(host, Order::Release);
             }
@@ -409,16 +359,12 @@ impl World {
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
     pub(crate) fn clear(&self, attempt: &str) {
         let dir = run_dir(&self.runs, attempt);
-        let instances = match Plan::read(&dir) {
-            Ok(Some(plan)) => u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX),
-            Ok(None) | Err(_) => 0,
-        };
-        if let Err(error) = self.launcher.stop(&self.allocation(attempt, instances)) {
-            tracing::error!("{}", describe(&error));
-        }
-        for removed in (self.sweep)(&format!("{}-{attempt}-", self.data_id)) {
-            tracing::info!("{removed}");
-        }
+        let plan = Plan::read(&dir).ok().flatten();
+        // Without a plan no agent was started here, or it is that of a kept instance.
+        let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
+        let without_plan = || self.allocation(attempt, u32::try_from(started()).unwrap_or(u32::MAX));
+        let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
+        self.end_allocation(plan.as_ref().map_or(attempt, Plan::origin), &allocation);
         self.attempts.remove(attempt);
         self.trees.release(attempt);
         if let Err(error) = (self.remove_tree)(&dir) {
@@ -428,75 +374,6 @@ impl World {
             tracing::error!("{error}");
         }
     }
-
-    /// Looks whether agents have died without saying so, for as long as the server lives.
-    pub(crate) async fn watch(self: Arc<Self>) {
-        let mut before = Instant::now();
-        loop {
-            tokio::time::sleep(WATCH).await;
-            // A server that was stopped meanwhile has not listened meanwhile.
-            let passed = before.elapsed().min(2 * WATCH);
-            before = Instant::now();
-            let world = self.clone();
-            let looked =
-                tokio::task::spawn_blocking(move || world.attempts.all().iter().for_each(|attempt| world.look(attempt, passed))).await;
-            if let Err(error) = looked {
-                tracing::error!("the watch panicked: {error}");
-            }
-        }
-    }
-
-    /// Reports the instances of an attempt whose agent is gone, or has been silent for too long.
-    fn look(&self, attempt: &Attempt, passed: Duration) {
-        let lost = match self.launcher.status(&attempt.allocation) {
-            Ok(AllocationStatus::Running { lost }) => lost,
-            Ok(AllocationStatus::Ended) => (1..=attempt.allocation.instances).collect(),
-            Ok(AllocationStatus::Unknown | AllocationStatus::Queued { .. }) => return,
-            Err(error) => return tracing::warn!("{}", describe(&error)),
-        };
-        for (host, silent) in attempt.listened(passed) {
-            if lost.contains(&host) {
-                let log = attempt.run_dir().join(format!("agent-{host}.log"));
-                let said = fs::read_to_string(log).unwrap_or_default();
-                let last = said.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"));
-                self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
-            } else if silent >= self.silence {
-                let seconds = silent.as_secs();
-                let what = "it was stopped, or its machine hangs, and what runs there is ended";
-                self.lose(attempt, host, format!("the agent of algo-{host} was silent for {seconds} s: {what}"));
-            }
-        }
-    }
-
-    fn lose(&self, attempt: &Attempt, host: u32, reason: String) {
-        let report = InstanceReport::Lost { reason };
-        let command = Command::InstanceReported { attempt: attempt.plan.attempt.clone(), host, report };
-        if let Err(refusal) = self.core.tell(command) {
-            tracing::warn!("{refusal}");
-        }
-    }
-}
-
-/// What a job's temporary keys may write: its output and its checkpoints.
-fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
-    let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
-    [output].into_iter().chain(request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri))).collect()
-}
-
-/// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
-fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
-    let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
-    let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
-    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).chain(checkpoints).collect()
-}
-
-/// The metric that a tuning job looks at, in the request of its trial.
-fn objective(request: &CreateTrainingJob) -> Option<String> {
-    request.hyperparameters.get(TUNING_OBJECTIVE).cloned()
-}
-
-fn place(uri: &S3Uri) -> (String, String) {
-    (uri.bucket.clone(), uri.prefix.clone())
 }
 
 /// An error with its sources in one line.

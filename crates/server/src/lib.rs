@@ -20,6 +20,7 @@ mod http;
 mod keys;
 mod options;
 mod parts;
+mod plans;
 mod recovery;
 mod search;
 mod serve;
@@ -27,6 +28,8 @@ mod sessions;
 mod silence;
 mod statistics;
 mod tuning;
+mod warm;
+mod watching;
 
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use error::ServerError;

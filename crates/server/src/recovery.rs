@@ -17,21 +17,24 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<String>) {
         Ok(entries) => entries,
         Err(error) => return tracing::error!("{}: {error}", world.runs.display()),
     };
+    let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let plan = Plan::read(&entry.path());
         match plan {
             Ok(Some(plan)) if live.contains(&name) => {
-                let instances = u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX);
-                world.adopt(plan, world.allocation(&name, instances));
+                kept.insert(plan.origin().to_owned());
+                world.adopt(plan);
             }
             Ok(None) if live.contains(&name) => {}
-            Ok(_) => world.clear(&name),
+            Ok(_) => others.push(name),
             Err(error) => {
                 tracing::error!("{}: {error}", entry.path().display());
-                world.clear(&name);
+                others.push(name);
             }
         }
     }
+    // A directory whose attempt is over may be that of an instance that serves another one now.
+    others.iter().filter(|name| !kept.contains(*name)).for_each(|name| world.clear(name));
     world.trees.sweep();
 }

@@ -24,6 +24,7 @@ use tokio::{
     task::JoinSet,
 };
 
+use crate::warm::Pool;
 use crate::{
     AccessKeys, Options, ServerError, agents,
     api::{Api, Identity},
@@ -111,6 +112,7 @@ impl Server {
             telemetry,
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
+            pool: Pool::default(),
             exporter: exporter.clone(),
             launcher: options.launcher,
             images: options.images,

@@ -90,6 +90,8 @@ impl Stage {
             output_compression: OutputCompression::Gzip,
             lease_s: 60,
             grace_s: 1,
+            resource: None,
+            warm: false,
         }
     }
 

@@ -12,6 +12,7 @@ use super::ffi::matrix::Matrix;
 use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::metric_plan::MetricPlan;
+use super::turns::Turns;
 use super::{log, metrics, model_file};
 
 /// What all models of a training have in common.
@@ -35,7 +36,8 @@ pub(super) struct Boosted {
 }
 
 impl Boost<'_> {
-    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. `name` is its file's name. A collective call.
+    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. `name` is its file's name. A collective call; the other
+    /// hosts wait with rank 0 for its turns.
     pub(super) fn run(
         &self,
         train: Option<&Matrix>,
@@ -43,6 +45,7 @@ impl Boost<'_> {
         evaluator: &mut Evaluator,
         name: &str,
         mut checkpoints: Option<Checkpoints>,
+        mut turns: Option<Turns>,
     ) -> Result<Boosted, Failure> {
         let hyperparameters = self.hyperparameters;
         let num_round = hyperparameters.num_round;
@@ -66,8 +69,12 @@ impl Boost<'_> {
         for round in if is_over { num_round } else { done }..num_round {
             booster.update(round as i32, train)?;
             scores = evaluator.evaluate(&mut booster, round, sets, self.group)?;
-            if is_first {
+            let is_told = is_first && turns.as_ref().is_none_or(|turns| !turns.is_known(round + 1));
+            let pauses = is_first && turns.as_ref().is_some_and(|turns| turns.is_over(round + 1));
+            if is_told && !pauses {
                 log::print(&evaluate::line(round, &scores));
+            }
+            if is_first {
                 if hyperparameters.save_model_on_termination {
                     model_file::save(&booster, self.directory, name)?;
                 }
@@ -84,7 +91,7 @@ impl Boost<'_> {
                 self.group.broadcast(&mut stop)?;
                 is_last |= stop[0] > 0.0;
             }
-            if let Some(checkpoints) = checkpoints.as_mut().filter(|checkpoints| checkpoints.is_due(round + 1, is_last)) {
+            if let Some(checkpoints) = checkpoints.as_mut().filter(|checkpoints| checkpoints.is_due(round + 1, is_last || pauses)) {
                 if is_first {
                     checkpoints.write(&mut booster, round + 1, stopping.as_ref().map(|(_, stopping)| stopping))?;
                 }
@@ -92,8 +99,14 @@ impl Boost<'_> {
                     booster = self.renewed(whole, sets, &booster.to_bytes()?, round + 1)?;
                 }
             }
+            if is_told && pauses {
+                log::print(&evaluate::line(round, &scores));
+            }
             if is_last {
                 break;
+            }
+            if let Some(turns) = turns.as_mut().filter(|_| pauses) {
+                turns.wait(round + 1);
             }
         }
         let best = stopping.and_then(|(_, stopping)| stopping.best());

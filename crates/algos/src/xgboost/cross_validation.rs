@@ -67,7 +67,7 @@ pub(super) fn train(
             let (seen, held_out) = (rows(false), rows(true));
             let train = all.slice(&seen)?;
             let name = format!("{}-{}", model_file::NAME, last_scores.len());
-            let mut boosted = boost.run(Some(&train), &sets, &mut evaluator, &name, None)?;
+            let mut boosted = boost.run(Some(&train), &sets, &mut evaluator, &name, None, None)?;
             model_file::save(&boosted.booster, &directory, &name)?;
             unseen.add(&held_out, &boosted.booster.predict(&all.slice(&held_out)?, Output::Transformed)?);
             last_scores.push(boosted.scores);

@@ -31,6 +31,7 @@ mod together;
 mod train;
 mod translate;
 pub(crate) mod tunable;
+mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

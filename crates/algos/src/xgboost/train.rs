@@ -12,6 +12,7 @@ use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::judge::{Judge, JudgeOptions, Own};
 use super::metric_plan::MetricPlan;
+use super::turns::Turns;
 use super::{intercept, log, model_file};
 
 /// What is trained on.
@@ -52,7 +53,7 @@ pub(super) fn train(
     let directory = instance.paths.model();
     let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory };
     let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters));
-    let boosted = boost.run(None, &sets, &mut evaluator, model_file::NAME, checkpoints)?;
+    let boosted = boost.run(None, &sets, &mut evaluator, model_file::NAME, checkpoints, Turns::read(&instance.paths))?;
     if group.rank() == 0 {
         model_file::save(&boosted.booster, &directory, model_file::NAME)?;
         log::info(&format!("Stored trained model at {}", directory.join(model_file::NAME).display()));

@@ -1,0 +1,64 @@
+//! How far a tuning job lets this training go: it waits after the round that `shoal_resource.json` names until the file says more. What it has in
+//! memory stays, so going on costs nothing; and its checkpoint is written before the round is told, so it can as well be ended there.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use shoal_contract::{Paths, RESOURCE_FILE, Resource};
+
+/// Between two looks where the kernel does not tell of changes.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The turns of a trial on the host that speaks for it.
+pub(super) struct Turns {
+    file: PathBuf,
+    resource: Resource,
+}
+
+impl Turns {
+    /// `None` without a tuning job.
+    pub(super) fn read(paths: &Paths) -> Option<Self> {
+        let file = paths.base().join(RESOURCE_FILE);
+        let resource = read(&file)?;
+        Some(Self { file, resource })
+    }
+
+    /// Whether the values after so many rounds are known from an earlier attempt, which had gone beyond its last checkpoint.
+    pub(super) fn is_known(&self, rounds: u32) -> bool {
+        u64::from(rounds) <= self.resource.from
+    }
+
+    /// Whether the training is to wait after so many rounds.
+    pub(super) fn is_over(&self, rounds: u32) -> bool {
+        self.resource.until.is_some_and(|until| until <= u64::from(rounds))
+    }
+
+    /// Waits until more rounds than these are wanted.
+    pub(super) fn wait(&mut self, rounds: u32) {
+        // Before the first look, so that no change is missed between the two.
+        let told = changes(&self.file);
+        while let Some(resource) = read(&self.file) {
+            self.resource = resource;
+            if !self.is_over(rounds) {
+                return;
+            }
+            match &told {
+                // What it is does not matter.
+                Some(told) if rustix::io::read(told, &mut [0_u8; 1024]).is_ok() => {}
+                _ => std::thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+fn read(file: &Path) -> Option<Resource> {
+    Resource::parse(&std::fs::read(file).ok()?)
+}
+
+/// Something can be read from it when a file has been put beside `file`, or in its place.
+fn changes(file: &Path) -> Option<rustix::fd::OwnedFd> {
+    let told = inotify::init(CreateFlags::CLOEXEC).ok()?;
+    inotify::add_watch(&told, file.parent()?, WatchFlags::MOVED_TO).ok()?;
+    Some(told)
+}

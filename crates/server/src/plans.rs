@@ -1,0 +1,168 @@
+//! What the agents of an attempt are told: from the request of its training job, and from where and how far the core has it run.
+
+use std::{path::PathBuf, time::Duration};
+
+use shoal_link::{Assignment, Limits, MetricDefinition, OutputCompression, Program, Resource};
+use shoal_plane::{Placement, TrialLaunch};
+use shoal_wire::{CreateTrainingJob, S3Uri, arn};
+
+use crate::{
+    Image,
+    attempts::Plan,
+    checkpoints,
+    core::now_ms,
+    effects::World,
+    warm::{IDLE_TRIALS, Keep},
+};
+
+/// The hyperparameter by which a tuning job tells its trials the objective metric's name.
+const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
+
+/// `shoal_plane::Action::Launch`.
+pub(crate) struct Launch {
+    pub(crate) job: String,
+    pub(crate) attempt: String,
+    pub(crate) placement: Placement,
+    pub(crate) instances: u32,
+    pub(crate) lease_s: u64,
+    pub(crate) trial: Option<TrialLaunch>,
+}
+
+impl World {
+    /// What an attempt's agents are told; makes their channels ready.
+    ///
+    /// # Errors
+    /// Why the job fails.
+    pub(crate) fn plan(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Plan, String> {
+        let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
+        let instances = *instances;
+        let image = self.images.resolve(request.algorithm.training_image.as_deref().unwrap_or_default()).map_err(|error| error.0)?;
+        let mut trees = Vec::with_capacity(request.channels.len());
+        for channel in &request.channels {
+            trees.push(self.trees.prepare(attempt, channel, instances)?);
+        }
+        let checkpoint = match &request.checkpoint {
+            None => None,
+            Some(config) => Some(shoal_link::Checkpoint {
+                local_path: config.local_path.clone(),
+                uri: config.uri.to_string(),
+                tree: self.checkpoints_before(attempt, &config.uri, trial.as_ref())?.map(|tree| tree.display().to_string()),
+            }),
+        };
+        // For whom, and for how long.
+        let keeps = match (trial, request.resources.keep_alive_s) {
+            (Some(trial), _) => Some((trial.tuning.clone(), IDLE_TRIALS)),
+            (None, 0) => None,
+            (None, seconds) => Some((String::new(), Duration::from_secs(seconds.into()))),
+        };
+        let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
+        let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
+        let (program, metric_definitions) = match image {
+            Image::Builtin { name, metric_definitions, library_dir, variables, .. } => {
+                let image = request.algorithm.training_image.clone().unwrap_or_default();
+                let definitions = if requested.is_empty() { metric_definitions } else { requested };
+                (Program::Builtin { name, image, library_dir, variables }, definitions)
+            }
+            Image::Host => {
+                let entrypoint = request.algorithm.entrypoint.clone();
+                (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
+            }
+        };
+        let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
+        let assignments = (1..=instances)
+            .map(|host| Assignment {
+                job_name: request.name.clone(),
+                job_arn: arn::training_job(&self.region, &self.account, &request.name),
+                region: self.region.clone(),
+                host,
+                hosts: hosts.clone(),
+                instance_type: request.resources.instance_type.clone(),
+                hyperparameters: request.hyperparameters.clone(),
+                environment: request.environment.clone(),
+                channels: request
+                    .channels
+                    .iter()
+                    .zip(&trees)
+                    .map(|(channel, trees)| shoal_link::Channel {
+                        name: channel.name.clone(),
+                        tree: trees[host as usize - 1].display().to_string(),
+                        content_type: channel.content_type.clone(),
+                        distribution: channel.distribution.as_str().to_owned(),
+                        record_wrapper: channel.record_wrapper.as_str().to_owned(),
+                    })
+                    .collect(),
+                program: program.clone(),
+                metric_definitions: metric_definitions.clone(),
+                // A trial's objective is the first host's alone.
+                objective: objective(request).filter(|_| host == 1),
+                limits: Limits {
+                    memory_bytes: placement.memory_bytes,
+                    cpus: placement.cpus,
+                    cpu_weight: placement.cpu_weight,
+                    pids: 4096,
+                    gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
+                },
+                endpoint: None,
+                checkpoint: checkpoint.clone(),
+                output_compression: match request.output.compression {
+                    shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
+                    shoal_wire::OutputCompression::None => OutputCompression::None,
+                },
+                lease_s: self.lease_s.unwrap_or(*lease_s),
+                grace_s: self.grace_s,
+                resource: trial.as_ref().map(|trial| Resource { from: trial.from.into(), until: trial.to.map(u64::from) }),
+                warm: keeps.is_some(),
+            })
+            .collect();
+        // Each attempt has streams of its own, though a retry may follow within the second: attempts are named `<uid>-<number>`.
+        let number: u64 = attempt.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1);
+        let epoch = now_ms() / 1000 + number - 1;
+        let mut plan = Plan {
+            version: Plan::VERSION,
+            job: request.name.clone(),
+            attempt: attempt.clone(),
+            streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
+            reads: reads(request),
+            writes: writes(request),
+            isolated: request.enable_network_isolation,
+            checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
+            assignments,
+            keep: None,
+            origin: None,
+        };
+        plan.keep = keeps.map(|(owner, idle)| Keep::of(&plan, owner, idle));
+        Ok(plan)
+    }
+
+    /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to begin with has.
+    fn checkpoints_before(&self, attempt: &str, uri: &S3Uri, trial: Option<&TrialLaunch>) -> Result<Option<PathBuf>, String> {
+        let own = self.trees.prepare_checkpoints(attempt, uri)?;
+        let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else { return Ok(own) };
+        match self.request(origin)?.checkpoint {
+            Some(config) => self.trees.prepare_checkpoints(attempt, &config.uri),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What a job's temporary keys may write: its output and its checkpoints.
+fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
+    let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
+    [output].into_iter().chain(request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri))).collect()
+}
+
+/// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
+fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
+    let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
+    let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
+    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).chain(checkpoints).collect()
+}
+
+/// The metric that a tuning job looks at, in the request of its trial.
+fn objective(request: &CreateTrainingJob) -> Option<String> {
+    request.hyperparameters.get(TUNING_OBJECTIVE).cloned()
+}
+
+fn place(uri: &S3Uri) -> (String, String) {
+    (uri.bucket.clone(), uri.prefix.clone())
+}
