@@ -13,6 +13,7 @@ mod spread;
 mod start;
 mod telemetry;
 mod tuning;
+mod trials;
 mod waits;
 mod xgboost;
 
@@ -32,6 +33,8 @@ pub(crate) enum BenchCommand {
     Jobs(jobs::JobsArgs),
     /// Log lines and metric points per second, durable.
     Telemetry(telemetry::TelemetryArgs),
+    /// What a trial costs beside its training, cold and warm, and what it costs that trials take turns.
+    Trials(trials::TrialsArgs),
     /// Distributed XGBoost against xgboost.dask with the same library.
     Xgboost(xgboost::XgboostArgs),
     /// Tuning jobs: a study of 100,000 trials, how fast a scheduler hears and is obeyed, and trials that do nothing against Ray Tune.
@@ -51,6 +54,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::S3(args) => s3::run(args),
         BenchCommand::Jobs(args) => jobs::run(args),
         BenchCommand::Telemetry(args) => telemetry::run(args),
+        BenchCommand::Trials(args) => trials::run(args),
         BenchCommand::Xgboost(args) => xgboost::run(args),
         BenchCommand::Tuning(args) => tuning::run(args),
         BenchCommand::FakeTrials(flags) => fake_trials::run(flags),

@@ -161,11 +161,11 @@ pub(crate) fn withdraw(settings: &Settings) {
     let _ = fs::remove_file(settings.address_file());
 }
 
-/// Waits until a server has released every instance, some seconds at most: each attempt has a directory until then. For servers that do
-/// not come back.
+/// Waits until a server has released every instance, some seconds at most: each attempt has a directory and a plan in it until then. For servers
+/// that do not come back; instances that are kept without an attempt end with them.
 pub(crate) fn wait_for_release(data_dir: &Path) {
     let patience = Instant::now() + Duration::from_secs(5);
-    let busy = || fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    let busy = || fs::read_dir(data_dir.join("runs")).is_ok_and(|runs| runs.flatten().any(|run| run.path().join("attempt.json").exists()));
     while busy() && Instant::now() < patience {
         thread::sleep(Duration::from_millis(5));
     }

@@ -4,13 +4,14 @@
 //! them the zygote kills every process of the instance but itself and process 1, which needs a PID namespace, and empties the instance's own
 //! writable places; what the caller mounted is the caller's affair. When anything is odd the zygote ends, and the instance with it.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -252,11 +253,44 @@ fn kill_all_others() -> bool {
 
 /// What the instance made for its program and nobody else sees. Says whether all of it is empty.
 fn empty_own_places() -> bool {
-    OWN_PLACES.iter().all(|place| {
-        let Ok(entries) = fs::read_dir(place) else { return false };
-        entries.flatten().all(|entry| remove_tree(&entry.path()).is_ok())
-    }) && ["shm", "sem", "msg"].iter().all(|kind| {
-        // A line of names, then one for each object.
-        fs::read_to_string(Path::new("/proc/sysvipc").join(kind)).is_ok_and(|table| table.lines().count() <= 1)
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
+    let mounts: Vec<PathBuf> = mounts.lines().filter_map(|line| Some(unescaped(line.split(' ').nth(4)?))).collect();
+    OWN_PLACES.iter().all(|place| empty(Path::new(place), &mounts))
+        && ["shm", "sem", "msg"].iter().all(|kind| {
+            // A line of names, then one for each object.
+            fs::read_to_string(Path::new("/proc/sysvipc").join(kind)).is_ok_and(|table| table.lines().count() <= 1)
+        })
+}
+
+/// What the caller has mounted in there stays, with the directories on the way to it.
+fn empty(directory: &Path, mounts: &[PathBuf]) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else { return false };
+    entries.flatten().map(|entry| entry.path()).all(|path| {
+        if mounts.contains(&path) {
+            true
+        } else if mounts.iter().any(|mount| mount.starts_with(&path)) {
+            empty(&path, mounts)
+        } else {
+            remove_tree(&path).is_ok()
+        }
     })
+}
+
+/// A path in mountinfo: blanks and backslashes are three octal digits.
+fn unescaped(path: &str) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = if *first == b'\\' { after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok()) } else { None };
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
 }

@@ -7,6 +7,7 @@
 
 mod endings;
 mod outages;
+mod pauses;
 mod server;
 mod stage;
 mod successes;
@@ -75,7 +76,7 @@ fn run(way: &str, filter: &str) -> ExitCode {
     if way == "root" {
         stage::SUPPORT.get_or_init(|| shoal_agent::support_variable(&support));
     }
-    let tests: Vec<Test> = [successes::TESTS, endings::TESTS, outages::TESTS].concat();
+    let tests: Vec<Test> = [successes::TESTS, endings::TESTS, outages::TESTS, pauses::TESTS].concat();
     let mut failed = Vec::new();
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let start = Instant::now();

@@ -109,6 +109,11 @@ pub(crate) fn start(job: &Job<'_>, environment: &[(&str, &str)]) -> Cluster {
 
 /// The same; every host's checkpoints are in a directory of its name in `checkpoints`.
 pub(crate) fn start_mirrored(job: &Job<'_>, environment: &[(&str, &str)], checkpoints: Option<&Path>) -> Cluster {
+    start_trial(job, environment, checkpoints, None)
+}
+
+/// The same, told how far it may go.
+pub(crate) fn start_trial(job: &Job<'_>, environment: &[(&str, &str)], checkpoints: Option<&Path>, resource: Option<&str>) -> Cluster {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
     let port = free_port();
@@ -138,6 +143,9 @@ pub(crate) fn start_mirrored(job: &Job<'_>, environment: &[(&str, &str)], checkp
         if let Some(directory) = checkpoints.map(|checkpoints| checkpoints.join(name)) {
             std::fs::create_dir_all(&directory).unwrap();
             write("checkpointconfig.json", json!({ "S3Uri": "s3://bucket/prefix", "LocalPath": directory }));
+        }
+        if let Some(resource) = resource {
+            std::fs::write(config.join("shoal_resource.json"), resource).unwrap();
         }
         let log = std::fs::File::create(base.join("stdout")).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())

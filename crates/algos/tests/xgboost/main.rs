@@ -10,6 +10,7 @@ mod peer;
 mod resume;
 mod single;
 mod together;
+mod turns;
 
 /// Not a test of its own: the process of an instance. See [`cluster::start`].
 #[test]
