@@ -12,8 +12,8 @@ mod server;
 mod spread;
 mod start;
 mod telemetry;
-mod tuning;
 mod trials;
+mod tuning;
 mod waits;
 mod xgboost;
 
