@@ -9,8 +9,9 @@ import urllib.error
 import urllib.request
 
 import pytest
-from house import BUCKET
+from house import BUCKET, eventually
 from jobs import GROUP
+from tuning_jobs import Tuning
 
 PROGRAM = pathlib.Path(__file__).with_name("aws_cli.py")
 
@@ -128,3 +129,24 @@ def test_stopping_and_mistakes(aws, jobs):
     failing = jobs.command("echo 'out of luck' > /opt/ml/output/failure; exit 3")
     said = aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", failing, status=255)
     assert "Waiter TrainingJobCompletedOrStopped failed" in said and "terminal failure state" in said
+
+
+def test_a_tuning_job(aws, jobs, tmp_path):
+    tuning = Tuning(jobs)
+    request = tuning.request(tuning.definition(epochs=1), jobs=3)
+    name = request["HyperParameterTuningJobName"] = "cli-tuning"
+    (tmp_path / "tuning.json").write_text(json.dumps(request))
+    made = aws("sagemaker", "create-hyper-parameter-tuning-job", "--cli-input-json", f"file://{tmp_path}/tuning.json")
+    assert made["HyperParameterTuningJobArn"].endswith(f":hyper-parameter-tuning-job/{name}")
+    named = ("--hyper-parameter-tuning-job-name", name)
+    over = lambda: aws("sagemaker", "describe-hyper-parameter-tuning-job", *named)  # noqa: E731
+    told = eventually(lambda: (it := over())["HyperParameterTuningJobStatus"] != "InProgress" and it, 60)
+    assert told["HyperParameterTuningJobStatus"] == "Completed", told.get("FailureReason")
+    listed = aws("sagemaker", "list-hyper-parameter-tuning-jobs", "--name-contains", name, "--sort-by", "CreationTime")
+    assert [it["HyperParameterTuningJobName"] for it in listed["HyperParameterTuningJobSummaries"]] == [name]
+    of = ("sagemaker", "list-training-jobs-for-hyper-parameter-tuning-job", *named, "--sort-by", "FinalObjectiveMetricValue")
+    first = aws(*of, "--max-items", "1", "--page-size", "1")["TrainingJobSummaries"][0]
+    assert first["TrainingJobName"] == told["BestTrainingJob"]["TrainingJobName"] and len(aws(*of)["TrainingJobSummaries"]) == 3
+    assert "Completed" in aws("sagemaker", "stop-hyper-parameter-tuning-job", *named, status=255)
+    aws("sagemaker", "delete-hyper-parameter-tuning-job", *named)
+    assert "ResourceNotFound" in aws("sagemaker", "describe-hyper-parameter-tuning-job", *named, status=255)

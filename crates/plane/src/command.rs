@@ -191,10 +191,10 @@ pub enum Rejection {
     #[error("{0}")]
     UnknownInstanceType(String),
     /// `ResourceInUse`.
-    #[error("A hyper parameter tuning job with this name already exists ({0})")]
+    #[error("A hyperparameter tuning job with the name, {0}, already exists. Choose a different name.")]
     TuningNameTaken(String),
     /// `ResourceNotFound`.
-    #[error("There is no hyperparameter tuning job of this name: {0}")]
+    #[error("Amazon SageMaker can't find a tuning job called {0}. Type another name.")]
     TuningNotFound(String),
     /// `ValidationException`.
     #[error("The request was rejected because the hyperparameter tuning job is in status {0}.")]

@@ -113,7 +113,8 @@ pub struct TuningDefinition {
     pub auto_parameters: Vec<AutoParameter>,
     /// `StaticHyperParameters`.
     pub static_hyperparameters: BTreeMap<String, String>,
-    /// `HyperbandStrategyConfig.MaxResource`, or what the static hyperparameters say; 1 to 20,000, and there with [`Strategy::Hyperband`].
+    /// `HyperbandStrategyConfig.MaxResource`, or what the static hyperparameters say, if they do; 1 to 20,000. Always there with
+    /// [`Strategy::Hyperband`].
     pub max_resource: Option<u32>,
     /// What a trial may run on, best first; the first is in [`Self::training`].
     pub alternatives: Vec<Resources>,

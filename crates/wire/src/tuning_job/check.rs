@@ -226,7 +226,8 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
     }
     let max_resource = match (shared.strategy, shared.max_resource) {
         (Strategy::Hyperband, None) => Some(inferred(&statics, &path)?),
-        (_, given) => given,
+        // Strategies of ours may want to know it, too.
+        (_, given) => given.or_else(|| inferred(&statics, &path).ok()),
     };
     let (training, alternatives) =
         child::template(source, shared.tuning_job, &statics, &objective.metric, own.hyper_parameter_tuning_resource_config, &path)?;

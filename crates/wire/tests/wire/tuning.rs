@@ -435,3 +435,20 @@ fn any_change_of_a_request_is_survived() {
         check_with(&golden.case, &serde_json::from_slice(&golden.body).expect("JSON"), &|request| create(request).err());
     }
 }
+
+#[test]
+fn how_many_run_can_be_changed_within_limits() {
+    let update = |parallel: u32| {
+        let request = Request::post("/").header("x-amz-target", "Shoal.UpdateHyperParameterTuningJob").body(()).expect("a request");
+        let body = json!({"HyperParameterTuningJobName": "titanic", "MaxParallelTrainingJobs": parallel});
+        parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())
+    };
+    for parallel in [1, 1000] {
+        let Ok(Call::UpdateTuningJob(update)) = update(parallel) else { panic!("{parallel} may run") };
+        assert_eq!((update.hyper_parameter_tuning_job_name.as_str(), update.max_parallel_training_jobs), ("titanic", parallel));
+    }
+    for parallel in [0, 1001] {
+        let error = update(parallel).expect_err("too few or too many");
+        assert!(error.code == ErrorCode::ValidationException && error.message.contains("from 1 to 1000"), "{error}");
+    }
+}
