@@ -382,7 +382,7 @@ fn a_tuning_job_that_is_stopped_stops_its_trials_and_asks_nothing_more() {
             t-0 released
             t tuning released
         14 untune t
-            refused: There is no hyperparameter tuning job of this name: t
+            refused: Amazon SageMaker can't find a tuning job called t. Type another name.
         ",
     );
 }
