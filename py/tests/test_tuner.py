@@ -138,8 +138,12 @@ def test_threads_share_a_study():
     assert [result.state for result in study] == ["completed"] * 32
 
 
-def test_the_readme_works():
-    [program] = re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[1] / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    names = {}
-    exec(program, names)
-    assert len(names["study"]) == 20
+@pytest.mark.parametrize(("page", "trials"), [("py/README.md", [20]), ("docs/tuning.md", [15, 30])])
+def test_the_pages_programs_work(page, trials):
+    text = (Path(__file__).parents[2] / page).read_text()
+    programs = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(programs) == len(trials)
+    for program, expected in zip(programs, trials):
+        names = {}
+        exec(program, names)
+        assert len(names["study"]) == expected

@@ -19,7 +19,15 @@
 //! What happens to a study is a list of [`Record`]s; folding them ([`Study::replay`]) gives the same study without searching again, so a caller
 //! that keeps them goes on after a crash as if there had been none, also with a later version of this library.
 //!
+//! Promises, each held by `tests/conformance` for every searcher with every scheduler:
+//! - A proposal lies in the space and was not tried before, as long as the space has something else.
+//! - Reports that are late, repeated or of unknown trials change nothing. What is not a number is worse than all numbers; a trial that ends with it failed.
+//! - A study that says to wait has a running trial to wait for, and one that says to end means it.
+//! - A study that is stored and read back goes on as the one that was not.
+//!
 //! Where to look: `space` and `scaling` say what may be tried; `history` is what is known; `search` has a file per searcher, `schedule` one per scheduler.
+//! [`named`] has strategies by name, [`protocol`] a study for other languages, `progress` the criteria by which a search may end, `transfer` warm starts,
+//! [`importance`] and [`pareto`] what people want to know afterwards. `docs/tuning.md` shows it from Rust, Python and the shell.
 
 mod config;
 mod error;
@@ -56,3 +64,8 @@ pub use space::{Condition, Configs, Domain, Parameter, Space};
 pub use spec::{Direction, StudySpec};
 pub use study::{Snapshot, Study};
 pub use transfer::Transferred;
+
+/// The page's Rust is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tuning.md")]
+struct Guide;
