@@ -16,11 +16,22 @@ use game::Game;
 
 const RESOURCES: Resources = Resources { min: Some(1), max: Some(9), eta: Some(3) };
 
+/// Searchers that need to be told something: name, specification.
+const OPTIONS: &[(&str, &str)] = &[("grid", r#"{"kind":"grid","points":8}"#)];
+
 /// Searchers that cannot work on a space, and are right to say so: searcher, space.
 const REFUSES: &[(&str, &str)] = &[];
 
 /// Searchers whose every proposal costs milliseconds: shorter games.
 const SLOW: &[&str] = &["bayesian"];
+
+fn strategy(searcher: &str, scheduler: &str) -> Strategy {
+    let options = OPTIONS.iter().find(|(name, _)| *name == searcher).map(|(_, options)| serde_json::from_str(options).unwrap());
+    Strategy {
+        searcher: named::searcher(&options.unwrap_or_else(|| searcher.into())).unwrap(),
+        scheduler: named::scheduler(&scheduler.into(), RESOURCES).unwrap(),
+    }
+}
 
 fn spec(strategy: &Strategy, space: Space, seed: u64, max_trials: u32) -> StudySpec {
     let Strategy { searcher, scheduler } = strategy.clone();
@@ -34,7 +45,7 @@ fn for_each_pair(check: impl Fn(&str, &Strategy, &Space, u32)) {
         for (searcher, _) in SEARCHERS {
             let trials = if SLOW.contains(searcher) { 14 } else { 40 };
             for (scheduler, _) in SCHEDULERS {
-                let strategy = Strategy::named(&format!("{searcher}+{scheduler}"), RESOURCES).unwrap();
+                let strategy = strategy(searcher, scheduler);
                 let made = Study::new(spec(&strategy, space.clone(), 0, trials));
                 let is_refused = REFUSES.contains(&(searcher, name));
                 assert_eq!(made.is_err(), is_refused, "{searcher}+{scheduler} on {name}: {:?}", made.err());
@@ -105,7 +116,7 @@ fn records_are_the_study() {
 fn a_small_space_is_gone_through_once() {
     let space: Space = serde_json::from_str(spaces::SMALL).unwrap();
     for (searcher, _) in SEARCHERS {
-        let strategy = Strategy::named(searcher, RESOURCES).unwrap();
+        let strategy = strategy(searcher, "none");
         let mut study = Study::new(spec(&strategy, space.clone(), 8, 12)).unwrap();
         let mut tried = Vec::new();
         while let Ask::Start(start) = study.ask() {
@@ -124,7 +135,7 @@ fn several_objectives() {
     let space: Space = serde_json::from_str(spaces::MIXED).unwrap();
     let mut working = 0;
     for (searcher, _) in SEARCHERS {
-        let strategy = Strategy::named(searcher, RESOURCES).unwrap();
+        let strategy = strategy(searcher, "none");
         let spec = StudySpec { objectives: vec![Minimize, Maximize], ..spec(&strategy, space.clone(), 3, 14) };
         let Ok(mut study) = Study::new(spec) else { continue };
         working += 1;
@@ -147,7 +158,7 @@ fn several_objectives() {
 fn injected_trials_are_not_proposed_again() {
     let space: Space = serde_json::from_str(spaces::SMALL).unwrap();
     for (searcher, _) in SEARCHERS {
-        let strategy = Strategy::named(searcher, RESOURCES).unwrap();
+        let strategy = strategy(searcher, "none");
         let mut study = Study::new(spec(&strategy, space.clone(), 2, 12)).unwrap();
         let all: Vec<_> = space.configs().collect();
         for (place, config) in all.iter().enumerate().take(9) {
@@ -177,7 +188,7 @@ fn extreme_values_travel_without_loss() {
             if REFUSES.contains(&(searcher, name)) {
                 continue;
             }
-            let strategy = Strategy::named(searcher, RESOURCES).unwrap();
+            let strategy = strategy(searcher, "none");
             let mut study = Study::new(spec(&strategy, space.clone(), 1, 12)).unwrap();
             while let Ask::Start(start) = study.ask() {
                 assert!(space.holds(&start.config), "{searcher} on {name}: {:?}", start.config);
@@ -196,5 +207,12 @@ fn extreme_values_travel_without_loss() {
 #[test]
 fn lists_of_exceptions_name_what_exists() {
     let names: Vec<_> = named::names().collect();
-    assert!(REFUSES.iter().map(|(searcher, _)| searcher).chain(SLOW).all(|name| names.contains(name)));
+    assert!(
+        REFUSES
+            .iter()
+            .map(|(searcher, _)| searcher)
+            .chain(SLOW)
+            .chain(OPTIONS.iter().map(|(searcher, _)| searcher))
+            .all(|name| names.contains(name))
+    );
 }
