@@ -403,7 +403,7 @@ impl TrainingJob {
                 self.spent(at);
                 self.enter(self.secondary(), at, message)
             }
-            Some(attempt) => self.leave(at, &attempt.to_owned(), message),
+            Some(attempt) => self.leave(at, attempt, message),
             None => self.enter(SecondaryStatus::Starting, at, message),
         }
     }
