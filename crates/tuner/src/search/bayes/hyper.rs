@@ -79,8 +79,7 @@ pub(super) fn prior(axes: &[Axis], theta: &[f64], gradient: &mut [f64]) -> f64 {
     sum
 }
 
-/// Against length scales far above the range (a parameter that seems not to matter may not have been looked at) and far below it. Chosen by what was found
-/// with them after 50 to 80 evaluations of Hartmann-6, Mixed-8 and a table: see docs/benchmarks.md.
+/// Against length scales far above the range (a parameter that seems not to matter may not have been looked at) and far below it.
 const FLAT: f64 = 0.4;
 const STEEP: f64 = 0.05;
 
