@@ -8,6 +8,7 @@ use crate::{Direction, SchedulerSpec, SearcherSpec, Space, SpecError, StudySpec}
 pub const SEARCHERS: &[(&str, &str)] = &[
     ("random", "independent draws; looks at no results"),
     ("sobol", "scrambled Sobol points: fills the space more evenly"),
+    ("cma_es", "covariance matrix adaptation: numeric parameters, hundreds of trials, many workers"),
     ("grid", "every combination of categorical values; of numeric ones in so many steps"),
     ("tpe", "tree-structured Parzen estimator: cheap; conditional and categorical spaces; one objective or several"),
     ("bayesian", "Gaussian process, expected improvement: the most from few trials"),

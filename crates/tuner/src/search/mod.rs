@@ -1,6 +1,7 @@
 //! Searchers: what to try next. One file each.
 
 pub(crate) mod bayes;
+mod cma;
 mod grid;
 mod random;
 mod sobol;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 
 pub use bayes::{Bayes, BayesSpec, Hyperparameters};
+pub use cma::{CmaEs, CmaSpec};
 pub use grid::{Grid, GridSpec};
 pub use random::Random;
 pub use sobol::Points;
@@ -78,6 +80,8 @@ pub enum SearcherSpec {
     Bayesian(BayesSpec),
     /// Tree-structured Parzen estimator: cheap, and at home in conditional and categorical spaces. For several objectives, too.
     Tpe(TpeSpec),
+    /// CMA-ES: numeric parameters, hundreds of trials, one objective.
+    CmaEs(CmaSpec),
     /// Every combination once; numeric parameters in so many steps.
     Grid(GridSpec),
 }
@@ -87,9 +91,14 @@ impl SearcherSpec {
     ///
     /// # Errors
     /// It cannot work on this space, with these objectives or options.
-    pub fn build(&self, space: &Space, _objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
+    pub fn build(&self, space: &Space, objectives: &[Direction]) -> Result<Box<dyn Searcher>, SpecError> {
         match self {
             Self::Random => Ok(Box::new(Random)),
+            Self::CmaEs(_) if objectives.len() > 1 => {
+                let problem = "it works on one objective: take tpe, bayesian or random for several".to_owned();
+                Err(SpecError::Searcher { searcher: "cma_es", problem })
+            }
+            Self::CmaEs(spec) => Ok(Box::new(CmaEs::new(space, spec))),
             Self::Grid(spec) => Ok(Box::new(Grid::new(space, spec)?)),
             Self::Tpe(spec) => Ok(Box::new(Tpe::new(space, spec))),
             Self::Sobol => Ok(Box::new(Points::default())),
