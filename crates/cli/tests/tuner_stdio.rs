@@ -1,7 +1,5 @@
 //! `shoal tuner --stdio` as a program in another language uses it.
 
-#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
-
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
