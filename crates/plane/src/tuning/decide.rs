@@ -104,7 +104,8 @@ impl Decision<'_> {
         let child = children.iter().find(|child| (child.definition, child.trial) == (definition, start.trial));
         let (Some(child), Some(spec)) = (child, job.spec.definitions.get(definition as usize)) else { return };
         let (trial, to) = (start.trial, start.to);
-        let trial = TrialStart { tuning: job.name.clone(), definition, trial, to, origin: child.origin.clone() };
+        let (tuning, origin, checkpoints) = (job.name.clone(), child.origin.clone(), spec.checkpoints);
+        let trial = TrialStart { tuning, definition, trial, to, origin, checkpoints };
         let message = "Starting the training job".to_owned();
         let fact = Fact::JobCreated { uid: child.uid.clone(), spec: spec.training.clone(), message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });

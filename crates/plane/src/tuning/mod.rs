@@ -19,6 +19,7 @@
 pub(crate) mod decide;
 pub(crate) mod follow;
 pub(crate) mod job;
+mod rest;
 mod spec;
 pub(crate) mod trial;
 

@@ -19,6 +19,9 @@ pub struct TrialStart {
     /// Training job whose checkpoint it begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Its program keeps checkpoints.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoints: bool,
 }
 
 /// What a launch of a trial has to know.
@@ -43,6 +46,8 @@ pub(crate) struct Trial {
     pub(crate) trial: u32,
     pub(crate) to: Option<u32>,
     pub(crate) origin: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) checkpoints: bool,
     /// Units that earlier attempts leave to the present one.
     pub(crate) behind: u32,
     /// Whose values count in the present attempt: the first host that reported.
@@ -69,9 +74,22 @@ pub(crate) struct Rest {
 
 impl Trial {
     pub(crate) fn new(start: &TrialStart) -> Trial {
-        let TrialStart { tuning, definition, trial, to, origin } = start.clone();
-        let (behind, resource, saved) = (0, 0, 0);
-        Trial { tuning, definition, trial, to, origin, behind, host: None, resource, value: None, saved, raised: false, rest: None }
+        let TrialStart { tuning, definition, trial, to, origin, checkpoints } = start.clone();
+        Trial {
+            tuning,
+            definition,
+            trial,
+            to,
+            origin,
+            checkpoints,
+            behind: 0,
+            host: None,
+            resource: 0,
+            value: None,
+            saved: 0,
+            raised: false,
+            rest: None,
+        }
     }
 
     pub(crate) fn launch(&self) -> TrialLaunch {

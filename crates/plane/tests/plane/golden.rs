@@ -125,7 +125,14 @@ fn tuned() -> Vec<Event> {
     let verdicts = vec![(0, Verdict::Pause), (3, Verdict::Stop), (4, Verdict::Continue { to: Some(9) })];
     let reported = Record::Reported { trial: 0, resource: 1, values: vec![1.0 / 3.0], verdicts };
     let stored = |record| vec![StudyRecord { definition: 0, record }];
-    let trial = TrialStart { tuning: text("titanic"), definition: 0, trial: 0, to: Some(1), origin: Some(text("titanic-007-0badcafe")) };
+    let trial = TrialStart {
+        tuning: text("titanic"),
+        definition: 0,
+        trial: 0,
+        to: Some(1),
+        origin: Some(text("titanic-007-0badcafe")),
+        checkpoints: false,
+    };
     let of_child = vec![
         Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
         Fact::AttemptLaunched {

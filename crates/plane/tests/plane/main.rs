@@ -11,3 +11,4 @@ mod retries;
 mod script;
 mod stops;
 mod tuning;
+mod tuning_script;

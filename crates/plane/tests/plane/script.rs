@@ -84,7 +84,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
-    if let Some(command) = crate::tuning::command(words) {
+    if let Some(command) = crate::tuning_script::command(words) {
         return command;
     }
     match words {
@@ -186,7 +186,7 @@ fn show_event(event: &Event) -> String {
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
-        other => crate::tuning::show_fact(other),
+        other => crate::tuning_script::show_fact(other),
     };
     format!("{} {what}", event.job)
 }
@@ -197,7 +197,7 @@ fn show_action(action: &Action) -> String {
         Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
-        other => crate::tuning::show_action(other),
+        other => crate::tuning_script::show_action(other),
     }
 }
 
