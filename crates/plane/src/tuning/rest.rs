@@ -3,7 +3,7 @@
 use crate::{
     JobStatus, SecondaryStatus, Time,
     training_job::{Attempt, Instance, Retry, TrainingJob},
-    tuning::trial::{Rest, Trial},
+    tuning::trial::Rest,
 };
 
 impl TrainingJob {
@@ -25,8 +25,8 @@ impl TrainingJob {
 
     /// It takes a place among its tuning job's trials: it is queued or runs, or has not left its instances yet.
     pub(crate) fn is_active(&self) -> bool {
-        let has_left = |trial: &Trial| trial.is_unwanted() && (self.attempt.is_none() || trial.is_frozen());
-        self.ended.is_none() && !self.trial.as_deref().is_some_and(has_left)
+        let has_left = |rest: &Rest| !rest.wanted && !rest.stays;
+        self.ended.is_none() && !self.trial.as_ref().is_some_and(|trial| trial.rest.as_ref().is_some_and(has_left))
     }
 
     /// All its programs run, so that they can stand still.
@@ -41,7 +41,8 @@ impl TrainingJob {
             return false;
         }
         let Some(trial) = &mut self.trial else { return false };
-        trial.rest = Some(Rest { since: at, frozen, wanted: false });
+        let stays = !frozen && self.attempt.is_some();
+        trial.rest = Some(Rest { since: at, frozen, wanted: false, stays });
         match attempt {
             Some(_) if frozen => {
                 self.spent(at);

@@ -70,6 +70,9 @@ pub(crate) struct Rest {
     pub(crate) frozen: bool,
     /// It is to go on.
     pub(crate) wanted: bool,
+    /// It has not been frozen, and takes its place among the active trials until its attempt is released.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stays: bool,
 }
 
 impl Trial {
@@ -103,6 +106,7 @@ impl Trial {
         self.raised = false;
         if let Some(rest) = &mut self.rest {
             rest.frozen = false;
+            rest.stays = false;
         }
     }
 
