@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Child, Event, Fact, JobStatus, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    Child, Event, Fact, JobStatus, Observation, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
     decide::{Decision, stop_of},
     training_job::Instance,
@@ -128,7 +128,7 @@ impl Decision<'_> {
     /// The tuner has judged what it was told.
     pub(crate) fn judged(&mut self, name: &str, seq: u64, records: &[StudyRecord], converged: bool) {
         let Some(job) = self.state.tunings.get(name) else { return };
-        let Some(WishFor::Judgement { definition, trial, .. }) = job.wish(seq) else { return };
+        let Some(WishFor::Judgement { definition, trial, what }) = job.wish(seq) else { return };
         self.tuning_happens(name, Fact::Judged { seq, records: records.to_vec(), converged: converged && job.converged.is_none() });
         let mut verdicts: BTreeMap<(u32, TrialId), Verdict> = BTreeMap::new();
         for StudyRecord { definition, record } in records {
@@ -136,9 +136,10 @@ impl Decision<'_> {
                 verdicts.extend(new.iter().map(|(trial, verdict)| ((*definition, *trial), *verdict)));
             }
         }
-        // A trial that stands at its limit and is not named goes on.
+        // A trial that is judged where it pauses and is not named goes on. It may have come there since an earlier report that is judged only now.
         let reporter = (*definition, *trial);
-        if !verdicts.contains_key(&reporter) && self.stands_at_limit(job, reporter) {
+        let reached = if let Observation::Reported { resource, .. } = what { *resource } else { 0 };
+        if !verdicts.contains_key(&reporter) && self.pauses_at(job, reporter, reached) {
             verdicts.insert(reporter, Verdict::Continue { to: None });
         }
         for (key, verdict) in verdicts {
@@ -146,10 +147,10 @@ impl Decision<'_> {
         }
     }
 
-    fn stands_at_limit(&self, job: &TuningJob, key: (u32, TrialId)) -> bool {
+    fn pauses_at(&self, job: &TuningJob, key: (u32, TrialId), resource: u32) -> bool {
         let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
         let trial = child.and_then(|child| child.trial.as_deref());
-        trial.is_some_and(|trial| trial.rest.is_none() && trial.to.is_some_and(|to| trial.resource >= to))
+        trial.is_some_and(|trial| trial.rest.is_none() && trial.to.is_some_and(|to| resource >= to))
     }
 
     fn takes_verdict(&mut self, job: &TuningJob, key: (u32, TrialId), verdict: Verdict) {
