@@ -171,5 +171,8 @@ fn bench(workspace: &Workspace) -> Result<bool> {
         shoal.current_dir(&workspace.root).args(["bench", what, "--write", "docs/benchmarks.md"]);
         fine &= succeeds(&mut shoal)?;
     }
+    let mut shoal = Command::new(target.join("release/shoal"));
+    shoal.current_dir(&workspace.root).args(["bench", "tuning", "--write", "docs/benchmarks.md", "--peer"]).arg(peers::python_with_ray()?);
+    fine &= succeeds(&mut shoal)?;
     Ok(fine)
 }

@@ -8,12 +8,15 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// Where both lie, below the home directory; `shoal bench` looks there.
+/// Where they lie, below the home directory; `shoal bench` looks there.
 const PEERS: &str = ".cache/shoal/peers";
 /// An S3 server over plain files (Apache-2.0), from the crate registry.
 const S3S_FS: [&str; 7] = ["install", "s3s-fs", "--version", "0.14.1", "--features", "binary", "--locked"];
 /// xgboost.dask (Apache-2.0, BSD), from PyPI. XGBoost 3.2.0 is the last one for Python 3.11.
 const DASK: [&str; 4] = ["xgboost-cpu==3.2.0", "dask[array,dataframe]==2026.8.0", "distributed==2026.8.0", "scikit-learn"];
+
+/// Ray Tune (Apache-2.0), from PyPI.
+const RAY: &str = "ray[tune]==2.60.0";
 
 /// Installs those that are not there.
 ///
@@ -26,16 +29,34 @@ pub(crate) fn install() -> Result<()> {
         run(Command::new("cargo").args(S3S_FS).arg("--root").arg(&peers))?;
     }
     let dask = peers.join("dask-xgboost-3.2.0");
-    if !has_xgboost(&dask) {
+    if !imports(&dask, "xgboost, dask.dataframe, distributed") {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dask))?;
         run(Command::new(dask.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(DASK))?;
+    }
+    let ray = ray(&peers);
+    if !ray.join("bin/python").is_file() || !imports(&ray, "ray.tune") {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&ray))?;
+        run(Command::new(ray.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", RAY]))?;
     }
     Ok(())
 }
 
-fn has_xgboost(environment: &Path) -> bool {
+/// A Python that has Ray Tune, once [`install`] was there.
+///
+/// # Errors
+/// There is no home directory.
+pub(crate) fn python_with_ray() -> Result<PathBuf> {
+    let home = PathBuf::from(env::var_os("HOME").context("there is no HOME to look for the peers below")?);
+    Ok(ray(&home.join(PEERS)).join("bin/python"))
+}
+
+fn ray(peers: &Path) -> PathBuf {
+    peers.join("ray-2.60.0")
+}
+
+fn imports(environment: &Path, modules: &str) -> bool {
     let mut python = Command::new(environment.join("bin/python"));
-    python.args(["-c", "import xgboost, dask.dataframe, distributed"]).output().is_ok_and(|output| output.status.success())
+    python.args(["-c", &format!("import {modules}")]).output().is_ok_and(|output| output.status.success())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -27,7 +27,7 @@ use crate::{
 /// Arguments of `shoal bench tuning`.
 #[derive(Debug, Args)]
 pub(crate) struct TuningArgs {
-    /// Trials of the large study, whose agents are played.
+    /// Trials of the large study, whose agents are played; 0 leaves it out.
     #[arg(long, default_value_t = 100_000)]
     trials: u32,
     /// How many of them run at once, 1000 at most.
@@ -36,7 +36,7 @@ pub(crate) struct TuningArgs {
     /// How many pages of each kind are timed.
     #[arg(long, default_value_t = 500)]
     calls: usize,
-    /// Runs of the small studies on real agents.
+    /// Runs of the small studies on real agents; 0 leaves them out.
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// A Python with ray[tune]: runs 100 trials that do nothing there, too.
@@ -52,8 +52,10 @@ pub(crate) fn run(args: &TuningArgs) -> Result<Exit> {
     let machine = machine::describe();
     let mut progress = Progress::new();
     let mut lines: Vec<Line> = Vec::new();
-    delays::measure(args.runs, &mut progress, &mut lines)?;
-    peer::measure(args, &mut progress, &mut lines)?;
+    if args.runs > 0 {
+        delays::measure(args.runs, &mut progress, &mut lines)?;
+        peer::measure(args, &mut progress, &mut lines)?;
+    }
     if args.trials > 0 {
         study::measure(args, &mut progress, &mut lines)?;
     }
