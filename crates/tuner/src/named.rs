@@ -12,6 +12,7 @@ pub const SEARCHERS: &[(&str, &str)] = &[
     ("grid", "every combination of categorical values; of numeric ones in so many steps"),
     ("tpe", "tree-structured Parzen estimator: cheap; conditional and categorical spaces; one objective or several"),
     ("bayesian", "Gaussian process, expected improvement: the most from few trials"),
+    ("multi_fidelity", "Gaussian process over configurations and resources: for schedulers that stop or pause trials"),
 ];
 
 /// Names of schedulers that are their specification's `kind`, and what each does.

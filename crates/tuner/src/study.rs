@@ -157,9 +157,10 @@ impl Study {
     /// A configuration that was not tried yet, where the space has one.
     fn new_config(&mut self, to: Option<u32>) -> Option<(Config, Option<Memo>)> {
         let StudySpec { space, objectives, seed, .. } = &self.spec;
+        let max_resource = self.scheduler.max_resource();
         let is_full = space.combinations().is_some_and(|all| self.history.different() as u64 >= all);
         for part in 1..=TRIES {
-            let view = View { space, objectives, history: &self.history, memo: self.memo.as_ref(), to };
+            let view = View { space, objectives, history: &self.history, memo: self.memo.as_ref(), to, max_resource };
             match self.searcher.propose(&view, &mut rng(*seed, self.asks, part)) {
                 Proposal::Exhausted => return None,
                 Proposal::Try { config, memo } if is_full || !self.history.has_tried(&config) => return Some((config, memo)),

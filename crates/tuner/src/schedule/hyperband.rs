@@ -32,12 +32,19 @@ pub struct HyperbandOptions {
     /// How many brackets; none: one for each rung.
     #[serde(default)]
     pub brackets: Option<u32>,
+    /// A bracket may spend the part `1 / share` of what the one below it may; 1: all the same.
+    #[serde(default = "two")]
+    pub share: u32,
+}
+
+fn two() -> u32 {
+    2
 }
 
 impl HyperbandOptions {
     /// The defaults, up to a greatest resource.
     pub fn up_to(max_resource: u32) -> Self {
-        Self { form: Form::Promotion, eta: 3, min_resource: 1, max_resource, brackets: None }
+        Self { form: Form::Promotion, eta: 3, min_resource: 1, max_resource, brackets: None, share: two() }
     }
 }
 
@@ -45,6 +52,7 @@ impl HyperbandOptions {
 #[derive(Debug)]
 pub struct Hyperband {
     ladder: Ladder,
+    share: u32,
     /// By bracket: units of resource that its trials used. What a new one will use up to its first rung is counted at its start.
     spent: Vec<u64>,
 }
@@ -55,7 +63,7 @@ impl Hyperband {
     /// # Errors
     /// `eta` is below 2, `min_resource` is 0 or above `max_resource`, or there are no brackets or more than rungs.
     pub fn new(options: &HyperbandOptions) -> Result<Self, SpecError> {
-        let HyperbandOptions { form, eta, min_resource: min, max_resource: max, brackets } = *options;
+        let HyperbandOptions { form, eta, min_resource: min, max_resource: max, brackets, share } = *options;
         let ladder = Ladder::new(Steps { form, eta, min, max, delayed: false }, "hyperband")?;
         let most = ladder.height() + 1;
         let brackets = brackets.map_or(ladder.height().max(1), |brackets| brackets as usize);
@@ -63,14 +71,18 @@ impl Hyperband {
             let problem = format!("brackets is {brackets}: from {min} to {max} with eta {eta} there may be 1 to {most}");
             return Err(SpecError::Scheduler { scheduler: "hyperband", problem });
         }
-        Ok(Self { ladder, spent: vec![0; brackets] })
+        if share == 0 {
+            return Err(SpecError::Scheduler { scheduler: "hyperband", problem: "share is 0: it must be at least 1".to_owned() });
+        }
+        Ok(Self { ladder, share, spent: vec![0; brackets] })
     }
 
     /// The bracket that is furthest below its share; of equals the lowest.
     fn bracket(&self) -> usize {
-        // With the trial that would be started. Shares are powers of two: bracket b may spend one unit where the lowest spends 2^b.
+        // With the trial that would be started. Bracket b may spend one unit where the lowest spends share^b.
         let with = |bracket: usize| u128::from(self.spent[bracket]) + u128::from(self.ladder.level(bracket));
-        let weighed = |&bracket: &usize| with(bracket) << bracket.min(63);
+        let price = |bracket: usize| u128::from(self.share).saturating_pow(u32::try_from(bracket).unwrap_or(u32::MAX));
+        let weighed = |&bracket: &usize| with(bracket).saturating_mul(price(bracket));
         (0..self.spent.len()).min_by_key(weighed).unwrap_or(0)
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod bayes;
 mod cma;
 mod grid;
+mod multi_fidelity;
 mod random;
 mod sobol;
 mod tpe;
@@ -14,6 +15,7 @@ use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
 pub use bayes::{Bayes, BayesSpec, Hyperparameters};
 pub use cma::{CmaEs, CmaSpec};
 pub use grid::{Grid, GridSpec};
+pub use multi_fidelity::{MultiFidelity, MultiFidelitySpec};
 pub use random::Random;
 pub use sobol::Points;
 pub use tpe::{Tpe, TpeSpec};
@@ -31,6 +33,8 @@ pub struct View<'a> {
     pub memo: Option<&'a Memo>,
     /// How far the trial that is asked for is to run at first, where the scheduler has said it: the fidelity that matters now.
     pub to: Option<u32>,
+    /// Where trials are over, where the scheduler knows it.
+    pub max_resource: Option<u32>,
 }
 
 /// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its answers may not be reproduced without. Stored with the
@@ -84,6 +88,8 @@ pub enum SearcherSpec {
     CmaEs(CmaSpec),
     /// Every combination once; numeric parameters in so many steps.
     Grid(GridSpec),
+    /// A Gaussian process over configurations and resources, for schedulers that stop or pause trials.
+    MultiFidelity(MultiFidelitySpec),
 }
 
 impl SearcherSpec {
@@ -103,6 +109,7 @@ impl SearcherSpec {
             Self::Tpe(spec) => Ok(Box::new(Tpe::new(space, spec))),
             Self::Sobol => Ok(Box::new(Points::default())),
             Self::Bayesian(spec) => Ok(Box::new(Bayes::new(spec.clone()))),
+            Self::MultiFidelity(spec) => Ok(Box::new(MultiFidelity::new(spec.clone()))),
         }
     }
 }
