@@ -206,7 +206,8 @@ impl Searcher for MultiFidelity {
         let drawn = (0..self.spec.candidates).map(|_| view.space.draw(rng)).filter(|config| !view.history.has_tried(config));
         let drawn: Vec<Config> = drawn.collect();
         let ends: Vec<Vec<f64>> = drawn.iter().map(|config| encoding.point(config).into_iter().chain([1.0]).collect()).collect();
-        let (means, _) = model.predict(&ends);
+        // In a small space all may be tried already.
+        let means = if ends.is_empty() { Vec::new() } else { model.predict(&ends).0 };
         let best = (0..drawn.len()).min_by(|&one, &other| means[one].total_cmp(&means[other]));
         let config = best.map(|best| drawn[best].clone());
         let memo = [design as f64, fitted as f64].into_iter().chain(theta).collect();
