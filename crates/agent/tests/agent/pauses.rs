@@ -7,7 +7,7 @@ use shoal_link::{Order, RankOutcome, ReportBody, Resource};
 use shoal_sandbox::Support;
 
 use crate::Test;
-use crate::stage::Stage;
+use crate::stage::{Stage, eventually};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a frozen program stands still, over outages too, and goes on when it may", stands_still),
@@ -49,7 +49,7 @@ fn stands_still(_: &Support) {
     let before = standstill(&stage);
     stage.server.go_away();
     stage.server.come_back();
-    stage.server.until(1, "another connection", |it| it.welcomes > 1);
+    eventually("another connection", || stage.server.until(1, "anything", |_| true).welcomes > 1);
     sleep(Duration::from_millis(200));
     assert_eq!(lines(&stage), before, "the order stands");
     stage.server.order(1, Order::Thaw { until: Some(27) });
