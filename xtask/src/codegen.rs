@@ -41,6 +41,12 @@ const OPERATIONS: &[(&str, &[&str])] = &[
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
 const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["HyperParameterTuningJobSearchEntity", "TrainingJob"])];
 
+/// What our own command line may say beyond AWS's model, which AWS's clients refuse on their side: shape, member, and the shape that has it.
+const EXTENSIONS: &[(&str, &str, &str)] = &[
+    ("HyperParameterAlgorithmSpecification", "ContainerEntrypoint", "AlgorithmSpecification"),
+    ("HyperParameterAlgorithmSpecification", "ContainerArguments", "AlgorithmSpecification"),
+];
+
 /// Prints botocore's version and the service models asked for as one JSON object.
 const UNPACK: &str = r#"
 import botocore, botocore.loaders, json, sys
@@ -65,7 +71,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!("{python} cannot read botocore's models (is it installed? PYTHON names another interpreter): {stderr}");
     }
-    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    let mut answer: Value = serde_json::from_slice(&output.stdout)?;
+    for (shape, member, of) in EXTENSIONS {
+        let shapes = &mut answer["models"]["sagemaker"]["shapes"];
+        let copy = shapes[of]["members"][member].clone();
+        ensure!(copy.is_object(), "the model's {of} has no {member}");
+        shapes[shape]["members"][member] = copy;
+    }
     let version = answer["version"].as_str().context("botocore has a version")?;
     for (service, operations) in OPERATIONS {
         let path = folder.join(format!("{}.rs", service.replace('-', "_")));

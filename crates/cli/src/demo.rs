@@ -10,6 +10,7 @@ mod leftovers;
 mod random;
 pub(crate) mod titanic;
 pub(crate) mod training;
+mod tuning;
 mod wine;
 
 use std::path::PathBuf;
@@ -59,6 +60,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
         return Ok(Exit::Stopped);
     }
     shown?;
+    if let Some(dataset) = datasets.last() {
+        let tuned = tuning::run(&house, dataset);
+        if house.is_interrupted() {
+            house.close();
+            return Ok(Exit::Stopped);
+        }
+        tuned?;
+    }
     if args.keep {
         show(&house.invitation())?;
         house.wait();

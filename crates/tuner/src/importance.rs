@@ -45,14 +45,18 @@ struct Point {
 }
 
 /// By parameter, in the space's order: the share of the variance of an objective that it explains alone, as parts of their sum (all add up to 1). None if fewer than
-/// four trials completed, or all with the same value. Inactive parameters stand in the middle of their range. Values far outside (above the third quartile by
+/// four trials completed, or all with the same value; where most are stopped early, what they reported at a resource that many reached counts (of the first objective). Inactive parameters stand in the middle of their range. Values far outside (above the third quartile by
 /// three times the distance between the quartiles) count as that limit, so that one divergence does not drown the rest.
 pub fn importance(space: &Space, history: &History, objective: usize) -> Option<Vec<f64>> {
     let whole: Vec<Part> = space.parameters().iter().map(|parameter| whole(&parameter.domain)).collect();
     let mut points: Vec<Point> = Vec::new();
+    let resource = common_resource(history).filter(|_| objective == 0);
     for trial in history.trials() {
-        let value = trial.value().and_then(|_| trial.values.get(objective)).copied().filter(|value| value.is_finite());
-        let Some(value) = value else { continue };
+        let value = match resource {
+            Some(resource) => trial.at(resource),
+            None => trial.value().and_then(|_| trial.values.get(objective)).copied(),
+        };
+        let Some(value) = value.filter(|value| value.is_finite()) else { continue };
         let place = (0..whole.len()).map(|index| place(space, index, trial.config.0[index], whole[index])).collect();
         points.push(Point { place, value });
     }
@@ -76,6 +80,16 @@ pub fn importance(space: &Space, history: &History, objective: usize) -> Option<
     }
     let sum: f64 = shares.iter().sum();
     (trees > 0.0 && sum > 0.0).then(|| shares.iter().map(|share| share / sum).collect())
+}
+
+/// Where few trials come to their end, since they are stopped early: the greatest resource at which a quarter of those that reported can be
+/// compared. None where trials that completed are as many.
+fn common_resource(history: &History) -> Option<u32> {
+    let completed = history.trials().iter().filter(|trial| trial.value().is_some()).count();
+    let mut reached: Vec<u32> = history.trials().iter().map(crate::Trial::resource).filter(|&resource| resource > 0).collect();
+    reached.sort_unstable_by(|one, other| other.cmp(one));
+    let wanted = (reached.len() / 4).max(MIN_TRIALS);
+    if completed >= wanted { None } else { reached.get(wanted - 1).copied() }
 }
 
 fn whole(domain: &Domain) -> Part {

@@ -94,8 +94,6 @@ pub struct StudyDefinition {
     pub levels: Vec<u32>,
     /// What mattered, the most important first; weights add up to 1. Empty while too little is known.
     pub importance: Vec<StudyImportance>,
-    /// Numbers of the trials that no other one beats in every objective, for several objectives.
-    pub front: Vec<u32>,
 }
 
 /// What is optimised.
@@ -160,7 +158,9 @@ pub struct StudyTrial {
     pub start_time: Option<f64>,
     /// Seconds since the epoch.
     pub end_time: Option<f64>,
-    /// Billable seconds.
+    /// Of several objectives: no other trial is better in one and as good in all.
+    pub front: bool,
+    /// Seconds in which its instances worked, once it is over.
     pub billable_seconds: Option<f64>,
 }
 

@@ -51,10 +51,23 @@ pub(crate) fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result
 
 /// Trains on so many instances, each with its part of the training rows.
 pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usize) -> Result<Training> {
+    run_with(house, dataset, dataset.hyperparameters, &format!("{}-{instances}", dataset.name), prefix, instances)
+}
+
+/// The same with these hyperparameters, under this name.
+pub(super) fn run_with(
+    house: &House,
+    dataset: &Dataset,
+    hyperparameters: &[(&'static str, &'static str)],
+    name: &str,
+    prefix: &str,
+    instances: usize,
+) -> Result<Training> {
     let client = house.client();
-    let name = format!("{}-{instances}", dataset.name);
+    let mut request = request(dataset, name, prefix, instances);
+    request["HyperParameters"] = hyperparameters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     let started = Instant::now();
-    client.sagemaker("CreateTrainingJob", &request(dataset, &name, prefix, instances))?;
+    client.sagemaker("CreateTrainingJob", &request)?;
     let mut progress = Progress::new();
     let mut stopped = false;
     let description = loop {
@@ -73,10 +86,10 @@ pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usi
     let submit_to_completed_s = started.elapsed().as_secs_f64();
     drop(progress);
     ensure!(description["TrainingJobStatus"] == "Completed", "{}", watch::summary(&description));
-    let lines = LogReader::new(&name).read(client)?;
+    let lines = LogReader::new(name).read(client)?;
     let curves = curve::read(lines.iter().map(|event| event.message.as_str()), dataset.metric);
     ensure!(curves.len() == 2, "the log of {name} has no lines of {} for train and validation", dataset.metric);
-    let model = model(client, &name)?;
+    let model = model(client, name)?;
     let predictions = shoal_algos::xgboost::predict(&model, &to_csv(&dataset.validation, false))?;
     let seconds = |field: &str| description[field].as_f64().unwrap_or_default();
     Ok(Training {

@@ -252,7 +252,7 @@ fn data(study: &StudyDescription, index: usize, definition: &StudyDefinition, tr
                 "curve": trial.curve,
                 "objectives": trial.objectives,
                 "best": best == Some(trial.number),
-                "front": definition.front.contains(&trial.number),
+                "front": trial.front,
             })
         })
         .collect();

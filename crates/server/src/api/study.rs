@@ -56,8 +56,11 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
     let studies = studies(world, row, &designs)?;
+    let is_whole = filter.status.is_none();
     let page = world.rows.list_trials(filter).map_err(|error| internal(&error))?;
-    let trials = page.rows.iter().map(|(trial, job)| told(row, &studies, trial, job)).collect::<Result<_, _>>()?;
+    let front = |study: &Study| if is_whole && study.spec().objectives.len() > 1 { study.front() } else { Vec::new() };
+    let fronts: Vec<_> = studies.iter().map(front).collect();
+    let trials = page.rows.iter().map(|(trial, job)| told(row, &studies, &fronts, trial, job)).collect::<Result<_, _>>()?;
     let notes = designs.iter().find_map(|design| design.note.clone());
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
@@ -72,7 +75,7 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
             .iter()
             .zip(&designs)
             .zip(&request.definitions)
-            .map(|((study, design), it)| definition(study, design, it))
+            .map(|((study, design), it)| definition(study, design, it, is_whole))
             .collect(),
         trials,
         next_token: None,
@@ -100,9 +103,10 @@ fn studies(world: &World, row: &TuningRow, designs: &[Design]) -> Result<Vec<Stu
     failure.map_or(Ok(studies), Err)
 }
 
-fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition) -> StudyDefinition {
+/// What takes long to find out is not told with a look at live trials only.
+fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition, is_whole: bool) -> StudyDefinition {
     let space = study.space();
-    let weights = importance(space, study.history(), 0).unwrap_or_default();
+    let weights = if is_whole { importance(space, study.history(), 0).unwrap_or_default() } else { Vec::new() };
     let mut importance: Vec<StudyImportance> = space
         .parameters()
         .iter()
@@ -110,7 +114,6 @@ fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefini
         .map(|(parameter, weight)| StudyImportance { name: parameter.name.clone(), weight })
         .collect();
     importance.sort_by(|one, other| other.weight.total_cmp(&one.weight));
-    let is_front = design.objectives.len() > 1;
     StudyDefinition {
         name: request.name.clone(),
         objectives: design
@@ -123,7 +126,6 @@ fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefini
         scheduler: kind(&study.spec().scheduler),
         levels: levels(&study.spec().scheduler),
         importance,
-        front: if is_front { study.front() } else { Vec::new() },
     }
 }
 
@@ -148,13 +150,14 @@ fn levels(scheduler: &SchedulerSpec) -> Vec<u32> {
     let (min, max, eta) = match scheduler {
         SchedulerSpec::Asha(options) => (options.min_resource, options.max_resource, options.eta),
         SchedulerSpec::Hyperband(options) => (options.min_resource, options.max_resource, options.eta),
+        SchedulerSpec::RoundRobin(options) => return levels(&options.rule),
         _ => return Vec::new(),
     };
     let rungs = std::iter::successors(Some(min), |level| level.checked_mul(eta.max(2))).take_while(|level| *level < max);
     rungs.chain([max]).collect()
 }
 
-fn told(row: &TuningRow, studies: &[Study], trial: &TrialRow, job: &JobRow) -> Result<StudyTrial, Error> {
+fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRow, job: &JobRow) -> Result<StudyTrial, Error> {
     let known: TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
     let view: JobView = serde_json::from_slice(&job.view).map_err(|error| internal(&error))?;
     let study = studies.get(known.definition as usize);
@@ -168,26 +171,38 @@ fn told(row: &TuningRow, studies: &[Study], trial: &TrialRow, job: &JobRow) -> R
         training_job_name: trial.job.clone(),
         definition: known.definition,
         values: serde_json::from_slice(&trial.tuned).map_err(|error| internal(&error))?,
-        state: state(&known, &view, job).to_owned(),
+        state: state(&known, &view, job, study).to_owned(),
         bracket: history.map_or(0, |it| it.bracket),
         to: known.to,
         curve: curve.filter(|it| it.value.is_finite()).map(|it| (it.resource, first.minimised(it.value))).collect(),
         objectives: directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite()).collect(),
         start_time: view.training_start.map(|time| seconds(time.0)),
         end_time: view.training_end.map(|time| seconds(time.0)),
-        billable_seconds: view.billable_s.map(|seconds| seconds as f64),
+        front: fronts.get(known.definition as usize).is_some_and(|front| front.binary_search(&known.trial).is_ok()),
+        billable_seconds: worked(&view),
     })
 }
 
-fn state(trial: &TrialView, view: &JobView, row: &JobRow) -> &'static str {
+/// A trial that came to the greatest resource is whole, though its training job was stopped there.
+fn state(trial: &TrialView, view: &JobView, row: &JobRow, study: Option<&Study>) -> &'static str {
+    let most = study.and_then(|study| levels(&study.spec().scheduler).last().copied());
     match row.status.as_str() {
         "Completed" => "Completed",
+        "Stopped" if most.is_some_and(|most| trial.resource >= most) => "Completed",
         "Failed" => "Failed",
         "Stopped" | "Stopping" => "Stopped",
         _ if trial.paused => "Paused",
         _ if view.secondary == SecondaryStatus::Pending => "Waiting",
         _ => "Running",
     }
+}
+
+/// Seconds in which its instances worked, finer than `BillableTimeInSeconds`; none before it is over.
+fn worked(view: &JobView) -> Option<f64> {
+    let end = view.training_end?;
+    let working = [SecondaryStatus::Downloading, SecondaryStatus::Training, SecondaryStatus::Stopping, SecondaryStatus::Uploading];
+    let spans = view.transitions.iter().filter(|it| working.contains(&it.status));
+    Some(seconds(spans.map(|it| it.end.unwrap_or(end).0.saturating_sub(it.start.0)).sum()))
 }
 
 /// The number in a trial's name: `<tuning job>-<number>-<8 hexadecimal digits>`.

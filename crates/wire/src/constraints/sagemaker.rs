@@ -313,6 +313,8 @@ static HYPER_PARAMETER_ALGORITHM_SPECIFICATION: Shape = Shape::Structure(&[
     Member { name: "TrainingInputMode", required: true, shape: &TRAINING_INPUT_MODE },
     Member { name: "AlgorithmName", required: false, shape: &ARN_OR_NAME },
     Member { name: "MetricDefinitions", required: false, shape: &METRIC_DEFINITION_LIST },
+    Member { name: "ContainerEntrypoint", required: false, shape: &TRAINING_CONTAINER_ENTRYPOINT },
+    Member { name: "ContainerArguments", required: false, shape: &TRAINING_CONTAINER_ARGUMENTS },
 ]);
 
 static HYPER_PARAMETER_KEY: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
