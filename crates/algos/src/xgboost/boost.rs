@@ -74,10 +74,8 @@ impl Boost<'_> {
             if is_told && !pauses {
                 log::print(&evaluate::line(round, &scores));
             }
-            if is_first {
-                if hyperparameters.save_model_on_termination {
-                    model_file::save(&booster, self.directory, name)?;
-                }
+            if is_first && hyperparameters.save_model_on_termination {
+                model_file::save(&booster, self.directory, name)?;
             }
             let mut is_last = round + 1 == num_round;
             if let Some((metric, stopping)) = &mut stopping {

@@ -80,5 +80,5 @@ fn a_trial_in_turns_is_the_same_training() {
 }
 
 fn last(lines: &str) -> String {
-    lines.lines().filter(|line| line.contains("]\t")).next_back().unwrap_or_default().to_owned()
+    lines.lines().rfind(|line| line.contains("]\t")).unwrap_or_default().to_owned()
 }
