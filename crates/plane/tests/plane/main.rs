@@ -11,4 +11,5 @@ mod retries;
 mod script;
 mod stops;
 mod tuning;
+mod tuning_ends;
 mod tuning_script;

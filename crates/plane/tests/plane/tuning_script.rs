@@ -18,7 +18,9 @@ pub(crate) fn show_fact(fact: &Fact) -> String {
             let end = if exhausted.is_empty() { "" } else { ", exhausted" };
             format!("wish {seq} answered: {} records{end}{rest}", records.len())
         }
-        Fact::Judged { seq, records, .. } => format!("wish {seq} judged: {} records", records.len()),
+        Fact::Judged { seq, records, converged } => {
+            format!("wish {seq} judged: {} records{}", records.len(), if *converged { ", converged" } else { "" })
+        }
         Fact::TrialEnded { trial, end, value, is_best, not_improving, .. } => {
             let best = if *is_best { ", the best" } else { "" };
             format!("trial {trial} ended {end:?} with {}{best}; {not_improving} not improving", show(*value))
@@ -60,8 +62,8 @@ fn because(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
-/// `tune NAME [jobs=N] [parallel=N] [runtime=S] [target=V] [not_improving=N] [definitions=N] [type=T] [checkpoints] [maximize]`, `untune NAME`,
-/// `parallel NAME N`, `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`, `judge NAME SEQ [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`.
+/// `tune NAME [jobs=N] [parallel=N] [runtime=S] [target=V] [not_improving=N] [definitions=N] [type=T] [checkpoints] [maximize] [converge]`, `untune NAME`,
+/// `parallel NAME N`, `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`, `judge NAME SEQ [converged] [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`.
 /// Trials are of the first definition; the job of a trial is `<NAME>-<TRIAL>`.
 pub(crate) fn command(words: &[&str]) -> Option<Command> {
     let tuning = (*words.get(1)?).to_owned();
@@ -104,10 +106,11 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
                 };
                 (trial, verdict)
             };
-            let verdicts = verdicts.iter().map(verdict).collect();
+            let converged = verdicts.contains(&"converged");
+            let verdicts = verdicts.iter().filter(|word| **word != "converged").map(verdict).collect();
             let record = Record::Reported { trial: 0, resource: 1, values: vec![1.0], verdicts };
             let records = vec![StudyRecord { definition: 0, record }];
-            Command::Judged { tuning, seq: seq.parse().expect("a number"), records, converged: false }
+            Command::Judged { tuning, seq: seq.parse().expect("a number"), records, converged }
         }
         _ => return None,
     })
@@ -137,7 +140,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
         max_runtime_s: option("runtime=").map(u64::from),
         target: option("target=").map(f64::from),
         not_improving: option("not_improving="),
-        complete_on_convergence: false,
+        complete_on_convergence: options.contains(&"converge"),
         definitions: vec![definition; option("definitions=").unwrap_or(1) as usize],
     }
 }
