@@ -7,6 +7,7 @@ use shoal_plane::{InstanceReport, MetricValue, RankEnd, Time};
 use crate::{
     launcher::Key,
     scenario::{End, Program},
+    tuning::Units,
     world::{Happening, Step, World, broken},
 };
 
@@ -54,6 +55,10 @@ pub(crate) enum Down {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Stop,
+    /// Its program stands still.
+    Freeze,
+    /// It runs up to so many units of resource.
+    GoOn(Option<u32>),
     Release,
 }
 
@@ -76,6 +81,10 @@ enum Doing {
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) program: Program,
+    /// For a trial.
+    pub(crate) units: Option<Units>,
+    /// It waits at the end of a step for the leave to go on.
+    stands: bool,
     /// How often it was started though it ran: never.
     pub(crate) twins: u32,
     doing: Doing,
@@ -95,9 +104,11 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(program: Program) -> Self {
+    pub(crate) fn new(program: Program, units: Option<Units>) -> Self {
         Self {
             program,
+            units,
+            stands: false,
             twins: 0,
             doing: Doing::Nothing,
             step: 0,
@@ -215,8 +226,28 @@ impl World {
             }
             Down::Order(Order::Release) => self.agent_ends(&key),
             Down::Order(Order::Stop) => self.is_told_to_stop(&key),
+            Down::Order(Order::Freeze) => {
+                if let Some(units) = &mut agent.units {
+                    units.frozen = true;
+                }
+            }
+            Down::Order(Order::GoOn(to)) => self.is_told_to_go_on(&key, to),
         }
         Ok(())
+    }
+
+    fn is_told_to_go_on(&mut self, key: &Key, to: Option<u32>) {
+        let Some(agent) = self.agent(key) else { return };
+        let Some(units) = &mut agent.units else { return };
+        units.to = to;
+        units.frozen = false;
+        if let (Doing::Training(done), true) = (agent.doing, agent.stands)
+            && units.goes_on(done)
+        {
+            agent.stands = false;
+            let (ms, step) = (agent.program.step_ms, agent.next_step(Doing::Training(done)));
+            self.after(ms, Happening::GoesOn { key: key.clone(), step });
+        }
     }
 
     fn is_told_to_stop(&mut self, key: &Key) {
@@ -259,11 +290,15 @@ impl World {
                 let step = agent.next_step(Doing::Training(0));
                 self.after(program.step_ms, Happening::GoesOn { key: key.clone(), step });
             }
+            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.goes_on(done)) => agent.stands = true,
             Doing::Training(done) if done < program.steps || program.end == End::Never => {
                 if done < MOST_LINES {
                     agent.lines += 1;
                     let line = agent.lines;
                     agent.report(Word::Line(line));
+                    if let Some(value) = agent.units.as_ref().map(|units| units.says(line)) {
+                        agent.fact(InstanceReport::Objective { ordinal: line, value });
+                    }
                     if line % program.saves_every == 0 {
                         let path = format!("step-{line}");
                         agent.fact(InstanceReport::CheckpointSaved { path, bytes: line.into(), sha256: "0".repeat(64) });

@@ -29,11 +29,17 @@ pub enum Bug {
     StaleRows,
     /// An append that was refused is taken back nowhere.
     RefusalForgotten,
+    /// After a restart a study begins anew.
+    StudyForgotten,
+    /// Records of studies are now and then not in the transaction of their facts.
+    RecordsLost,
+    /// How far a trial may run is told to connected agents only, and does not stand.
+    LostGoOn,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 13] = [
+    pub const ALL: [Bug; 16] = [
         Bug::SkippedAppend,
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
@@ -47,5 +53,8 @@ impl Bug {
         Bug::SnapshotAhead,
         Bug::StaleRows,
         Bug::RefusalForgotten,
+        Bug::StudyForgotten,
+        Bug::RecordsLost,
+        Bug::LostGoOn,
     ];
 }

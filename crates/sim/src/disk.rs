@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Event, JobView};
+use shoal_plane::{Event, JobView, StudyRecord, TuningView, Turn};
 
 use crate::launcher::Key;
 
@@ -12,6 +12,9 @@ pub(crate) struct Disk {
     pub(crate) events: Vec<Vec<u8>>,
     pub(crate) snapshot: Option<(usize, Vec<u8>)>,
     pub(crate) rows: BTreeMap<String, JobView>,
+    pub(crate) tunings: BTreeMap<String, TuningView>,
+    /// Records of tuning jobs' studies.
+    pub(crate) records: BTreeMap<String, Vec<StudyRecord>>,
     /// Highest stored report number.
     pub(crate) acked: BTreeMap<Key, u64>,
     /// Lines of a host, by attempt, as they were stored.
@@ -25,10 +28,16 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// In one transaction.
-    pub(crate) fn append(&mut self, events: &[Event], rows: impl IntoIterator<Item = (String, JobView)>) {
-        self.events.extend(events.iter().map(Event::encode));
+    /// In one transaction. Whether each record has the next number of its tuning job.
+    pub(crate) fn append(&mut self, turn: &Turn, rows: impl IntoIterator<Item = (String, JobView)>, keeps_records: bool) -> bool {
+        self.events.extend(turn.events.iter().map(Event::encode));
         self.rows.extend(rows);
+        self.tunings.extend(turn.tunings.clone());
+        turn.records.iter().filter(|_| keeps_records).all(|stored| {
+            let records = self.records.entry(stored.tuning.clone()).or_default();
+            records.push(stored.record.clone());
+            records.len() as u64 == stored.number + 1
+        })
     }
 
     /// Lines and their number in one transaction, unless the number is stored already; gives the highest number.

@@ -100,9 +100,25 @@ impl World {
                 }
                 Ok(Some((0, Task::Tell(Command::Released { attempt }))))
             }
-            Task::Do(Action::Freeze { .. } | Action::GoOn { .. } | Action::Suggest { .. } | Action::Observe { .. }) => Ok(None),
+            Task::Do(Action::Freeze { attempt }) => {
+                self.passes(&["trial_paused"], Point::MidAction)?;
+                self.order(&attempt, 1, Order::Freeze);
+                self.passes(&["trial_paused"], Point::AfterAction)?;
+                Ok(None)
+            }
+            Task::Do(Action::GoOn { attempt, to }) => {
+                let kinds = ["trial_raised", "attempt_thawed"];
+                self.passes(&kinds, Point::MidAction)?;
+                self.order(&attempt, 1, Order::GoOn(to));
+                self.passes(&kinds, Point::AfterAction)?;
+                Ok(None)
+            }
+            Task::Do(action @ (Action::Suggest { .. } | Action::Observe { .. })) => self.tuner_works(action).map(|task| Some((1, task))),
             Task::Tell(command) => {
                 let told = self.tell(&command, true)?;
+                if told.answer.is_ok() {
+                    self.check_study(&command)?;
+                }
                 let insists = matches!(told.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);
                 Ok(insists.then_some((INSIST_MS, Task::Tell(command))))
             }
@@ -152,12 +168,14 @@ impl World {
                 twin.twins += 1;
                 continue;
             }
+            let trial = self.trial_program(&key.0);
+            let units = trial.as_ref().map(|(_, units)| units.clone());
             let program = self.jobs.iter().find(|job| key.0.starts_with(&format!("{}-", job.uid))).and_then(|job| {
                 let index = (key.1 as usize).checked_sub(1)?;
                 job.hosts.get(index).cloned()
             });
-            if let Some(program) = program {
-                self.agents.insert(key.clone(), Agent::new(program));
+            if let Some(program) = program.or(trial.map(|(program, _)| program)) {
+                self.agents.insert(key.clone(), Agent::new(program, units));
                 let ms = self.faults.random.between(1, 60);
                 self.after(ms, Happening::Connects(key));
             }

@@ -26,6 +26,7 @@ mod random;
 mod scenario;
 mod seed;
 mod shell;
+mod tuning;
 mod world;
 
 pub use bug::Bug;

@@ -96,8 +96,12 @@ impl World {
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&mut self, attempt: &str, host: u32, order: Order) {
         let stands = self.bug != Some(Bug::LostStop);
+        let forgets = self.bug == Some(Bug::LostGoOn) && matches!(order, Order::GoOn(_));
         let Some(entry) = self.server().attempts.get_mut(attempt).and_then(|running| running.host(host)) else { return };
-        if stands && !entry.orders.contains(&order) {
+        if matches!(order, Order::Freeze | Order::GoOn(_)) {
+            entry.orders.retain(|order| !matches!(order, Order::Freeze | Order::GoOn(_)));
+        }
+        if stands && !forgets && !entry.orders.contains(&order) {
             entry.orders.push(order);
         }
         if let Some(connection) = entry.connection {

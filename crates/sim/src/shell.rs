@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use shoal_plane::{Action, Catalog, Command, Event, Rejection, State, Time, Turn, apply};
 
+use shoal_tuner::Study;
+
 use crate::{
     Bug,
     coverage::{Point, kind},
@@ -29,9 +31,11 @@ pub(crate) struct Server {
     listening_until: Option<u64>,
     /// Numbers timeouts, so that one that was set anew is known to be stale.
     timer: u64,
-    turns: u64,
+    pub(crate) turns: u64,
     pub(crate) attempts: BTreeMap<String, Running>,
     pub(crate) queues: BTreeMap<String, VecDeque<Task>>,
+    /// As far as they were needed.
+    pub(crate) studies: BTreeMap<String, Study>,
 }
 
 #[derive(Debug)]
@@ -101,7 +105,10 @@ impl World {
         if self.bug == Some(Bug::StaleRows) {
             rows = rows.into_iter().next_back().into_iter().collect();
         }
-        self.disk.append(&turn.events, rows);
+        let loses_records = self.bug == Some(Bug::RecordsLost) && self.disk.events.len().is_multiple_of(5);
+        if !self.disk.append(turn, rows, !loses_records) {
+            return broken("a record of a study has not the next number");
+        }
         self.journalled(&turn.events)
     }
 
@@ -168,6 +175,7 @@ impl World {
             turns: 0,
             attempts: BTreeMap::new(),
             queues: BTreeMap::new(),
+            studies: BTreeMap::new(),
         });
         for (attempt, instances) in self.disk.plans.clone() {
             if self.server().state.job_of(&attempt).is_some() {
@@ -194,6 +202,9 @@ impl World {
             | Action::GoOn { attempt, .. } => attempt.clone(),
             Action::Suggest { tuning, .. } | Action::Observe { tuning, .. } => tuning.clone(),
         };
+        if let Action::Launch { attempt, trial: Some(trial), .. } = &action {
+            self.launches.entry(attempt.clone()).or_insert((trial.from, trial.to));
+        }
         self.say(|| format!("  -> {action:?}"));
         let queue = self.server().queues.entry(attempt.clone()).or_default();
         queue.push_back(Task::Do(action));

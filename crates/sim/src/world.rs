@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Catalog, Event, State, Time, apply};
+use shoal_plane::{Catalog, Event, State, StudyRecord, Time, apply};
 
 use crate::{
     Bug, Coverage,
@@ -16,6 +16,7 @@ use crate::{
     outcome::{self, Outcome},
     scenario::{self, Job},
     shell::Server,
+    tuning::{self, Tuner, Tuning},
 };
 
 /// The epoch's start of all histories, in milliseconds.
@@ -31,6 +32,8 @@ const MOST_MS: u64 = 40 * 3_600_000;
 pub struct History {
     /// By job.
     pub(crate) outcomes: BTreeMap<String, Outcome>,
+    /// Of the tuning job that runs its trials one after the other.
+    pub(crate) sequence: Vec<StudyRecord>,
     /// Events in the journal.
     pub events: usize,
     /// Where it was cut.
@@ -58,6 +61,9 @@ pub(crate) enum Happening {
     /// A client asks for a job, or to stop one, unless it has been answered already.
     Creates(usize),
     Stops(usize),
+    /// The same for tuning jobs.
+    Tunes(usize),
+    Untunes(usize),
     Strikes(Fault),
     ServerStarts,
     /// The loop's timeout; stale if it has been set anew since.
@@ -105,6 +111,15 @@ pub(crate) struct World {
     pub(crate) bug: Option<Bug>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) clients: Vec<Client>,
+    pub(crate) tunings: Vec<Tuning>,
+    /// Their clients.
+    pub(crate) tuners: Vec<Tuner>,
+    /// By tuning job, all that were ever started.
+    pub(crate) trials: BTreeSet<(String, u32)>,
+    /// What the first launch of a trial's attempt said: units behind it, and where it pauses.
+    pub(crate) launches: BTreeMap<String, (u32, Option<u32>)>,
+    /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
+    pub(crate) frozen: BTreeSet<String>,
     pub(crate) disk: Disk,
     pub(crate) launcher: FakeLauncher,
     pub(crate) agents: BTreeMap<Key, Agent>,
@@ -119,6 +134,8 @@ pub(crate) struct World {
     /// The fold of all that is in the journal.
     pub(crate) mirror: State,
     last_event: Time,
+    /// The server and its turn whose state was last compared with the mirror: nothing else changes it.
+    checked: (u64, u64),
     /// The server was away for long.
     pub(crate) away: bool,
     trace: Option<Vec<String>>,
@@ -132,7 +149,8 @@ pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool)
     let history = match lived {
         Ok(()) => {
             let outcomes = world.jobs.iter().map(|job| (job.name.clone(), outcome::of(&world, job))).collect();
-            Ok(History { outcomes, events: world.disk.events.len(), coverage: world.coverage })
+            let first = world.tunings.first().and_then(|tuning| world.disk.records.remove(&tuning.name));
+            Ok(History { sequence: first.unwrap_or_default(), outcomes, events: world.disk.events.len(), coverage: world.coverage })
         }
         Err(what) => Err(format!("at {} ms: {what}", world.now)),
     };
@@ -142,6 +160,7 @@ pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool)
 impl World {
     fn new(seed: u64, severity: Severity, bug: Option<Bug>, trace: bool) -> Self {
         let jobs = scenario::jobs(seed);
+        let tunings = tuning::tunings(seed);
         let mut world = World {
             now: 0,
             skew: 0,
@@ -151,6 +170,11 @@ impl World {
             coverage: Coverage::default(),
             bug,
             clients: vec![Client::default(); jobs.len()],
+            tuners: vec![Tuner::default(); tunings.len()],
+            tunings,
+            trials: BTreeSet::new(),
+            launches: BTreeMap::new(),
+            frozen: BTreeSet::new(),
             jobs,
             disk: Disk::default(),
             launcher: FakeLauncher::default(),
@@ -162,6 +186,7 @@ impl World {
             full_until: 0,
             mirror: State::new(scenario::capacity(), Catalog::default()),
             last_event: Time(0),
+            checked: (0, 0),
             away: false,
             trace: trace.then(Vec::new),
         };
@@ -170,6 +195,9 @@ impl World {
             if world.jobs[index].follows.is_none() {
                 world.after(world.jobs[index].at_ms, Happening::Creates(index));
             }
+        }
+        for index in 0..world.tunings.len() {
+            world.after(world.tunings[index].at_ms, Happening::Tunes(index));
         }
         for (at, fault) in world.faults.timed() {
             world.after(at, Happening::Strikes(fault));
@@ -198,13 +226,15 @@ impl World {
         if self.server.as_ref().is_some_and(|server| server.state.jobs().next().is_some()) {
             return Err("capacity is still held".to_owned());
         }
-        Ok(())
+        self.check_tunings()
     }
 
     fn happens(&mut self, happening: Happening) -> Step {
         match happening {
             Happening::Creates(index) => self.creates(index),
             Happening::Stops(index) => self.stops(index),
+            Happening::Tunes(index) => self.tunes(index),
+            Happening::Untunes(index) => self.untunes(index),
             Happening::Strikes(fault) => self.fault(fault),
             Happening::ServerStarts => self.server_starts(),
             Happening::Wakes { epoch, timer } if self.serves(epoch) => self.wakes(timer),
@@ -336,15 +366,19 @@ impl World {
             self.last_event = event.at;
             apply(&mut self.mirror, event);
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
+            self.check_tuning_event(event)?;
         }
         Ok(())
     }
 
     fn check(&mut self) -> Step {
         if let Some(server) = &self.server
-            && server.state != self.mirror
+            && self.checked != (self.epoch, server.turns)
         {
-            return broken("the server's state is not the fold of its journal");
+            self.checked = (self.epoch, server.turns);
+            if server.state != self.mirror {
+                return broken("the server's state is not the fold of its journal");
+            }
         }
         self.check_agents().map_err(Halt::Broken)?;
         let lost = self.clients.iter().zip(&self.jobs).find_map(|(client, job)| {
@@ -362,8 +396,9 @@ impl World {
 
     fn check_agents(&self) -> Result<(), String> {
         let alive = self.launcher.alive();
-        if alive.len() > scenario::capacity().instances as usize {
-            return Err(format!("{} instances run, and there is room for {}", alive.len(), scenario::capacity().instances));
+        let room = scenario::capacity().instances as usize;
+        if alive.len() > room && alive.iter().filter(|(attempt, _)| !self.frozen.contains(attempt)).count() > room {
+            return Err(format!("{} instances run, and there is room for {room}", alive.len()));
         }
         let mut attempts = BTreeMap::<&str, &str>::new();
         for (attempt, _) in &alive {
@@ -382,7 +417,10 @@ impl World {
 
     fn is_over(&self) -> bool {
         let asked = self.clients.iter().zip(&self.jobs).all(|(client, job)| client.is_done(job));
+        let tuned = self.tuners.iter().zip(&self.tunings).all(|(tuner, tuning)| tuner.is_done(tuning));
         asked
+            && tuned
+            && self.mirror.tunings().next().is_none()
             && self.mirror.jobs().next().is_none()
             && self.launcher.alive().is_empty()
             && self.disk.plans.is_empty()
@@ -394,6 +432,7 @@ impl World {
         let unanswered: BTreeSet<_> =
             self.clients.iter().zip(&self.jobs).filter(|(client, job)| !client.is_done(job)).map(|(_, job)| &job.name).collect();
         let (alive, plans) = (self.launcher.alive(), &self.disk.plans);
-        format!("jobs {live:?}, clients of {unanswered:?}, agents {alive:?}, plans {plans:?}")
+        let tunings: Vec<_> = self.mirror.tunings().map(|name| (name, self.mirror.tuning(name))).collect();
+        format!("tuning jobs {tunings:?}, jobs {live:?}, clients of {unanswered:?}, agents {alive:?}, plans {plans:?}")
     }
 }
