@@ -3,7 +3,10 @@
 use thiserror::Error;
 
 use crate::xgboost::{metrics, tunable};
-pub use crate::xgboost::{metrics::MetricDefinition, tunable::Tunable};
+pub use crate::xgboost::{
+    metrics::{MetricDefinition, TuningObjective},
+    tunable::Tunable,
+};
 
 /// An algorithm of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,13 @@ impl Builtin {
     pub fn metric_definitions(&self) -> Vec<MetricDefinition> {
         match self.algorithm {
             Algorithm::XGBoost => metrics::definitions(),
+        }
+    }
+
+    /// What a tuning job of this image can optimise, and which way.
+    pub fn tuning_objectives(&self) -> Vec<TuningObjective> {
+        match self.algorithm {
+            Algorithm::XGBoost => metrics::objectives(),
         }
     }
 
@@ -171,5 +181,18 @@ mod tests {
         assert_eq!(definitions.len(), 2 * 33);
         let auc = definitions.iter().find(|definition| definition.name == "validation:auc").expect("validation:auc");
         assert_eq!(auc.regex, r".*\[[0-9]+\].*#011validation-auc:(\S+)");
+    }
+
+    #[test]
+    fn every_metric_of_the_validation_set_can_be_an_objective() {
+        let builtin = Builtin { algorithm: Algorithm::XGBoost, version: "1.7-1" };
+        let objectives = builtin.tuning_objectives();
+        let definitions = builtin.metric_definitions();
+        assert_eq!(objectives.len(), 33);
+        assert!(objectives.iter().all(|objective| definitions.iter().any(|definition| definition.name == objective.name)));
+        let is_maximized = |name: &str| objectives.iter().find(|objective| objective.name == name).map(|objective| objective.is_maximized);
+        assert_eq!(is_maximized("validation:auc"), Some(true));
+        assert_eq!(is_maximized("validation:rmse"), Some(false));
+        assert_eq!(is_maximized("train:auc"), None);
     }
 }

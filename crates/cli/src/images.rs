@@ -1,11 +1,11 @@
 //! Which image names this binary serves: the built-in algorithms under SageMaker's names, and `shoal/host`.
 
 use shoal_algos::{
-    images::{self, Tunable},
+    images::{self, Tunable, TuningObjective},
     library,
 };
 use shoal_server::{Image, ImageError, Images};
-use shoal_wire::{ParameterRange, RangeValues, ScalingType};
+use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
 
 /// The table that a server of this binary is given.
 pub(crate) struct OurImages;
@@ -27,11 +27,17 @@ impl Images for OurImages {
         Ok(Image::Builtin {
             name: builtin.algorithm.name().to_owned(),
             metric_definitions: definitions,
+            objectives: builtin.tuning_objectives().into_iter().map(objective).collect(),
             tunable: builtin.tunable().iter().map(range).collect(),
             library_dir: Some(found.directory.display().to_string()),
             variables: [(library::FILE_VARIABLE.to_owned(), found.file.display().to_string())].into(),
         })
     }
+}
+
+fn objective(objective: TuningObjective) -> Objective {
+    let goal = if objective.is_maximized { Goal::Maximize } else { Goal::Minimize };
+    Objective { goal, metric: objective.name }
 }
 
 /// A recommended range as the API has ranges.

@@ -1,13 +1,13 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
 use shoal_store::check_tree;
-use shoal_wire::{Channel, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, S3Uri, TuningDefinition, check_warm_start};
+use shoal_wire::{Channel, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start};
 
 use crate::{
     Image,
     channels::{self, ChannelError},
     effects::World,
-    tuning,
+    tuning::{self, Design},
 };
 
 /// Refuses what could only fail later. Blocks on the store.
@@ -30,7 +30,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
     output(world, &request.output.s3_output_path)
 }
 
-/// The same for a tuning job: for the training jobs of each definition, its objective, and what it starts from.
+/// The same for a tuning job: for the training jobs of each definition, and what it starts from.
 ///
 /// # Errors
 /// As [`check`]; `ResourceNotFound` for a parent that is not there.
@@ -44,7 +44,6 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
             _ => error,
         };
         check(world, &definition.training).map_err(relocated)?;
-        objective(world, definition)?;
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
     for name in &warm_start.parents {
@@ -66,26 +65,56 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
     Error::new(ErrorCode::ResourceNotFound, format!("Amazon SageMaker can't find a tuning job called {name}. Type another name."))
 }
 
-/// The objective is a metric that is read from the trials' lines.
-fn objective(world: &World, definition: &TuningDefinition) -> Result<(), Error> {
-    let algorithm = &definition.training.algorithm;
-    let given = algorithm.metric_definitions.iter().map(|metric| metric.name.clone());
-    let mut names: Vec<String> = given.collect();
-    if names.is_empty()
-        && let Some(image) = &algorithm.training_image
-        && let Ok(Image::Builtin { metric_definitions, .. }) = world.images.resolve(image)
-    {
-        names = metric_definitions.into_iter().map(|(name, _)| name).collect();
-    }
-    let wanted = &definition.objective.metric;
-    if names.iter().any(|name| name == wanted) {
+/// What the tuning job optimises can be: metrics that are read from the trials' lines, and of a built-in algorithm one that it tells a tuning job.
+///
+/// # Errors
+/// `ValidationException` that names the metric, and those that there are.
+pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
+    request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
+        let image = definition.training.algorithm.training_image.as_deref().and_then(|image| world.images.resolve(image).ok());
+        let supplied = match &image {
+            Some(Image::Builtin { objectives, metric_definitions, .. }) => {
+                objective_of_ours(request, definition, objectives)?;
+                metric_definitions.iter().map(|(name, _)| name.as_str()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let given: Vec<&str> = definition.training.algorithm.metric_definitions.iter().map(|metric| metric.name.as_str()).collect();
+        let names = if given.is_empty() { supplied } else { given };
+        let Some(unknown) = design.objectives.iter().find(|objective| !names.contains(&objective.metric.as_str())) else { return Ok(()) };
+        let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}", names.join(", ")) };
+        Err(Error::validation(format!(
+            "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric definitions. The objective's metric \
+             '{}' is not among the metric definitions of {}: {known}.",
+            unknown.metric, definition.path
+        )))
+    })
+}
+
+/// The image would refuse the objective in each trial.
+fn objective_of_ours(request: &CreateTuningJob, definition: &TuningDefinition, objectives: &[Objective]) -> Result<(), Error> {
+    let Objective { metric, goal } = &definition.objective;
+    let image = definition.training.algorithm.training_image.as_deref().unwrap_or_default();
+    let field = match request.raw.get("HyperParameterTuningJobConfig").and_then(|config| config.get("HyperParameterTuningJobObjective")) {
+        Some(_) => "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective".to_owned(),
+        None => format!("{}.tuningObjective", definition.path),
+    };
+    let Some(known) = objectives.iter().find(|known| known.metric == *metric) else {
+        let names: Vec<&str> = objectives.iter().map(|known| known.metric.as_str()).collect();
+        return Err(Error::validation(format!(
+            "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, [{metric}], isn't valid for the \
+             [{image}] algorithm. Choose a valid objective metric: {}.",
+            names.join(", ")
+        )));
+    };
+    if known.goal == *goal {
         return Ok(());
     }
-    let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}", names.join(", ")) };
     Err(Error::validation(format!(
-        "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric definitions. The objective's metric \
-         '{wanted}' is not among the metric definitions of {}: {known}.",
-        definition.path
+        "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric [{metric}] of the [{image}] \
+         algorithm. Choose a valid objective metric type: {}.",
+        goal.as_str(),
+        known.goal.as_str()
     )))
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use shoal_launch::Launcher;
 use shoal_plane::{Capacity, Catalog};
-use shoal_wire::ParameterRange;
+use shoal_wire::{Objective, ParameterRange};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -64,6 +64,8 @@ pub enum Image {
         name: String,
         /// Name and regex, used where the request brings none.
         metric_definitions: Vec<(String, String)>,
+        /// Metrics that tuning jobs can optimise, with the way in which each is better.
+        objectives: Vec<Objective>,
         /// Ranges that Autotune takes for its hyperparameters.
         tunable: Vec<ParameterRange>,
         /// A directory that the program needs to see.

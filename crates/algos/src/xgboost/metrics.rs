@@ -103,6 +103,20 @@ pub(crate) fn definitions() -> Vec<MetricDefinition> {
     of_set("train").chain(of_set("validation")).collect()
 }
 
+/// What a tuning job can optimise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TuningObjective {
+    /// `validation:auc`
+    pub name: String,
+    /// A greater value is better.
+    pub is_maximized: bool,
+}
+
+/// What a tuning job can optimise with the built-in images: every metric on the validation set, its way being what the image says of it.
+pub(crate) fn objectives() -> Vec<TuningObjective> {
+    names().map(|metric| TuningObjective { name: format!("validation:{metric}"), is_maximized: is_maximized(metric) }).collect()
+}
+
 /// Whether the library's name of a metric is the one that was asked for: it prints `error@0.70` as `error@0.7`.
 pub(super) fn is_same(printed: &str, asked: &str) -> bool {
     let threshold = |metric: &str| metric.split_once('@').and_then(|(_, threshold)| threshold.parse::<f64>().ok());
