@@ -76,6 +76,16 @@ pub enum Command {
         /// The best is unlikely to be improved by 1 % or more.
         converged: bool,
     },
+    /// The tuner cannot answer, and never will: no training job can be made of what was suggested, or the study cannot be opened. The tuning job
+    /// fails. An answer that is not awaited, or not any more, changes nothing.
+    SearchFailed {
+        /// Tuning job's name.
+        tuning: String,
+        /// Which wish.
+        seq: u64,
+        /// For the failure reason: a sentence.
+        reason: String,
+    },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
     Tick,
     /// The launcher could not start an attempt's agents.

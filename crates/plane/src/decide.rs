@@ -29,6 +29,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
         Command::Suggested { tuning, seq, records, children, waits } => decision.suggested(tuning, *seq, records, children, *waits)?,
         Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
+        Command::SearchFailed { tuning, seq, reason } => decision.search_failed(tuning, *seq, reason),
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {

@@ -8,9 +8,10 @@ use crate::{
     Child, Event, Fact, JobStatus, Observation, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
     decide::{Decision, stop_of},
+    failure::first_characters,
     training_job::Instance,
     tuning::{
-        follow::ending,
+        follow::{MOST_CHARACTERS, ending},
         job::{TuningJob, WishFor},
         trial::Trial,
     },
@@ -145,6 +146,13 @@ impl Decision<'_> {
         for (key, verdict) in verdicts {
             self.takes_verdict(job, key, verdict);
         }
+    }
+
+    /// The tuner will never answer: nothing would happen any more.
+    pub(crate) fn search_failed(&mut self, name: &str, seq: u64, reason: &str) {
+        let Some(job) = self.state.tunings.get(name).filter(|job| job.wish(seq).is_some()) else { return };
+        let reason = first_characters(&format!("The search for hyperparameters cannot go on: {reason}"), MOST_CHARACTERS);
+        self.events.append(&mut ending(self.state, job, TuningEnd::Search, Some(reason), self.now));
     }
 
     fn pauses_at(&self, job: &TuningJob, key: (u32, TrialId), resource: u32) -> bool {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// `FailureReason`'s limit, in characters.
-const MOST_CHARACTERS: usize = 1024;
+pub(crate) const MOST_CHARACTERS: usize = 1024;
 
 /// The next events that follow for this tuning job.
 pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {

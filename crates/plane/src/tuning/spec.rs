@@ -106,6 +106,8 @@ pub enum TuningEnd {
     NoObjective,
     /// The first trials all failed, or all trials did.
     Failures,
+    /// The search cannot go on.
+    Search,
 }
 
 impl TuningEnd {
@@ -113,7 +115,7 @@ impl TuningEnd {
     pub(crate) fn status(self) -> TuningStatus {
         match self {
             TuningEnd::User => TuningStatus::Stopped,
-            TuningEnd::NoObjective | TuningEnd::Failures => TuningStatus::Failed,
+            TuningEnd::NoObjective | TuningEnd::Failures | TuningEnd::Search => TuningStatus::Failed,
             TuningEnd::Finished | TuningEnd::MaxRuntime | TuningEnd::Target | TuningEnd::NotImproving | TuningEnd::Converged => {
                 TuningStatus::Completed
             }

@@ -285,6 +285,47 @@ fn an_objective_that_never_appears_fails_the_tuning_job_after_the_first_trial() 
     );
 }
 
+#[test]
+fn a_search_that_cannot_go_on_fails_the_tuning_job() {
+    check(
+        laptop(),
+        "
+        0 tune t jobs=2
+            t tuning created: 1 in parallel
+            t wish 1: 1 trials, 1 new
+            -> t suggest 1: 1, 1 new
+        1 unable t 9                                 # nobody waits for that
+        2 unable t 1
+            t tuning ended Failed: Search: The search for hyperparameters cannot go on: no training job can be made.
+            t tuning released
+        3 unable t 1                                 # it is over already
+        ",
+    );
+    check(
+        laptop(),
+        "
+        0 tune t jobs=3 parallel=2
+            t tuning created: 2 in parallel
+            t wish 1: 2 trials, 2 new
+            -> t suggest 1: 2, 2 new
+        1 suggest t 1 0
+            t wish 1 answered: 1 records
+            t-0 created: Starting the training job
+            t wish 2: 1 trials, 1 new
+            -> t suggest 2: 1, 1 new
+            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            -> launch ut-0-1 on 1
+        2 unable t 2
+            t stopping: Search: The search for hyperparameters cannot go on: no training job can be made.
+            t-0 ended Stopped/Stopped: Training job stopped
+            t-0 release
+            -> release ut-0-1
+            t trial 0 ended Stopped with no number; 0 not improving
+            t tuning ended Failed: Search: The search for hyperparameters cannot go on: no training job can be made.
+        ",
+    );
+}
+
 /// What ends a tuning job whose trials report these values and complete, one after the other.
 fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
     let mut state = State::new(laptop(), Catalog::default());

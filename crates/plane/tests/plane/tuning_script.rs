@@ -63,7 +63,8 @@ fn because(reason: Option<&str>) -> String {
 }
 
 /// `tune NAME [jobs=N] [parallel=N] [runtime=S] [target=V] [not_improving=N] [definitions=N] [type=T] [checkpoints] [maximize] [converge]`, `untune NAME`,
-/// `parallel NAME N`, `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`, `judge NAME SEQ [converged] [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`.
+/// `parallel NAME N`, `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`, `judge NAME SEQ [converged] [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`,
+/// `unable NAME SEQ`.
 /// Trials are of the first definition; the job of a trial is `<NAME>-<TRIAL>`.
 pub(crate) fn command(words: &[&str]) -> Option<Command> {
     let tuning = (*words.get(1)?).to_owned();
@@ -111,6 +112,9 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
             let record = Record::Reported { trial: 0, resource: 1, values: vec![1.0], verdicts };
             let records = vec![StudyRecord { definition: 0, record }];
             Command::Judged { tuning, seq: seq.parse().expect("a number"), records, converged }
+        }
+        ["unable", _, seq] => {
+            Command::SearchFailed { tuning, seq: seq.parse().expect("a number"), reason: "no training job can be made.".to_owned() }
         }
         _ => return None,
     })
