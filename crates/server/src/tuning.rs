@@ -1,13 +1,16 @@
 //! Tuning jobs' searches: what the core asks of the tuner is computed here, on threads of their own, and goes back to it as commands.
 //!
 //! `strategy` makes studies of a request, `specs` what the core decides on; `searches` is one tuning job's studies and `worker` the threads that use
-//! them; `children` composes trials' training jobs; `near` finds metric lines that nearly were the objective.
+//! them; `children` composes trials' training jobs; `parents` knows what a warm start knows; `near` finds metric lines that nearly were the objective.
 
 mod children;
 mod near;
+mod parents;
 mod searches;
 mod specs;
 mod strategy;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use shoal_wire::{CreateTuningJob, Error, TuningDefinition};

@@ -5,7 +5,8 @@ use shoal_store::Rows;
 use shoal_tuner::{Config, Space};
 use shoal_wire::{CreateTuningJob, arn};
 
-use crate::{core::Opaque, effects::describe, keys::sha256_hex};
+use super::searches::Trouble;
+use crate::{core::Opaque, keys::sha256_hex};
 
 /// A trial's training job, with what the core does not know of it.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ impl Nursery {
     /// A trial's training job.
     ///
     /// # Errors
-    /// Its request is not valid, or rows cannot be read; the text is for people.
+    /// Its request is not valid, or rows cannot be read.
     pub(super) fn child(
         &self,
         rows: &dyn Rows,
@@ -52,12 +53,14 @@ impl Nursery {
         trial: Newborn,
         space: &Space,
         config: &Config,
-    ) -> Result<NewChild, String> {
+    ) -> Result<NewChild, Trouble> {
         let Newborn { definition, trial, number, origin, keeps_checkpoints } = trial;
         let (name, uid) = self.free_name(rows, number)?;
         let tuned = space.texts(config);
         let own = shoal_wire::Child { name: &name, tuned: &tuned, alternative: 0, tags: &request.tags, keeps_checkpoints };
-        let request = request.definitions[definition as usize].child(&own).map_err(|error| error.message)?;
+        let request = request.definitions[definition as usize].child(&own).map_err(|error| {
+            Trouble::Never(format!("the training job of trial {number} ({name}) could not be created: {}", error.message))
+        })?;
         let text = |value: serde_json::Value| serde_json::to_vec(&value).expect("JSON always serialises");
         let opaque = Opaque {
             uid: uid.clone(),
@@ -70,14 +73,14 @@ impl Nursery {
     }
 
     /// `<tuning>-<number>-<8 hexadecimal digits>` that no training job has, and its uid.
-    fn free_name(&self, rows: &dyn Rows, number: u64) -> Result<(String, String), String> {
+    fn free_name(&self, rows: &dyn Rows, number: u64) -> Result<(String, String), Trouble> {
         for salt in 0_u32.. {
             let digest = sha256_hex(&format!("{}/{number}/{salt}", self.uid));
             let (name, uid) = (format!("{}-{number:03}-{}", self.tuning, &digest[..8]), digest[8..20].to_owned());
-            if rows.job(&name).map_err(|error| describe(&error))?.is_none() {
+            if rows.job(&name)?.is_none() {
                 return Ok((name, uid));
             }
         }
-        Err(format!("all names of trial {number} of {} are taken", self.tuning))
+        Err(Trouble::Never(format!("all names of trial {number} of {} are taken", self.tuning)))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use shoal_plane::{Command, Observation, StudyRecord, TrialView};
-use shoal_store::{Rows, TrialFilter, TuningRow};
+use shoal_store::{Rows, StoreError, TrialFilter, TuningRow};
 use shoal_tuner::{Ask, Outcome, Progress, Record, SchedulerSpec, Study};
 use shoal_wire::CreateTuningJob;
 
@@ -11,6 +11,7 @@ use super::{
     Design, NewChild,
     children::{Newborn, Nursery},
     designs,
+    parents::{Finished, finished},
 };
 use crate::{Images, effects::describe, keys::sha256_hex};
 
@@ -41,6 +42,27 @@ struct Search {
     injected: Vec<Record>,
 }
 
+/// Why a study gives no answer.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server ends: the same is asked for at the next start.
+    Stopping,
+    /// Later it may work.
+    Again(String),
+    /// It will never work: a sentence for people.
+    Never(String),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Again(describe(&error))
+    }
+}
+
+fn never(error: impl std::fmt::Display) -> Trouble {
+    Trouble::Never(error.to_string())
+}
+
 /// What the core is told.
 #[derive(Debug)]
 pub(super) struct Told {
@@ -67,13 +89,13 @@ impl Searches {
     /// The studies as they were after the last record that is stored.
     ///
     /// # Errors
-    /// Row or records cannot be read, or make no sense together; the text is for people.
-    pub(super) fn open(tuning: &TuningRow, around: &Surroundings<'_>) -> Result<Self, String> {
-        let request = super::restore(&tuning.request, around.images).map_err(|error| error.message)?;
-        let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| error.message)?;
+    /// Row or records cannot be read, or make no sense together.
+    pub(super) fn open(tuning: &TuningRow, around: &Surroundings<'_>) -> Result<Self, Trouble> {
+        let request = super::restore(&tuning.request, around.images).map_err(|error| Trouble::Never(error.message))?;
+        let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| Trouble::Never(error.message))?;
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {
-            let study = Study::new(design.study.clone()).map_err(|error| error.to_string())?;
+            let study = Study::new(design.study.clone()).map_err(never)?;
             let (progress, jobs, injected) = (Progress::default(), Vec::new(), Vec::new());
             searches.push(Search { design, study, started: 0, exhausted: false, progress, jobs, injected });
         }
@@ -95,29 +117,26 @@ impl Searches {
         Ok(all)
     }
 
-    fn replay(&mut self, rows: &dyn Rows) -> Result<(), String> {
+    fn replay(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
         let mut failure = None;
         let tuning = self.nursery.tuning.clone();
-        let read = rows.records(&tuning, 0, &mut |seq, bytes| {
+        rows.records(&tuning, 0, &mut |seq, bytes| {
             if failure.is_none() {
                 failure = self.fold(seq, bytes).err();
             }
             Ok(())
-        });
-        read.map_err(|error| describe(&error))?;
+        })?;
         failure.map_or(Ok(()), Err)
     }
 
-    fn fold(&mut self, seq: u64, bytes: &[u8]) -> Result<(), String> {
-        let wrong = |what: &dyn std::fmt::Display| format!("record {seq} of tuning job {} cannot be used: {what}", self.nursery.tuning);
+    fn fold(&mut self, seq: u64, bytes: &[u8]) -> Result<(), Trouble> {
+        let tuning = &self.nursery.tuning;
+        let wrong = |what: &dyn std::fmt::Display| Trouble::Never(format!("record {seq} of tuning job {tuning} cannot be used: {what}"));
         let StudyRecord { definition, record } = serde_json::from_slice(bytes).map_err(|error| wrong(&error))?;
-        let missing = wrong(&"it is of a definition that is not there");
-        let search = self.searches.get_mut(definition as usize).ok_or(missing)?;
+        let missing = || wrong(&"it is of a definition that is not there");
+        let search = self.searches.get_mut(definition as usize).ok_or_else(missing)?;
         let number = search.study.records().len();
-        search
-            .study
-            .replay(record)
-            .map_err(|error| format!("record {seq} of tuning job {} cannot be used: {error}", self.nursery.tuning))?;
+        search.study.replay(record).map_err(|error| wrong(&error))?;
         if let Some(record) = search.study.records().get(number).cloned() {
             search.notes(&record);
         }
@@ -133,10 +152,10 @@ impl Searches {
     }
 
     /// The training jobs whose checkpoints others may begin with.
-    fn know_jobs(&mut self, rows: &dyn Rows) -> Result<(), String> {
+    fn know_jobs(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
         let mut filter = TrialFilter { tuning: self.nursery.tuning.clone(), limit: 1000, ..TrialFilter::default() };
         loop {
-            let page = rows.list_trials(&filter).map_err(|error| describe(&error))?;
+            let page = rows.list_trials(&filter)?;
             for (row, _) in page.rows {
                 let Ok(TrialView { definition, trial, .. }) = serde_json::from_slice(&row.view) else { continue };
                 let search = self.searches.get_mut(definition as usize);
@@ -150,35 +169,19 @@ impl Searches {
     }
 
     /// Trials that earlier tuning jobs have finished are known from the beginning.
-    fn know_parents(&mut self, rows: &dyn Rows) -> Result<(), String> {
+    fn know_parents(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
         let Some(warm_start) = self.request.warm_start.clone() else { return Ok(()) };
-        for parent in &warm_start.parents {
-            let mut filter = TrialFilter { tuning: parent.clone(), limit: 1000, ..TrialFilter::default() };
-            loop {
-                let page = rows.list_trials(&filter).map_err(|error| describe(&error))?;
-                for (trial, job) in page.rows {
-                    let outcome = match (trial.value, trial.status.as_str()) {
-                        (Some(value), "Completed") => Outcome::Completed { values: vec![value] },
-                        (_, "Failed") => Outcome::Failed,
-                        _ => continue,
-                    };
-                    let Ok(request) = shoal_wire::restore(&job.request) else { continue };
-                    let definition = serde_json::from_slice::<TrialView>(&trial.view).map_or(0, |view| view.definition as usize);
-                    let Some(search) = self.searches.get_mut(definition) else { continue };
-                    let texts = |name: &str| request.hyperparameters.get(name).map(String::as_str);
-                    let Ok(config) = search.study.space().adopt(texts) else { continue };
-                    let outcome = match outcome {
-                        Outcome::Completed { values } if values.len() != search.design.objectives.len() => continue,
-                        outcome => outcome,
-                    };
-                    let number = search.study.records().len();
-                    search.study.inject(config, outcome).map_err(|error| error.to_string())?;
-                    search.injected.extend_from_slice(&search.study.records()[number..]);
-                    search.jobs.push(Some(trial.job));
-                }
-                let Some(next) = page.next else { break };
-                filter.after = Some(next);
+        for Finished { definition, job, hyperparameters, outcome } in finished(rows, &warm_start.parents)? {
+            let Some(search) = self.searches.get_mut(definition) else { continue };
+            let texts = |name: &str| hyperparameters.get(name).map(String::as_str);
+            let Ok(config) = search.study.space().adopt(texts) else { continue };
+            if matches!(&outcome, Outcome::Completed { values } if values.len() != search.design.objectives.len()) {
+                continue;
             }
+            let number = search.study.records().len();
+            search.study.inject(config, outcome).map_err(never)?;
+            search.injected.extend_from_slice(&search.study.records()[number..]);
+            search.jobs.push(Some(job));
         }
         Ok(())
     }
@@ -187,7 +190,7 @@ impl Searches {
     ///
     /// # Errors
     /// A trial's training job cannot be composed; the studies are to be opened anew.
-    pub(super) fn suggest(&mut self, rows: &dyn Rows, seq: u64, wanted: u32) -> Result<Told, String> {
+    pub(super) fn suggest(&mut self, rows: &dyn Rows, seq: u64, wanted: u32) -> Result<Told, Trouble> {
         let began = Instant::now();
         let mut records = Vec::new();
         for (definition, search) in (0..).zip(&mut self.searches) {

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::Action;
+use shoal_plane::{Action, Command};
 
-use super::searches::{Searches, Surroundings, Told};
+use super::searches::{Searches, Surroundings, Told, Trouble};
 use crate::{
     core::Refusal,
     effects::{World, describe},
@@ -149,8 +149,8 @@ fn work(tuner: &Tuner, world: &World) {
         if let Err(trouble) = outcome {
             // The studies may be ahead of what is stored: they are opened anew.
             searches = None;
-            match trouble {
-                Trouble::Stopping => left.clear(),
+            match give_up(world, &tuning, &left, trouble) {
+                Trouble::Stopping | Trouble::Never(_) => left.clear(),
                 Trouble::Again(reason) => {
                     tracing::error!("tuning job {tuning}: {reason}; trying again");
                     thread::sleep(PAUSE);
@@ -164,11 +164,22 @@ fn work(tuner: &Tuner, world: &World) {
     }
 }
 
-enum Trouble {
-    /// The same is asked for at the next start.
-    Stopping,
-    /// Later it may work.
-    Again(String),
+/// Fails the tuning job whose search can never go on.
+fn give_up(world: &World, tuning: &str, left: &[Action], trouble: Trouble) -> Trouble {
+    let Trouble::Never(reason) = &trouble else { return trouble };
+    tracing::error!("tuning job {tuning} fails: {reason}");
+    // Some may not be awaited any more; the first one that is ends it.
+    let failed = |action: &Action| match action {
+        Action::Suggest { seq, .. } | Action::Observe { seq, .. } => {
+            Some(Command::SearchFailed { tuning: tuning.to_owned(), seq: *seq, reason: reason.clone() })
+        }
+        _ => None,
+    };
+    match world.core.tell_all(left.iter().filter_map(failed).collect()) {
+        Ok(()) => trouble,
+        Err(Refusal::Stopping) => Trouble::Stopping,
+        Err(refusal) => Trouble::Again(describe(&refusal)),
+    }
 }
 
 struct Turn<'a> {
@@ -197,7 +208,7 @@ impl Turn<'_> {
                     Action::Observe { seq, definition, trial, what, .. } => told.push(searches.observe(*seq, *definition, *trial, what)),
                     Action::Suggest { seq, wanted, .. } => {
                         kind = "suggest";
-                        told.push(searches.suggest(&*world.rows, *seq, *wanted).map_err(Trouble::Again)?);
+                        told.push(searches.suggest(&*world.rows, *seq, *wanted)?);
                     }
                     _ => {}
                 }
@@ -215,11 +226,11 @@ impl Turn<'_> {
 
     fn open(&mut self) -> Result<Option<&mut Searches>, Trouble> {
         if self.searches.is_none() {
-            let row = self.world.rows.tuning(self.tuning).map_err(|error| Trouble::Again(describe(&error)))?;
+            let row = self.world.rows.tuning(self.tuning)?;
             let Some(row) = row.filter(|row| !row.ended) else { return Ok(None) };
             let World { rows, images, region, account, .. } = self.world;
             let around = Surroundings { rows: &**rows, images: &**images, region, account };
-            self.searches = Some(Searches::open(&row, &around).map_err(Trouble::Again)?);
+            self.searches = Some(Searches::open(&row, &around)?);
         }
         Ok(self.searches.as_mut())
     }

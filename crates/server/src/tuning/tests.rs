@@ -1,0 +1,190 @@
+//! Studies made of rows and records: what a restart goes on with.
+
+use serde_json::{Value, json};
+use shoal_plane::{Command, Observation, StudyRecord};
+use shoal_store::{Batch, Journal, RecordRow, RowChange, SqliteJournal, TuningRow};
+use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, SearcherSpec};
+use shoal_wire::CreateTuningJob;
+
+use super::{
+    NewChild, designs,
+    searches::{Searches, Surroundings, Told},
+};
+use crate::{Image, ImageError, Images};
+
+struct Host;
+
+impl Images for Host {
+    fn resolve(&self, _: &str) -> Result<Image, ImageError> {
+        Ok(Image::Host)
+    }
+}
+
+fn definition(name: Option<&str>) -> Value {
+    let mut definition = json!({
+        "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File"},
+        "RoleArn": "arn:aws:iam::123456789012:role/tests",
+        "StaticHyperParameters": {"sagemaker_program": "a.py", "sagemaker_submit_directory": "/code"},
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+    });
+    if let Some(name) = name {
+        definition["DefinitionName"] = json!(name);
+        definition["TuningObjective"] = json!({"Type": "Minimize", "MetricName": "loss"});
+        definition["HyperParameterRanges"] = ranges();
+    }
+    definition
+}
+
+fn ranges() -> Value {
+    json!({"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1"}],
+        "CategoricalParameterRanges": [{"Name": "kind", "Values": ["a", "b"]}]})
+}
+
+fn request(strategy: &str, changes: &Value) -> Vec<u8> {
+    let mut request = json!({
+        "HyperParameterTuningJobName": "tune",
+        "HyperParameterTuningJobConfig": {
+            "Strategy": strategy,
+            "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+            "ResourceLimits": {"MaxNumberOfTrainingJobs": 9, "MaxParallelTrainingJobs": 3},
+            "ParameterRanges": ranges(),
+            "RandomSeed": 5,
+        },
+        "TrainingJobDefinition": definition(None),
+    });
+    for (name, value) in changes.as_object().into_iter().flatten() {
+        request[name] = value.clone();
+    }
+    serde_json::to_vec(&request).unwrap()
+}
+
+fn parsed(bytes: &[u8]) -> CreateTuningJob {
+    super::restore(bytes, &Host).unwrap()
+}
+
+struct Fixture {
+    journal: SqliteJournal,
+    row: TuningRow,
+    stored: u64,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new(request: Vec<u8>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
+        let row = TuningRow { name: "tune".to_owned(), uid: "0123456789ab".to_owned(), request, ..TuningRow::default() };
+        Self { journal, row, stored: 0, _dir: dir }
+    }
+
+    fn open(&self) -> Searches {
+        let rows = self.journal.rows();
+        let around = Surroundings { rows: &rows, images: &Host, region: "us-east-1", account: "123456789012" };
+        Searches::open(&self.row, &around).unwrap()
+    }
+
+    /// Asks as the core does until it has all that it wants, or is given none: an answer may be cut short by its time.
+    fn suggest(&mut self, searches: &mut Searches, wanted: usize) -> (Vec<NewChild>, Vec<StudyRecord>) {
+        let (mut children, mut all) = (Vec::new(), Vec::new());
+        while children.len() < wanted {
+            let missing = u32::try_from(wanted - children.len()).unwrap();
+            let mut told = searches.suggest(&self.journal.rows(), 1, missing).unwrap();
+            self.store(&told);
+            all.extend_from_slice(records(&told));
+            if told.children.is_empty() {
+                break;
+            }
+            children.append(&mut told.children);
+        }
+        (children, all)
+    }
+
+    /// As the core does.
+    fn store(&mut self, told: &Told) {
+        for record in records(told) {
+            self.stored += 1;
+            let bytes = serde_json::to_vec(record).unwrap();
+            let row = RecordRow { tuning: "tune".to_owned(), seq: self.stored, bytes };
+            self.journal.append(&Batch { events: Vec::new(), rows: vec![RowChange::PutRecord(row)] }).unwrap();
+        }
+    }
+}
+
+fn records(told: &Told) -> &[StudyRecord] {
+    match &told.command {
+        Command::Suggested { records, .. } | Command::Judged { records, .. } => records,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ended(value: f64) -> Observation {
+    Observation::Ended { outcome: Outcome::Completed { values: vec![value] } }
+}
+
+#[test]
+fn studies_of_records_go_on_as_those_that_were_never_closed() {
+    let mut fixture = Fixture::new(request("Bayesian", &json!({})));
+    let mut open = fixture.open();
+    for round in 0..3 {
+        let (children, _) = fixture.suggest(&mut open, 2);
+        assert_eq!(children.len(), 2);
+        for NewChild { child, .. } in &children {
+            let judged = open.observe(2, 0, child.trial, &ended(f64::from(child.trial) / 7.0));
+            assert_eq!(records(&judged).len(), 1);
+            fixture.store(&judged);
+            assert_eq!(records(&open.observe(2, 0, child.trial, &ended(0.0))).len(), 0, "an end that is said again is no news");
+        }
+        let again = fixture.open().suggest(&fixture.journal.rows(), 1, 1).unwrap();
+        let on = open.suggest(&fixture.journal.rows(), 1, 1).unwrap();
+        assert_eq!((&again.command, again.children.len()), (&on.command, 1), "round {round}");
+        // That suggestion was not stored: the study is opened without it.
+        open = fixture.open();
+    }
+    let (last, _) = fixture.suggest(&mut open, 9);
+    assert_eq!(last.len(), 3, "no more than MaxNumberOfTrainingJobs");
+    let name = &last[2].child.name;
+    assert!(name.starts_with("tune-009-") && name.len() == "tune-009-".len() + 8, "{name}");
+}
+
+#[test]
+fn definitions_share_the_trials_evenly() {
+    let definitions = json!({
+        "TrainingJobDefinitions": [definition(Some("one")), definition(Some("two"))],
+        "TrainingJobDefinition": null,
+        "HyperParameterTuningJobConfig": {"Strategy": "Random", "ResourceLimits": {"MaxNumberOfTrainingJobs": 5, "MaxParallelTrainingJobs": 5}},
+    });
+    let mut fixture = Fixture::new(request("Random", &definitions));
+    let mut open = fixture.open();
+    let (mut children, _) = fixture.suggest(&mut open, 3);
+    open = fixture.open();
+    let (more, all) = fixture.suggest(&mut open, 9);
+    children.extend(more);
+    let of: Vec<u32> = children.iter().map(|new| new.child.definition).collect();
+    assert_eq!(of, [0, 1, 0, 1, 0]);
+    assert!(!all.iter().any(|it| matches!(it.record, Record::Asked { answer: Ask::End, .. })), "trials are still running");
+}
+
+#[test]
+fn the_tag_chooses_beyond_the_api() {
+    let of = |value: &str| {
+        let tags = json!({"Tags": [{"Key": "shoal:strategy", "Value": value}]});
+        let mut request = parsed(&request("Random", &json!({})));
+        request.tags = serde_json::from_value(tags["Tags"].clone()).unwrap();
+        designs(&request, 1, &Host).map(|designs| designs[0].clone())
+    };
+    let conditional = r#"{"scheduler":{"kind":"asha","max_resource":9},"conditions":{"x":{"parent":"kind","in":["a"]}}}"#;
+    for text in [conditional.to_owned(), base64_simd::STANDARD.encode_to_string(conditional)] {
+        let design = of(&text).unwrap();
+        assert!(matches!(design.study.scheduler, SchedulerSpec::Asha(_)), "{text}");
+        assert_eq!(design.study.space.parameters()[0].condition.as_ref().unwrap().parent, "kind");
+    }
+    assert_eq!(of("sobol").unwrap().study.searcher, SearcherSpec::Sobol);
+    let several = of(r#"{"objectives":[{"metric":"seconds"}]}"#).unwrap();
+    assert_eq!((several.objectives.len(), several.study.objectives.len()), (2, 2));
+    for (wrong, said) in [("newton", "newton"), ("{\"what\":1}", "what"), (r#"{"conditions":{"y":{"parent":"kind","in":["a"]}}}"#, "y")] {
+        let error = of(wrong).unwrap_err();
+        assert!(error.message.contains(said), "{}", error.message);
+    }
+}
