@@ -3,6 +3,7 @@
 mod live;
 mod ranges;
 mod request;
+mod strategy;
 
 use std::{convert::Infallible, path::PathBuf};
 
@@ -35,7 +36,8 @@ Examples:
   # a CreateHyperParameterTuningJob request, one field changed
   shoal tune tuning.yaml --trials 50
 
-Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; tpe, cma-es, asha, mobster, pbt beyond it.
+Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; tpe, cma-es, asha, mobster, pbt beyond it; a searcher and a
+scheduler are joined by +, as in tpe+asha; JSON says more: --strategy '{\"searcher\":\"tpe\",\"objectives\":[{\"metric\":\"seconds\"}]}'.
 Ctrl-C leaves the tuning job running; `shoal tuning stop NAME` ends it.")]
 pub(crate) struct TuneArgs {
     /// A CreateHyperParameterTuningJob request as JSON or YAML; `-` is standard input.
@@ -58,7 +60,8 @@ pub(crate) struct TuneArgs {
     /// The metric to make as great as possible.
     #[arg(long, value_name = "METRIC")]
     maximize: Option<String>,
-    /// How to search [default: bayesian].
+    /// How to search: a name, or an object as JSON (or a file of it) with any of searcher, scheduler, conditions, objectives and grid
+    /// [default: bayesian].
     #[arg(long)]
     strategy: Option<String>,
     /// Most trials [default: 20; a grid has its own number].

@@ -37,7 +37,10 @@ fn takes(kind: &str) -> &'static [&'static str] {
 }
 
 /// Names for both together: name, searcher, scheduler, and what they are good for.
-pub const PAIRS: &[(&str, &str, &str, &str)] = &[("bohb", "tpe", "hyperband", "a Parzen estimator proposes for Hyperband's brackets")];
+pub const PAIRS: &[(&str, &str, &str, &str)] = &[
+    ("bohb", "tpe", "hyperband", "a Parzen estimator proposes for Hyperband's brackets"),
+    ("mobster", "multi_fidelity", "asha", "a Gaussian process over configurations and resources proposes for successive halving"),
+];
 
 /// How much resource a trial may use, where the caller has said it: schedulers that were not told otherwise are made for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

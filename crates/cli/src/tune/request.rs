@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     TuneArgs,
     ranges::{choice, range},
+    strategy::{self, Strategy},
 };
 use crate::{
     settings::Settings,
@@ -13,12 +14,6 @@ use crate::{
 
 /// Longest name of a tuning job.
 const MOST_NAME: usize = 32;
-
-/// Strategies that the API has, as they are typed here.
-const OF_THE_API: [(&str, &str); 4] = [("bayesian", "Bayesian"), ("random", "Random"), ("grid", "Grid"), ("hyperband", "Hyperband")];
-
-/// What chooses a strategy beyond the API's.
-pub(super) const STRATEGY_TAG: &str = "shoal:strategy";
 
 /// What makes a metric one that is better when it is smaller.
 const SMALLER: [&str; 14] =
@@ -45,12 +40,13 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
     let image = request["TrainingJobDefinition"]["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default().to_owned();
     set_default(&mut request, "HyperParameterTuningJobName", || json!(default_name(&image, now_ms)));
     set_default(&mut request, "HyperParameterTuningJobConfig", || json!({}));
-    config(args, object(&mut request, "HyperParameterTuningJobConfig")?)?;
-    if let Some(name) = args.strategy.as_deref().filter(|name| api_strategy(name).is_none()) {
+    let strategy = args.strategy.as_deref().map(Strategy::of).transpose()?;
+    config(args, strategy.as_ref(), object(&mut request, "HyperParameterTuningJobConfig")?)?;
+    if let Some(Strategy::Beyond(value)) = strategy {
         set_default(&mut request, "Tags", || json!([]));
         let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
-        tags.retain(|tag| tag["Key"] != STRATEGY_TAG);
-        tags.push(json!({"Key": STRATEGY_TAG, "Value": name}));
+        tags.retain(|tag| tag["Key"] != strategy::TAG);
+        tags.push(json!({"Key": strategy::TAG, "Value": value}));
     }
     if !args.warm_start.is_empty() {
         let parents: Vec<Value> = args.warm_start.iter().map(|name| json!({"HyperParameterTuningJobName": name})).collect();
@@ -60,10 +56,6 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
         );
     }
     Ok((Value::Object(request), uploads))
-}
-
-fn api_strategy(name: &str) -> Option<&'static str> {
-    OF_THE_API.iter().find(|(typed, _)| typed.eq_ignore_ascii_case(name)).map(|(_, api)| *api)
 }
 
 /// What every trial runs: a CreateTrainingJob request in the form of a definition.
@@ -92,10 +84,9 @@ fn trial(args: &TuneArgs, file: Option<Value>, settings: &Settings, now_ms: u64)
     Ok((request, uploads))
 }
 
-fn config(args: &TuneArgs, config: &mut Map<String, Value>) -> Result<(), String> {
-    if let Some(name) = &args.strategy {
-        // What plain clients are shown; the tag says more.
-        config.insert("Strategy".to_owned(), json!(api_strategy(name).unwrap_or("Bayesian")));
+fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String, Value>) -> Result<(), String> {
+    if let Some(strategy) = strategy {
+        config.insert("Strategy".to_owned(), json!(strategy.in_the_api()));
     }
     set_default(config, "Strategy", || json!("Bayesian"));
     objective(args, config);
