@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 import records
@@ -11,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from house import BUCKET, eventually, free_port
 from jobs import Jobs
+from tunings import Tunings
 
 ONCE = Config(retries={"total_max_attempts": 1})
 WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
@@ -107,6 +109,26 @@ def test_logging(jobs, disk):
     assert numbers == [str(i) for i in range(1, 4001)] and jobs.lines(name)[-1] == "end"
     assert records.points(jobs.house, name, "loss") == [float(i) for i in range(10, 4001, 10)]
     assert "takes what algo-1 says again" in jobs.house.log.read_text()
+
+
+def test_tuning(disk, new_house):
+    """Trials wait for the disk; no value is lost, no trial is run twice, and the search goes on when there is room again."""
+    jobs = Jobs(new_house("--instances", "2", "--grace-s", "1", data=disk.path / "data", port=free_port()))
+    tunings = Tunings(jobs)
+    name = tunings.create(tunings.curve(epochs=30, pause=0.05), strategy="Bayesian", trials=6, parallel=2)
+    first = eventually(lambda: tunings.trials(name))[0]["TrainingJobName"]
+    jobs.saying(first, "epoch=3")
+    with disk.full():
+        eventually(lambda: "no space left" in jobs.house.log.read_text())
+        time.sleep(3)
+        assert tunings.describe(name)["HyperParameterTuningJobStatus"] == "InProgress"
+    it = tunings.completed(name)
+    assert it["TrainingJobStatusCounters"]["Completed"] == 6, it["TrainingJobStatusCounters"]
+    trials = tunings.trials(name)
+    assert len({trial["TrainingJobName"] for trial in trials}) == 6
+    for trial in trials:
+        epochs = [int(line.split(";")[0].removeprefix("epoch=")) for line in jobs.lines(trial["TrainingJobName"]) if line.startswith("epoch=")]
+        assert epochs == list(range(1, 31)), (trial["TrainingJobName"], epochs)
 
 
 def test_uploading_a_model(jobs):

@@ -7,6 +7,7 @@ import re
 import botocore.exceptions
 import data
 import pytest
+import records
 from house import eventually
 from tuning_jobs import Tuning
 
@@ -132,6 +133,35 @@ def test_the_built_in_algorithm_needs_no_definitions_of_metrics(tuning, jobs):
     assert jobs.metrics(told["BestTrainingJob"]["TrainingJobName"])["validation:auc"] == pytest.approx(best["Value"], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric", "field", "part"),
+    [
+        ("Minimize", "train:logloss", "metricName", "isn't valid for the [683313688378"),
+        ("Minimize", "validation:loss", "metricName", "validation:logloss"),
+        ("Minimize", "validation:auc", "type", "Choose a valid objective metric type: Maximize."),
+        ("Maximize", "validation:logloss", "type", "Choose a valid objective metric type: Minimize."),
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True], ids=["one", "listed"])
+def test_an_objective_that_the_built_in_algorithm_does_not_have_is_refused(tuning, jobs, kind, metric, field, part, listed):
+    for channel in ("train", "validation"):
+        jobs.put(f"tuning/{channel}/all.csv", data.as_csv(data.rows(60, 1)))
+    request = tuning.request(tuning.xgboost(objective="binary:logistic", num_round=2), (kind, metric))
+    ranges = request["HyperParameterTuningJobConfig"]["ParameterRanges"]
+    ranges["ContinuousParameterRanges"] = [{"Name": "eta", "MinValue": "0.1", "MaxValue": "0.5"}]
+    path = "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective"
+    if listed:
+        config, definition = request["HyperParameterTuningJobConfig"], request.pop("TrainingJobDefinition")
+        objective, ranges = config.pop("HyperParameterTuningJobObjective"), config.pop("ParameterRanges")
+        request["TrainingJobDefinitions"] = [{**definition, "DefinitionName": "a", "TuningObjective": objective, "HyperParameterRanges": ranges}]
+        path = "trainingJobDefinitions.1.member.tuningObjective"
+    with pytest.raises(botocore.exceptions.ClientError) as error:
+        tuning.create(request)
+    told = error.value.response["Error"]
+    assert told["Code"] == "ValidationException" and f"'{path}.{field}'" in told["Message"] and f"[{metric}]" in told["Message"], told
+    assert part in told["Message"], told
+
+
 def test_hyperband_stops_training_jobs_early(tuning):
     definition = tuning.definition(epochs=9, pause=0.02)
     request = tuning.request(
@@ -233,6 +263,26 @@ def test_a_warm_start_knows_its_parents(tuning, tuned):
     overall = told["OverallBestTrainingJob"]
     assert overall["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == min(values)
     assert overall["TuningJobName"] == (parent if values[1] < values[0] else told["HyperParameterTuningJobName"])
+
+
+def test_a_warm_start_learns_from_hyperband(tuning, jobs):
+    """Its trials are stopped wherever they are: those that came to the greatest resource are whole, and no others."""
+    definition = tuning.definition(epochs=9, pause=0.05)
+    limits = {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 9}}
+    parent = tuning.create(tuning.request(definition, jobs=9, parallel=2, strategy="Hyperband", StrategyConfig=limits))
+    tuning.completed(parent)
+    results = [(float(it["TunedHyperParameters"]["x"]), it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]) for it in tuning.trials(parent)]
+    whole = sorted(value for x, value in results if value == pytest.approx((x - 0.3) ** 2 + 1 / 9, abs=1e-6))
+    request = tuning.request(definition, jobs=2, strategy="Bayesian")
+    request["WarmStartConfig"] = {
+        "WarmStartType": "IdenticalDataAndAlgorithm",
+        "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": parent}],
+    }
+    name = tuning.create(request)
+    tuning.completed(name)
+    known = [row["record"]["outcome"] for row in records.study(jobs.house, name) if row["record"]["type"] == "injected"]
+    assert 0 < len(known) < 9
+    assert sorted(value for outcome in known for value in outcome["completed"]["values"]) == pytest.approx(whole)
 
 
 def test_autotune_finds_ranges(tuning):

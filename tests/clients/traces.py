@@ -40,6 +40,11 @@ def agents(house):
     return {int(it[it.index("--host") + 1]): pid for pid, it in words.items()}
 
 
+def agents_of_all(house):
+    """Ids of the running agents of all attempts."""
+    return [pid for pid, words in processes(house).items() if words[1:2] == ["agent"] and "--host" in words]
+
+
 def ranks(house):
     """Ids of the processes that are training programs made by `Jobs.command`."""
     return [pid for pid, words in processes(house).items() if words[:2] == ["/bin/sh", "-c"]]
