@@ -17,7 +17,7 @@ rate, kind = float(given["rate"]), given["kind"]
 for step in range(1, 10):
     loss = (rate - 0.3) ** 2 + (0.1 if kind == "bad<er>" else 0) + 1 / step
     print(f"loss={loss};", flush=True)
-    time.sleep(0.01)
+    time.sleep(0.1)
 """
 
 HYPERBAND = ["--strategy", "hyperband", "--max-resource", "9"]
@@ -95,7 +95,7 @@ def test_mistakes_have_exit_codes(house, directory):
 
 
 def test_parallel_and_stop(house, jobs, directory):
-    slow = PROGRAM.replace("0.01", "0.5")
+    slow = PROGRAM.replace("sleep(0.1)", "sleep(0.5)")
     (directory / "train.py").write_text(slow)
     try:
         tune(house, directory, "changed", "--strategy", "random", "--trials", "40", "--parallel", "1", "--instance-type", "ml.t3.medium", "--detach")

@@ -16,8 +16,23 @@ use crate::{
 const MOST_NAME: usize = 32;
 
 /// What makes a metric one that is better when it is smaller.
-const SMALLER: [&str; 14] =
-    ["loss", "error", "err", "rmse", "mse", "mae", "mape", "rmsle", "logloss", "mlogloss", "merror", "perplexity", "deviance", "nloglik"];
+const SMALLER: [&str; 15] = [
+    "loss",
+    "error",
+    "err",
+    "rmse",
+    "mse",
+    "mae",
+    "mape",
+    "rmsle",
+    "logloss",
+    "mlogloss",
+    "merror",
+    "perplexity",
+    "deviance",
+    "nloglik",
+    "mphe",
+];
 
 /// The request, and what has to be uploaded for it.
 ///
@@ -260,9 +275,14 @@ mod tests {
     fn names_and_metrics() {
         assert_eq!(default_name("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", 0), "xgboost-700101-0000-00000");
         assert!(default_name(&"x".repeat(300), 0).len() <= MOST_NAME);
-        for (metric, expected) in
-            [("validation:rmse", true), ("loss", true), ("val_loss", true), ("validation:auc", false), ("closs", false)]
-        {
+        for (metric, expected) in [
+            ("validation:rmse", true),
+            ("validation:mphe", true),
+            ("loss", true),
+            ("val_loss", true),
+            ("validation:auc", false),
+            ("closs", false),
+        ] {
             assert_eq!(is_smaller_better(metric), expected, "{metric}");
         }
     }
