@@ -104,7 +104,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(program: Program, units: Option<Units>) -> Self {
+    /// Its lease begins at its start, whether a server is there or not.
+    pub(crate) fn new(program: Program, units: Option<Units>, now: u64) -> Self {
         Self {
             program,
             units,
@@ -120,7 +121,7 @@ impl Agent {
             connection: None,
             welcomed: false,
             sent: 0,
-            seen: 0,
+            seen: now,
         }
     }
 

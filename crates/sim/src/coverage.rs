@@ -54,7 +54,7 @@ impl Point {
     }
 }
 
-pub(crate) const KINDS: [&str; 28] = [
+pub(crate) const KINDS: [&str; 29] = [
     "job_created",
     "attempt_launched",
     "job_moved",
@@ -80,6 +80,7 @@ pub(crate) const KINDS: [&str; 28] = [
     "suggested",
     "judged",
     "trial_ended",
+    "parallel_changed",
     "tuning_stopping",
     "tuning_ended",
     "tuning_released",

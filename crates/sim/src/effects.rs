@@ -175,7 +175,7 @@ impl World {
                 job.hosts.get(index).cloned()
             });
             if let Some(program) = program.or(trial.map(|(program, _)| program)) {
-                self.agents.insert(key.clone(), Agent::new(program, units));
+                self.agents.insert(key.clone(), Agent::new(program, units, self.now));
                 let ms = self.faults.random.between(1, 60);
                 self.after(ms, Happening::Connects(key));
             }

@@ -42,8 +42,9 @@ pub(crate) struct Faults {
 }
 
 /// Most faults that strike at a cell, per history.
-const CELLS: u64 = 10;
-const RARE: [&str; 5] = ["instance_lost", "attempt_failed", "attempt_failed", "job_ended", "stop_requested"];
+const CELLS: u64 = 12;
+const RARE: [&str; 7] =
+    ["instance_lost", "attempt_failed", "attempt_failed", "job_ended", "stop_requested", "trial_raised", "attempt_thawed"];
 
 impl Faults {
     pub(crate) fn new(seed: u64, severity: Severity) -> Self {

@@ -32,6 +32,15 @@ pub(crate) struct Tuning {
     program: Program,
     pub(crate) at_ms: u64,
     pub(crate) stop_after_ms: Option<u64>,
+    /// So long after its creation its user lets so many trials run, or stops one of them.
+    changes: Vec<(u64, Change)>,
+}
+
+/// What a user does to a tuning job that runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    Parallel(u32),
+    StopTrial,
 }
 
 /// What a tuning job's client knows.
@@ -57,6 +66,7 @@ pub(crate) fn tunings(seed: u64) -> Vec<Tuning> {
 
 fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
     let is_sequential = index == 0;
+    let few = |number| u32::try_from(number).expect("few");
     let asha = |form| SchedulerSpec::Asha(AshaOptions { form, ..AshaOptions::up_to(UNITS) });
     let scheduler = match random.below(6) {
         0 => SchedulerSpec::None,
@@ -66,7 +76,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         4 => SchedulerSpec::Hyperband(HyperbandOptions::up_to(UNITS)),
         _ => SchedulerSpec::RoundRobin(RoundRobinOptions { width: 3, rule: Box::new(asha(Form::Stopping)) }),
     };
-    let max_jobs = u32::try_from(random.between(4, 9)).expect("few");
+    let max_jobs = few(random.between(4, 9));
     let domain = Domain::Continuous { min: 0.001, max: 1.0, scaling: Scaling::Logarithmic };
     let space = Space::new(vec![Parameter { name: "eta".to_owned(), domain, condition: None }]).expect("a space");
     let searcher = if random.one_in(2) { SearcherSpec::Random } else { SearcherSpec::Sobol };
@@ -82,16 +92,22 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         retries: random.pick(&[0, 1, 3]),
     };
     let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
-    let definition = DefinitionSpec { objectives: vec![objective], training, checkpoints: true };
+    let definition = DefinitionSpec { objectives: vec![objective], training, checkpoints: !random.one_in(4) };
+    let change = |random: &mut Random| match random.below(3) {
+        0 => Change::StopTrial,
+        _ => Change::Parallel(few(random.between(1, 5))),
+    };
+    let changes = if is_sequential { 0 } else { random.between(0, 3) };
+    let changes = (0..changes).map(|_| (random.between(1, 20_000), change(random))).collect();
     Tuning {
         name: format!("tuning-{index}"),
         uid: format!("q{index}"),
         spec: TuningSpec {
             max_jobs: Some(max_jobs),
-            max_parallel: if is_sequential { 1 } else { u32::try_from(random.between(2, 4)).expect("few") },
-            max_runtime_s: None,
-            target: None,
-            not_improving: None,
+            max_parallel: if is_sequential { 1 } else { few(random.between(2, 4)) },
+            max_runtime_s: (!is_sequential && random.one_in(5)).then(|| random.between(5, 60)),
+            target: (!is_sequential && random.one_in(5)).then_some(0.2),
+            not_improving: (!is_sequential && random.one_in(5)).then(|| few(random.between(1, 3))),
             complete_on_convergence: false,
             definitions: vec![definition],
         },
@@ -107,6 +123,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         },
         at_ms: random.below(20_000),
         stop_after_ms: (!is_sequential && random.one_in(3)).then(|| random.between(1, 40_000)),
+        changes,
     }
 }
 
@@ -160,7 +177,7 @@ impl World {
         if self.server.is_none() {
             return Ok(());
         }
-        let Tuning { name, uid, spec, stop_after_ms, .. } = self.tunings[index].clone();
+        let Tuning { name, uid, spec, stop_after_ms, changes, .. } = self.tunings[index].clone();
         let had_asked = std::mem::replace(&mut self.tuners[index].asked, true);
         let name_taken = self.disk.tunings.contains_key(&name);
         let told = self.tell(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
@@ -173,6 +190,36 @@ impl World {
         self.tuners[index].created = true;
         if let Some(ms) = stop_after_ms {
             self.after(ms, Happening::Untunes(index));
+        }
+        for (ms, change) in changes {
+            self.after(ms, Happening::Retunes(index, change));
+        }
+        Ok(())
+    }
+
+    /// A user who is not answered gives it up.
+    pub(crate) fn retunes(&mut self, index: usize, change: Change) -> Step {
+        let name = self.tunings[index].name.clone();
+        let command = match change {
+            Change::Parallel(max_parallel) => {
+                let ended = self.disk.tunings.get(&name).filter(|view| view.ended.is_some()).map(|view| view.status);
+                Command::ChangeParallel { name, max_parallel, ended }
+            }
+            Change::StopTrial => {
+                let mut trials: Vec<_> = self.mirror.jobs().filter(|job| job.starts_with(&format!("{name}-"))).map(str::to_owned).collect();
+                if trials.is_empty() {
+                    return Ok(());
+                }
+                trials.sort_unstable();
+                let index = self.faults.random.below(trials.len() as u64);
+                let name = trials.swap_remove(usize::try_from(index).expect("an index"));
+                let ended = self.disk.rows.get(&name).filter(|row| row.ended).map(|row| row.status);
+                Command::StopTrainingJob { name, ended }
+            }
+        };
+        if self.server.is_some() {
+            self.say(|| format!("client: {command:?}"));
+            self.tell(&command, true)?;
         }
         Ok(())
     }
@@ -288,8 +335,12 @@ impl World {
         }
         for name in self.mirror.tunings() {
             let Some(view) = self.mirror.tuning(name) else { continue };
-            if view.active > view.max_parallel {
-                return broken(format!("{} trials of {name} run, and {} may", view.active, view.max_parallel));
+            // What the tuner was asked for before fewer may run is started still.
+            let is_new = matches!(event.fact, Fact::SuggestionsWanted { .. }) && event.job == name;
+            let most = self.parallel.get(name).filter(|_| !is_new).map_or(view.max_parallel, |before| view.max_parallel.max(*before));
+            self.parallel.insert(name.to_owned(), most);
+            if view.active > most {
+                return broken(format!("{} trials of {name} run, and {most} may", view.active));
             }
         }
         Ok(())

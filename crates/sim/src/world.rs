@@ -16,7 +16,7 @@ use crate::{
     outcome::{self, Outcome},
     scenario::{self, Job},
     shell::Server,
-    tuning::{self, Tuner, Tuning},
+    tuning::{self, Change, Tuner, Tuning},
 };
 
 /// The epoch's start of all histories, in milliseconds.
@@ -64,6 +64,7 @@ pub(crate) enum Happening {
     /// The same for tuning jobs.
     Tunes(usize),
     Untunes(usize),
+    Retunes(usize, Change),
     Strikes(Fault),
     ServerStarts,
     /// The loop's timeout; stale if it has been set anew since.
@@ -120,6 +121,8 @@ pub(crate) struct World {
     pub(crate) launches: BTreeMap<String, (u32, Option<u32>)>,
     /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
     pub(crate) frozen: BTreeSet<String>,
+    /// By tuning job, how many of its trials may run.
+    pub(crate) parallel: BTreeMap<String, u32>,
     pub(crate) disk: Disk,
     pub(crate) launcher: FakeLauncher,
     pub(crate) agents: BTreeMap<Key, Agent>,
@@ -175,6 +178,7 @@ impl World {
             trials: BTreeSet::new(),
             launches: BTreeMap::new(),
             frozen: BTreeSet::new(),
+            parallel: BTreeMap::new(),
             jobs,
             disk: Disk::default(),
             launcher: FakeLauncher::default(),
@@ -235,6 +239,7 @@ impl World {
             Happening::Stops(index) => self.stops(index),
             Happening::Tunes(index) => self.tunes(index),
             Happening::Untunes(index) => self.untunes(index),
+            Happening::Retunes(index, change) => self.retunes(index, change),
             Happening::Strikes(fault) => self.fault(fault),
             Happening::ServerStarts => self.server_starts(),
             Happening::Wakes { epoch, timer } if self.serves(epoch) => self.wakes(timer),
