@@ -95,9 +95,11 @@ def test_the_server_is_killed_with_paused_trials(hard, loses_agents):
     eventually(lambda: hard.states(name).count("Paused") >= 2)
     before = set(traces.agents_of_all(hard.house))
     hard.house.stop(signal.SIGKILL)
-    assert set(traces.agents_of_all(hard.house)) == before, "a server's end is no trial's"
+    # One more may just have been started.
+    left = set(traces.agents_of_all(hard.house))
+    assert left >= before, "a server's end is no trial's"
     if loses_agents:
-        for pid in before:
+        for pid in left:
             os.kill(pid, signal.SIGKILL)
     hard.house.start()
     hard.connect()
