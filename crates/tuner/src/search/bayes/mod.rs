@@ -113,9 +113,9 @@ const DOUBT: f64 = 0.4;
 /// Hyperparameters are looked for with at most so many trials; all are in the model.
 const MOST_FITTED: usize = 400;
 
-/// Finished trials until hyperparameters are looked for again.
+/// Finished trials until hyperparameters are looked for again: one more up to 100, then 3 and more.
 fn patience(fitted: usize) -> usize {
-    1 + fitted / 100
+    if fitted < 100 { 1 } else { 2 + fitted / 100 }
 }
 
 impl Bayes {
@@ -135,7 +135,7 @@ impl Bayes {
         let evaluations = match known.finished {
             0..100 => 60,
             100..180 => 16,
-            _ => 8,
+            _ => 5,
         };
         let (points, values) = known.sample(MOST_FITTED);
         let options = FitOptions { theta: last, evaluations, afresh: known.finished < 60 };
