@@ -31,8 +31,8 @@ pub struct CreateTuningJob {
     pub name: String,
     /// How configurations are found.
     pub strategy: Strategy,
-    /// `HyperbandStrategyConfig.MinResource`; 1 if absent. No trial is stopped before it.
-    pub min_resource: u32,
+    /// `HyperbandStrategyConfig.MinResource`: no trial is stopped before it.
+    pub min_resource: Option<u32>,
     /// How much.
     pub limits: ResourceLimits,
     /// `TrainingJobEarlyStoppingType` is `Auto`; never with [`Strategy::Hyperband`].

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use shoal_plane::{Command, JobView, SecondaryStatus, StudyRecord, TrialView, TuningView};
 use shoal_store::{Cursor, JobRow, TrialFilter, TrialRow, TrialSort, TuningRow};
-use shoal_tuner::{Direction, Domain, Scaling, SchedulerSpec, Study, importance};
+use shoal_tuner::{Direction, Domain, Scaling, Study, importance};
 use shoal_wire::{
     DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UpdateTuningJob,
@@ -124,7 +124,7 @@ fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefini
         parameters: space.parameters().iter().enumerate().map(|(at, it)| parameter(it, space.scaling(at))).collect(),
         searcher: kind(&study.spec().searcher),
         scheduler: kind(&study.spec().scheduler),
-        levels: levels(&study.spec().scheduler),
+        levels: study.spec().scheduler.levels(),
         importance,
     }
 }
@@ -143,18 +143,6 @@ fn parameter(parameter: &shoal_tuner::Parameter, scaling: Scaling) -> StudyParam
 fn kind(spec: &impl Serialize) -> String {
     let json = serde_json::to_value(spec).unwrap_or_default();
     json.as_str().or_else(|| json.get("kind").and_then(Json::as_str)).unwrap_or_default().to_owned()
-}
-
-/// Where trials are compared, and where they are over.
-fn levels(scheduler: &SchedulerSpec) -> Vec<u32> {
-    let (min, max, eta) = match scheduler {
-        SchedulerSpec::Asha(options) => (options.min_resource, options.max_resource, options.eta),
-        SchedulerSpec::Hyperband(options) => (options.min_resource, options.max_resource, options.eta),
-        SchedulerSpec::RoundRobin(options) => return levels(&options.rule),
-        _ => return Vec::new(),
-    };
-    let rungs = std::iter::successors(Some(min), |level| level.checked_mul(eta.max(2))).take_while(|level| *level < max);
-    rungs.chain([max]).collect()
 }
 
 fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRow, job: &JobRow) -> Result<StudyTrial, Error> {
@@ -185,7 +173,7 @@ fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRo
 
 /// A trial that came to the greatest resource is whole, though its training job was stopped there.
 fn state(trial: &TrialView, view: &JobView, row: &JobRow, study: Option<&Study>) -> &'static str {
-    let most = study.and_then(|study| levels(&study.spec().scheduler).last().copied());
+    let most = study.and_then(|study| study.spec().scheduler.levels().last().copied());
     match row.status.as_str() {
         "Completed" => "Completed",
         "Stopped" if most.is_some_and(|most| trial.resource >= most) => "Completed",

@@ -58,6 +58,29 @@ struct Further {
     direction: Direction,
 }
 
+/// Trials that come to their end, about, where the number of trials is what limits a search.
+const WHOLE_TRIALS: u32 = 3;
+/// From so many trials on there are enough for several brackets.
+const BRACKETS_FROM: u32 = 100;
+
+/// Sets the first rung by the number of trials, where nobody has said where it lies: each rung keeps a third, and a few trials shall come to their end. With
+/// thirty trials two rungs are enough; the lowest of four would judge most of them by a round that tells little (on both tables of
+/// docs/benchmarks.md, "Tuning: multi-fidelity", ten times the regret).
+fn suit(scheduler: &mut SchedulerSpec, trials: u32) {
+    let (eta, max, min) = match scheduler {
+        SchedulerSpec::Hyperband(it) => (it.eta, it.max_resource, &mut it.min_resource),
+        SchedulerSpec::Asha(it) => (it.eta, it.max_resource, &mut it.min_resource),
+        _ => return,
+    };
+    let rungs = (trials / WHOLE_TRIALS).checked_ilog(eta.max(2)).unwrap_or(0).max(1);
+    *min = (max / eta.max(2).saturating_pow(rungs)).max(1);
+    if let SchedulerSpec::Hyperband(it) = scheduler
+        && trials < BRACKETS_FROM
+    {
+        it.brackets = Some(1);
+    }
+}
+
 /// The studies of a request, one for each of its definitions. The seed is the request's, or drawn by the caller.
 ///
 /// # Errors
@@ -97,7 +120,7 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
     let objectives: Vec<_> = std::iter::once(own).chain(further).collect();
 
     let rounds = definition.static_hyperparameters.get(ROUNDS).and_then(|text| text.trim().parse().ok());
-    let resources = Resources { min: Some(request.min_resource), max: definition.max_resource.or(rounds), eta: None };
+    let resources = Resources { min: request.min_resource, max: definition.max_resource.or(rounds), eta: None };
     let (mut searcher, mut scheduler) = usual(request);
     let mut is_spelt_out = false;
     if let Some(name) = &tag.strategy {
@@ -119,7 +142,11 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
         is_spelt_out = chosen.is_object();
     }
     let searcher = named::searcher(&searcher).map_err(refused)?;
+    let is_named = scheduler.is_string();
     let mut scheduler = named::scheduler(&scheduler, resources).map_err(refused)?;
+    if let (true, None, Some(trials)) = (is_named, request.min_resource, request.limits.max_jobs) {
+        suit(&mut scheduler, trials);
+    }
     let note = if checkpoints || is_spelt_out { None } else { stopping_form(&mut scheduler) };
     if !checkpoints && matches!(scheduler, SchedulerSpec::Pbt(_)) {
         return Err(Error::validation(format!(

@@ -1,5 +1,6 @@
 //! Rungs over each other: what asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020,
-//! algorithm 2) and Hyperband have in common. Rungs lie at `min_resource * eta^k` below `max_resource`. All brackets share them: a bracket says
+//! algorithm 2) and Hyperband have in common. Rungs lie at `max_resource / eta^k`, from
+//! `min_resource` on. All brackets share them: a bracket says
 //! only at which rung its trials are judged first.
 //!
 //! - Stopping form: a trial runs on until a rung finds it outside the best `1 / eta`, and is stopped there. It needs no checkpoints. As long as fewer
@@ -187,7 +188,7 @@ impl Ladder {
 }
 
 /// Where rungs lie: `min * eta^k`, below `max`.
-fn levels(min: u32, max: u32, eta: u32) -> Result<Vec<u32>, String> {
+pub(super) fn levels(min: u32, max: u32, eta: u32) -> Result<Vec<u32>, String> {
     if eta < 2 {
         return Err(format!("eta is {eta}: of each rung 1 / eta goes on, so it must be at least 2"));
     }
@@ -197,6 +198,9 @@ fn levels(min: u32, max: u32, eta: u32) -> Result<Vec<u32>, String> {
     if min > max {
         return Err(format!("min_resource {min} is above max_resource {max}"));
     }
-    let levels = std::iter::successors(Some(min), |level| level.checked_mul(eta));
-    Ok(levels.take_while(|&level| level < max).collect())
+    // From the top, so that each step is one of eta: no rung lies just below the greatest resource.
+    let below = std::iter::successors(Some(max / eta), |level| Some(level / eta));
+    let mut levels: Vec<u32> = below.take_while(|&level| level >= min).collect();
+    levels.reverse();
+    Ok(levels)
 }

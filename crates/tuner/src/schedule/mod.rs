@@ -120,6 +120,19 @@ pub enum SchedulerSpec {
 }
 
 impl SchedulerSpec {
+    /// Units of resource at which trials are compared, rising; the last is a whole trial. Empty for schedulers without rungs.
+    pub fn levels(&self) -> Vec<u32> {
+        let (min, max, eta) = match self {
+            Self::Asha(it) => (it.min_resource, it.max_resource, it.eta),
+            Self::Hyperband(it) => (it.min_resource, it.max_resource, it.eta),
+            Self::RoundRobin(it) => return it.rule.levels(),
+            Self::None | Self::Median(_) | Self::Behind(_) | Self::Pbt(_) => return Vec::new(),
+        };
+        let mut levels = ladder::levels(min, max, eta).unwrap_or_default();
+        levels.push(max);
+        levels
+    }
+
     /// The scheduler of a study.
     ///
     /// # Errors

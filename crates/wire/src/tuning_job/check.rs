@@ -83,7 +83,7 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
     Ok(CreateTuningJob {
         name: request.hyper_parameter_tuning_job_name,
         strategy: config.strategy,
-        min_resource: min_resource.unwrap_or(1),
+        min_resource,
         limits,
         early_stopping: config.training_job_early_stopping_type.as_deref() == Some("Auto"),
         completion,
