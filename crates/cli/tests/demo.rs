@@ -48,7 +48,7 @@ fn wine_is_the_same_on_one_and_three_instances() {
     let demo = shoal(temporary.path()).arg("demo").output().unwrap();
     let text = String::from_utf8_lossy(&demo.stdout);
     assert!(demo.status.success(), "{text}{}", String::from_utf8_lossy(&demo.stderr));
-    for part in ["Red wine quality", "1279 rows to train on", "(bound 1e-4)", "validation rmse", "· train   • validation"] {
+    for part in ["Red wine quality", "1279 rows to train on", "(bound 1e-4)", "validation rmse", "· train   • validation", "30 trials of Hyperband", "rounds run", "of 3000", "best of 30 trials"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
@@ -64,6 +64,10 @@ fn the_published_data_sets_are_too() {
     // As AWS's notebook has it: 59 features of 41,188 calls, 70 % to train on.
     assert!(text.contains("28832 rows to train on, 8238 to validate, 59 features"), "{text}");
     assert!(text.contains("712 rows to train on, 179 to validate, 8 features"), "{text}");
+    // Hyperband brings back what bad hyperparameters lost.
+    let row = text.lines().find(|line| line.trim_start().starts_with("validation auc") && line.split_whitespace().count() == 4).unwrap();
+    let aucs: Vec<f64> = row.split_whitespace().skip(2).map(|word| word.parse().unwrap()).collect();
+    assert!(aucs[0] < 0.72 && aucs[1] > aucs[0] + 0.05, "{row}");
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn a_demo_that_is_kept_leaves_at_ctrl_c() {
     let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
     let data_dir = lines.filter_map(|line| line.trim().strip_prefix("export SHOAL_DATA_DIR=").map(str::to_owned)).next().unwrap();
     let list = shoal(temporary.path()).args(["jobs", "list", "--status", "Completed", "--data-dir", &data_dir]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-")).count(), 2);
+    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-1 ") || line.starts_with("wine-3 ")).count(), 2);
     // The standard library can send no SIGINT.
     assert!(Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));

@@ -192,15 +192,15 @@ fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: 
     }
 }
 
-/// The first host that reports counts. Of a trial that rests nothing counts any more: it may have run a little further.
+/// The first host that reports counts. A trial that rests may have run a little further: that counts as its own, and is no news to the tuner.
 fn objective(state: &State, job: &TrainingJob, attempt: String, host: u32, ordinal: u32, value: f64) -> Option<Fact> {
-    let trial = job.trial.as_deref().filter(|trial| trial.rest.is_none() && trial.host.is_none_or(|counts| counts == host))?;
+    let trial = job.trial.as_deref().filter(|trial| trial.host.is_none_or(|counts| counts == host))?;
     let resource = trial.behind.saturating_add(ordinal);
     if resource <= trial.resource || job.ended.is_some() || job.attempt.as_ref().is_some_and(|attempt| attempt.failed.is_some()) {
         return None;
     }
     // What it says while it is being stopped is its last value, and no news to the tuner.
-    let tuning = state.tunings.get(&trial.tuning).filter(|_| job.stop.is_none());
+    let tuning = state.tunings.get(&trial.tuning).filter(|_| job.stop.is_none() && trial.rest.is_none());
     let value = Some(value).filter(|value| value.is_finite());
     Some(Fact::ObjectiveReported { attempt, host, resource, value, seq: tuning.and_then(|tuning| tuning.next_wish()) })
 }

@@ -208,9 +208,10 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
     let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&held(job, attempt)));
-    let rests = |job: &TrainingJob| job.is_frozen() && job.trial.as_ref().is_some_and(|trial| trial.is_unwanted());
-    let mut frozen: Vec<_> = state.holders().filter(|(job, _)| rests(job)).collect();
-    frozen.sort_by_key(|(job, _)| (job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since)), job.order));
+    let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.is_frozen()).collect();
+    // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
+    let is_wanted = |job: &TrainingJob| job.trial.as_ref().is_some_and(|trial| !trial.is_unwanted());
+    frozen.sort_by_key(|(job, _)| (is_wanted(job), job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since)), job.order));
     let mut events = Vec::new();
     for (job, attempt) in frozen {
         if room.covers(demand) {

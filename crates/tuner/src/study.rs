@@ -337,6 +337,10 @@ impl Study {
             Verdict::Pause => self.history.set_running(trial, false),
             Verdict::Stop => {
                 let is_whole = self.scheduler.max_resource().is_some_and(|max| known.resource() >= max);
+                // Its end brings the other objectives.
+                if is_whole && self.spec.objectives.len() > 1 {
+                    return;
+                }
                 let outcome = match record {
                     // At the greatest resource there is nothing that it could still do: it has completed, with what it just said.
                     Record::Reported { trial: reporter, values, .. }

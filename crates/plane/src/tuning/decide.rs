@@ -106,7 +106,8 @@ impl Decision<'_> {
         let (Some(child), Some(spec)) = (child, job.spec.definitions.get(definition as usize)) else { return };
         let (trial, to) = (start.trial, start.to);
         let (tuning, origin, checkpoints) = (job.name.clone(), child.origin.clone(), spec.checkpoints);
-        let trial = TrialStart { tuning, definition, trial, to, origin, checkpoints };
+        let from = start.origin.filter(|_| origin.is_some()).map_or(0, |origin| origin.resource);
+        let trial = TrialStart { tuning, definition, trial, to, origin, from, checkpoints };
         let message = "Starting the training job".to_owned();
         let fact = Fact::JobCreated { uid: child.uid.clone(), spec: spec.training.clone(), message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });
@@ -143,6 +144,10 @@ impl Decision<'_> {
         if !verdicts.contains_key(&reporter) && self.pauses_at(job, reporter, reached) {
             verdicts.insert(reporter, Verdict::Continue { to: None });
         }
+        // One that goes on after its last unit has nothing to gain.
+        if job.max_resource(*definition).is_some_and(|max| reached > max) {
+            verdicts.insert(reporter, Verdict::Stop);
+        }
         for (key, verdict) in verdicts {
             self.takes_verdict(job, key, verdict);
         }
@@ -168,6 +173,12 @@ impl Decision<'_> {
             return;
         }
         match verdict {
+            // A whole trial saves its model and ends by itself.
+            Verdict::Stop if job.max_resource(key.0).is_some_and(|max| trial.resource == max) => {
+                if trial.rest.is_none() && trial.to.is_some() {
+                    self.happens(child, Fact::TrialRaised { to: None });
+                }
+            }
             Verdict::Stop => self.happens(child, stop_of(child, StopCause::Early, self.now)),
             Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}

@@ -132,6 +132,11 @@ impl TuningJob {
         spec.and_then(|spec| spec.objectives.first()).map_or(Direction::Minimize, |objective| objective.direction)
     }
 
+    /// Units of resource after which a definition's trials are whole.
+    pub(crate) fn max_resource(&self, definition: u32) -> Option<u32> {
+        self.spec.definitions.get(definition as usize)?.max_resource
+    }
+
     /// Trials that ended.
     pub(crate) fn ended_trials(&self) -> u32 {
         let TrainingCounters { completed, stopped, retryable_error, non_retryable_error, .. } = self.ends;
@@ -301,7 +306,9 @@ impl TuningJob {
     fn over_of(&self, job: &TrainingJob, definition: u32, trial: u32, reported: Option<f64>) -> Over {
         let objectives = self.spec.definitions.get(definition as usize).map_or(&[][..], |spec| &spec.objectives);
         let last = |metric: &str| job.final_metrics.get(metric).map(|metric| metric.value);
-        let value = reported.or_else(|| last(&objectives.first()?.metric));
+        let said = objectives.first().and_then(|objective| last(&objective.metric));
+        // The program's own last word goes before what was counted; of a trial that was stopped the tuner has seen what was counted.
+        let value = if job.status == JobStatus::Completed { said.or(reported) } else { reported.or(said) };
         let (end, outcome) = match job.status {
             JobStatus::Completed => {
                 let others = objectives.iter().skip(1).map(|objective| last(&objective.metric));

@@ -38,6 +38,9 @@ pub struct DefinitionSpec {
     /// The program keeps checkpoints: a trial that was paused and released goes on where it was. One that does not starts anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checkpoints: bool,
+    /// Units of resource after which a trial is whole: it comes to its end by itself, and is stopped only if it goes on for longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_resource: Option<u32>,
 }
 
 /// A metric, and which way it is better.

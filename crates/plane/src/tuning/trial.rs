@@ -19,9 +19,17 @@ pub struct TrialStart {
     /// Training job whose checkpoint it begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Units of resource that the checkpoint which it begins with has behind it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from: u32,
     /// Its program keeps checkpoints.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checkpoints: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a launch of a trial has to know.
@@ -77,7 +85,7 @@ pub(crate) struct Rest {
 
 impl Trial {
     pub(crate) fn new(start: &TrialStart) -> Trial {
-        let TrialStart { tuning, definition, trial, to, origin, checkpoints } = start.clone();
+        let TrialStart { tuning, definition, trial, to, origin, from, checkpoints } = start.clone();
         Trial {
             tuning,
             definition,
@@ -85,11 +93,11 @@ impl Trial {
             to,
             origin,
             checkpoints,
-            behind: 0,
+            behind: from,
             host: None,
-            resource: 0,
+            resource: from,
             value: None,
-            saved: 0,
+            saved: from,
             raised: false,
             rest: None,
         }

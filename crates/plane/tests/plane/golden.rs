@@ -118,7 +118,7 @@ fn tuned() -> Vec<Event> {
         target: Some(0.1 + 0.2),
         not_improving: Some(10),
         complete_on_convergence: true,
-        definitions: vec![DefinitionSpec { objectives, training: training.clone(), checkpoints: true }],
+        definitions: vec![DefinitionSpec { objectives, training: training.clone(), checkpoints: true, max_resource: None }],
     };
     let start = Start { trial: 0, config: Config(vec![Some(Value::Float(0.1 + 0.2)), None]), to: Some(1), origin: None, bracket: 2 };
     let asked = Record::Asked { answer: Ask::Start(start), memo: Some(vec![0.5]), exhausted: false };
@@ -131,6 +131,7 @@ fn tuned() -> Vec<Event> {
         trial: 0,
         to: Some(1),
         origin: Some(text("titanic-007-0badcafe")),
+        from: 0,
         checkpoints: false,
     };
     let of_child = vec![

@@ -156,20 +156,21 @@ fn a_paused_trial_rests_frozen_makes_room_and_goes_on() {
             -> freeze ut-0-1
             t wish 3: 1 trials, 1 new
             -> t suggest 3: 1, 1 new
-        6 ut-0-1/1 objective 2 0.4                   # it ran a little further
+        6 ut-0-1/1 objective 2 0.4                   # it ran a little further: its own, and no news
+            t-0 reported 0.4 after 2
         1000 suggest t 3 resume:0:3
             t wish 3 answered: 1 records
             t-0 resumed up to 3: Resuming the training job
             t-0 thawed: Training resumed where it had paused
             -> go on ut-0-1 up to 3
-        1001 ut-0-1/1 objective 2 0.3
-            t-0 reported 0.3 after 2
-            -> t observe 4: 0 reported 0.3 after 2
+        1001 ut-0-1/1 objective 3 0.3
+            t-0 reported 0.3 after 3
+            -> t observe 4: 0 reported 0.3 after 3
         deadline
             600998                                   # the pause is no run time
         1002 judge t 4 0:pause
             t wish 4 judged: 1 records
-            t-0 paused frozen: Paused after 2 units of resource, to make room for other training jobs
+            t-0 paused frozen: Paused after 3 units of resource, to make room for other training jobs
             -> freeze ut-0-1
             t wish 5: 1 trials, 1 new
             -> t suggest 5: 1, 1 new
@@ -203,8 +204,8 @@ fn a_paused_trial_rests_frozen_makes_room_and_goes_on() {
             t-0 Downloading: Downloading input data
             t-0 Training: Training image download completed. Training in progress.
         1010 ut-0-2/1 objective 1 0.2
-            t-0 reported 0.2 after 3
-            -> t observe 6: 0 reported 0.2 after 3
+            t-0 reported 0.2 after 4
+            -> t observe 6: 0 reported 0.2 after 4
         ",
     );
 }

@@ -137,6 +137,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             retries: 1,
         },
         checkpoints: options.contains(&"checkpoints"),
+        max_resource: option("max-resource="),
     };
     TuningSpec {
         max_jobs: option("jobs="),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use shoal_plane::{Command, Observation, StudyRecord, TrialView};
 use shoal_store::{Rows, StoreError, TrialFilter, TuningRow};
-use shoal_tuner::{Ask, Outcome, Progress, Record, SchedulerSpec, Study};
+use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, Verdict};
 use shoal_wire::CreateTuningJob;
 
 use super::{
@@ -35,7 +35,6 @@ struct Search {
     study: Study,
     started: u32,
     exhausted: bool,
-    progress: Progress,
     /// Training jobs by trial, for those that others may copy.
     jobs: Vec<Option<String>>,
     /// Records of before the first suggestion that the core does not know yet.
@@ -96,8 +95,8 @@ impl Searches {
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {
             let study = Study::new(design.study.clone()).map_err(never)?;
-            let (progress, jobs, injected) = (Progress::default(), Vec::new(), Vec::new());
-            searches.push(Search { design, study, started: 0, exhausted: false, progress, jobs, injected });
+            let (jobs, injected) = (Vec::new(), Vec::new());
+            searches.push(Search { design, study, started: 0, exhausted: false, jobs, injected });
         }
         let nursery = Nursery {
             tuning: tuning.name.clone(),
@@ -251,7 +250,13 @@ impl Searches {
         }
         let records: Vec<_> = search.study.records()[number..].to_vec();
         records.iter().for_each(|record| search.notes(record));
-        let converged = matches!(what, Observation::Ended { .. }) && self.searches.iter().all(Search::has_converged);
+        // A trial that was stopped has no end of its own.
+        let closes = |record: &Record| match record {
+            Record::Ended { .. } => true,
+            Record::Reported { verdicts, .. } => verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Stop),
+            Record::Asked { .. } | Record::Injected { .. } => false,
+        };
+        let converged = records.iter().any(closes) && self.searches.iter().all(Search::has_converged);
         let records = records.into_iter().map(|record| StudyRecord { definition, record }).collect();
         Told { command: Command::Judged { tuning, seq, records, converged }, children: Vec::new() }
     }
@@ -272,15 +277,11 @@ impl Search {
                 self.jobs.resize(start.trial as usize + 1, None);
             }
             Record::Asked { answer: Ask::End, .. } => self.exhausted = true,
-            Record::Ended { trial, .. } => {
-                let value = self.study.history().trial(*trial).and_then(shoal_tuner::Trial::value);
-                self.progress.take(value.unwrap_or(f64::INFINITY));
-            }
-            Record::Asked { .. } | Record::Reported { .. } | Record::Injected { .. } => {}
+            Record::Asked { .. } | Record::Reported { .. } | Record::Ended { .. } | Record::Injected { .. } => {}
         }
     }
 
     fn has_converged(&self) -> bool {
-        self.progress.has_converged(self.study.space().dimensions())
+        self.study.progress().has_converged(self.study.space().dimensions())
     }
 }

@@ -11,6 +11,7 @@ pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s
         objectives: design.objectives.clone(),
         training: training_spec(&definition.training, grace_s),
         checkpoints: design.checkpoints,
+        max_resource: design.study.scheduler.max_resource(&design.study.space),
     };
     TuningSpec {
         max_jobs: request.limits.max_jobs,

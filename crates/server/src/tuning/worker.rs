@@ -79,7 +79,7 @@ impl Tuner {
                 return None;
             }
             if let Some(tuning) = state.ready.pop_front() {
-                let job = state.jobs.get_mut(&tuning)?;
+                let Some(job) = state.jobs.get_mut(&tuning) else { continue };
                 job.is_taken = true;
                 let together = job.wishes.len().min(TOGETHER);
                 return Some((tuning, job.wishes.drain(..together).collect(), job.searches.take()));
@@ -192,6 +192,13 @@ impl Turn<'_> {
     /// Answers wishes in order; what is left was not answered.
     fn answer(&mut self, left: &mut Vec<Action>) -> Result<(), Trouble> {
         let world = self.world;
+        if let Some(searches) = &self.searches {
+            // A tuning job may have been deleted, and its name be another one's.
+            let row = world.rows.tuning(self.tuning).map_err(|error| Trouble::Again(describe(&error)))?;
+            if row.is_none_or(|row| row.ended || !searches.are_of(&row)) {
+                self.searches = None;
+            }
+        }
         while !left.is_empty() {
             let Some(searches) = self.open()? else {
                 // The tuning job is over: nobody waits for an answer.

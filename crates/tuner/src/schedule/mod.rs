@@ -133,6 +133,11 @@ impl SchedulerSpec {
         levels
     }
 
+    /// Units of resource after which a trial is whole; none: where its program ends.
+    pub fn max_resource(&self, space: &Space) -> Option<u32> {
+        self.build(space).ok()?.max_resource()
+    }
+
     /// The scheduler of a study.
     ///
     /// # Errors

@@ -269,11 +269,11 @@ fn hyperband_knows_how_long_a_training_job_is() {
         create(&request).map(|job| (job.min_resource, job.definitions[0].max_resource)).map_err(|error| error.message)
     };
     let none = json!({});
-    assert_eq!(resource(json!({"MinResource": 2, "MaxResource": 20}), none.clone()), Ok((2, Some(20))));
+    assert_eq!(resource(json!({"MinResource": 2, "MaxResource": 20}), none.clone()), Ok((Some(2), Some(20))));
     for name in ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"] {
-        assert_eq!(resource(json!({}), json!({name: "9"})), Ok((1, Some(9))), "{name}");
+        assert_eq!(resource(json!({}), json!({name: "9"})), Ok((None, Some(9))), "{name}");
     }
-    assert_eq!(resource(json!({}), json!({"epochs": "\"9\""})), Ok((1, Some(9))), "as SDK v2 writes texts");
+    assert_eq!(resource(json!({}), json!({"epochs": "\"9\""})), Ok((None, Some(9))), "as SDK v2 writes texts");
     let fails = |hyperband: Value, statics: Value, part: &str| {
         let message = resource(hyperband, statics).expect_err(part);
         assert!(message.contains(part), "{part}: {message}");
