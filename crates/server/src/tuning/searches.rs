@@ -116,6 +116,11 @@ impl Searches {
         Ok(all)
     }
 
+    /// Whether they are of this tuning job, and not of an earlier one of its name.
+    pub(super) fn are_of(&self, tuning: &TuningRow) -> bool {
+        self.nursery.uid == tuning.uid
+    }
+
     fn replay(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
         let mut failure = None;
         let tuning = self.nursery.tuning.clone();
