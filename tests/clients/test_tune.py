@@ -20,7 +20,7 @@ for step in range(1, 10):
     time.sleep(0.1)
 """
 
-HYPERBAND = ["--strategy", "hyperband", "--max-resource", "9"]
+HYPERBAND = ["--strategy", "hyperband", "--min-resource", "1", "--max-resource", "9"]
 
 
 @pytest.fixture(scope="module")
