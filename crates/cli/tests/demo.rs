@@ -48,7 +48,17 @@ fn wine_is_the_same_on_one_and_three_instances() {
     let demo = shoal(temporary.path()).arg("demo").output().unwrap();
     let text = String::from_utf8_lossy(&demo.stdout);
     assert!(demo.status.success(), "{text}{}", String::from_utf8_lossy(&demo.stderr));
-    for part in ["Red wine quality", "1279 rows to train on", "(bound 1e-4)", "validation rmse", "· train   • validation", "30 trials of Hyperband", "rounds run", "of 3000", "best of 30 trials"] {
+    for part in [
+        "Red wine quality",
+        "1279 rows to train on",
+        "(bound 1e-4)",
+        "validation rmse",
+        "· train   • validation",
+        "30 trials of Hyperband",
+        "rounds run",
+        "of 3000",
+        "best of 30 trials",
+    ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
@@ -80,7 +90,10 @@ fn a_demo_that_is_kept_leaves_at_ctrl_c() {
     let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
     let data_dir = lines.filter_map(|line| line.trim().strip_prefix("export SHOAL_DATA_DIR=").map(str::to_owned)).next().unwrap();
     let list = shoal(temporary.path()).args(["jobs", "list", "--status", "Completed", "--data-dir", &data_dir]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-1 ") || line.starts_with("wine-3 ")).count(), 2);
+    assert_eq!(
+        String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-1 ") || line.starts_with("wine-3 ")).count(),
+        2
+    );
     // The standard library can send no SIGINT.
     assert!(Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));

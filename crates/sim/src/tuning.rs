@@ -92,7 +92,12 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         retries: random.pick(&[0, 1, 3]),
     };
     let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
-    let definition = DefinitionSpec { objectives: vec![objective], training, checkpoints: !random.one_in(4), max_resource: study.scheduler.max_resource(&study.space) };
+    let definition = DefinitionSpec {
+        objectives: vec![objective],
+        training,
+        checkpoints: !random.one_in(4),
+        max_resource: study.scheduler.max_resource(&study.space),
+    };
     let change = |random: &mut Random| match random.below(3) {
         0 => Change::StopTrial,
         _ => Change::Parallel(few(random.between(1, 5))),
