@@ -35,7 +35,7 @@ def directory(tmp_path_factory):
 def tune(house, directory, name, *flags, **options):
     return run(
         house, "tune", "--name", name, "--channel", "code=train.py", "--metric", r"loss=loss=(\S+);", "--minimize", "loss",
-        "--range", "rate=0..1", "--range", "rate=0.0..1.0", "--choice", "kind=bad<er>,good", "--seed", "3", *flags,
+        "--range", "rate=0..1", "--choice", "kind=bad<er>,good", "--seed", "3", *flags,
         "--", "/usr/bin/python3", "/opt/ml/input/data/code/train.py", cwd=directory, **options,
     )  # fmt: skip
 

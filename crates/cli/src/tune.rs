@@ -45,7 +45,7 @@ pub(crate) struct TuneArgs {
     /// Tuning job's name, at most 32 characters [default: made from image and time].
     #[arg(long)]
     name: Option<String>,
-    /// A number to tune: `eta=0.01..0.5,log`, `max_depth=2..10`. Whole numbers on both sides make it an integer; `,float` makes it none.
+    /// A number to tune: `eta=0.01..0.5,log`, `max_depth=2..10`. Whole numbers on both sides but 0..1 make it an integer; `,float` makes it none.
     #[arg(long = "range", value_name = "NAME=MIN..MAX[,log|revlog|auto][,float]")]
     ranges: Vec<String>,
     /// A choice to tune.

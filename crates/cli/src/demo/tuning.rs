@@ -147,13 +147,12 @@ fn tell(dataset: &Dataset, before: &Training, study: &StudyDescription) -> Resul
     let (trial, after) = best(study).ok_or_else(|| anyhow::anyhow!("the tuning job has no best trial"))?;
     let (run, full) = units(study);
     let billed: f64 = study.trials.iter().filter_map(|trial| trial.billable_seconds).sum();
-    // Seconds per round, each trial's own, for the rounds that it did not run.
-    let whole: f64 = study
-        .trials
-        .iter()
-        .filter(|trial| trial.resource() > 0)
-        .filter_map(|trial| Some(trial.billable_seconds? * f64::from(ROUNDS) / f64::from(trial.resource())))
-        .sum();
+    // What the trials that came to their end took, for each of them.
+    let whole: Vec<f64> =
+        study.trials.iter().filter(|trial| trial.resource() >= ROUNDS).filter_map(|trial| trial.billable_seconds).collect();
+    #[expect(clippy::cast_precision_loss, reason = "a mean")]
+    let all = whole.iter().sum::<f64>() / whole.len().max(1) as f64 * study.trials.len() as f64;
+    let in_full = if whole.is_empty() { String::new() } else { format!(" (all in full: about {all:.0})") };
     let wall = study.end_time.map_or(0.0, |end| end - study.creation_time);
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     let share = 100.0 * run as f64 / full.max(1) as f64;
@@ -161,7 +160,7 @@ fn tell(dataset: &Dataset, before: &Training, study: &StudyDescription) -> Resul
         ["".to_owned(), "untuned".to_owned(), "Hyperband".to_owned()],
         [format!("validation {metric}"), last.map_or("-".to_owned(), |value| format!("{value:.5}")), format!("{after:.5}")],
         ["rounds run".to_owned(), format!("{ROUNDS}"), format!("{run} of {full} ({share:.0} %)")],
-        ["billed seconds".to_owned(), format!("{:.2}", before.program_s), format!("{billed:.2} (all in full: about {whole:.2})")],
+        ["billed seconds".to_owned(), format!("{:.2}", before.program_s), format!("{billed:.2}{in_full}")],
         ["wall time".to_owned(), format!("{:.2} s", before.submit_to_completed_s), format!("{wall:.2} s")],
     ];
     let rows: Vec<Vec<String>> = rows.into_iter().map(|[name, one, other]| vec![format!("  {name}"), one, other]).collect();

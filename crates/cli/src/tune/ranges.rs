@@ -16,8 +16,10 @@ pub(super) fn range(text: &str) -> Result<(&'static str, Value), String> {
         return Err(wanted());
     }
     let is_whole = |end: &str| end.parse::<i64>().is_ok();
+    // A share, as of dropout or of rows, and not a choice between two numbers.
+    let is_share = (min, max) == ("0", "1");
     let (mut list, mut scaling) =
-        (if is_whole(min) && is_whole(max) { "IntegerParameterRanges" } else { "ContinuousParameterRanges" }, "Auto");
+        (if is_whole(min) && is_whole(max) && !is_share { "IntegerParameterRanges" } else { "ContinuousParameterRanges" }, "Auto");
     for word in words {
         match word {
             "log" => scaling = "Logarithmic",
@@ -53,6 +55,7 @@ mod tests {
             ("eta=0.01..0.5,log", "ContinuousParameterRanges", "0.01", "Logarithmic"),
             ("depth=2..10", "IntegerParameterRanges", "2", "Auto"),
             ("depth=2..10,float", "ContinuousParameterRanges", "2", "Auto"),
+            ("dropout=0..1", "ContinuousParameterRanges", "0", "Auto"),
             ("lr=1e-5..1e-1,log", "ContinuousParameterRanges", "1e-5", "Logarithmic"),
             ("m=-1.5..-0.5,linear", "ContinuousParameterRanges", "-1.5", "Linear"),
             ("momentum=0..0.99,revlog", "ContinuousParameterRanges", "0", "ReverseLogarithmic"),

@@ -101,7 +101,10 @@ fn trial(args: &TuneArgs, file: Option<Value>, settings: &Settings, now_ms: u64)
 
 fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String, Value>) -> Result<(), String> {
     if let Some(strategy) = strategy {
-        config.insert("Strategy".to_owned(), json!(strategy.in_the_api()));
+        // Only Hyperband has resources there; the tag says which strategy it is.
+        let has_resources = args.min_resource.is_some() || args.max_resource.is_some();
+        let shown = if has_resources && matches!(strategy, Strategy::Beyond(_)) { "Hyperband" } else { strategy.in_the_api() };
+        config.insert("Strategy".to_owned(), json!(shown));
     }
     set_default(config, "Strategy", || json!("Bayesian"));
     objective(args, config);

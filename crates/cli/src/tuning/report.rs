@@ -140,7 +140,7 @@ fn facts(study: &StudyDescription, index: usize) -> String {
         let share = 100.0 * run as f64 / full as f64;
         facts.push(("units of resource run", format!("{run} of {full} ({share:.0} %)"), false));
     }
-    let billed: f64 = trials.iter().filter_map(|trial| trial.billable_seconds).sum();
+    let billed = trials.iter().filter_map(|trial| trial.billable_seconds).fold(0.0, |sum, seconds| sum + seconds);
     facts.push(("billable seconds", format!("{billed:.0}"), false));
     if let Some(end) = study.end_time {
         facts.push(("wall time", format!("{:.1} s", end - study.creation_time), false));

@@ -64,7 +64,7 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
     if run > 0 {
         let _ = writeln!(text, "  resource  {run} of {full} units run ({:.0} %)", percent(run, full));
     }
-    let billed: f64 = study.trials.iter().filter_map(|trial| trial.billable_seconds).sum();
+    let billed = study.trials.iter().filter_map(|trial| trial.billable_seconds).fold(0.0, |sum, seconds| sum + seconds);
     let wall = study.end_time.map_or(String::new(), |end| format!("{:.1} s in all, ", end - study.creation_time));
     let _ = writeln!(text, "  time      {wall}{billed:.0} s billable");
     for (index, definition) in study.definitions.iter().enumerate() {

@@ -154,6 +154,12 @@ fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRo
     let as_seen = |(direction, value): (&Direction, &f64)| direction.minimised(*value);
     let first = directions.first().copied().unwrap_or_default();
     let curve = history.map_or(&[][..], |it| &it.reports).iter();
+    let finals = directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite());
+    let mut objectives: Vec<f64> = finals.collect();
+    // A program that was told to stop may have come to its end all the same: what Describe shows is its last word.
+    if let Some(value) = trial.value {
+        objectives.splice(..objectives.len().min(1), [value]);
+    }
     Ok(StudyTrial {
         number: number(row, &trial.job),
         training_job_name: trial.job.clone(),
@@ -163,7 +169,7 @@ fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRo
         bracket: history.map_or(0, |it| it.bracket),
         to: known.to,
         curve: curve.filter(|it| it.value.is_finite()).map(|it| (it.resource, first.minimised(it.value))).collect(),
-        objectives: directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite()).collect(),
+        objectives,
         start_time: view.training_start.map(|time| seconds(time.0)),
         end_time: view.training_end.map(|time| seconds(time.0)),
         front: fronts.get(known.definition as usize).is_some_and(|front| front.binary_search(&known.trial).is_ok()),
