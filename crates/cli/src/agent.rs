@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use rustix::process::{getpgid, getppid, setpgid, setsid};
+use rustix::process::{Pid, getpgid, getppid, setpgid, setsid};
 use shoal_agent::TOKEN_VARIABLE;
 
 /// Arguments of `shoal agent`.
@@ -48,7 +48,10 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
 fn begin_session() {
     // The launcher made it lead a process group, and a leader cannot begin a session: for a moment it joins its parent's group. If
     // the parent is gone already, so is what this is for.
-    if let Ok(group) = getpgid(getppid()) {
+    // If the server has died meanwhile the parent is the machine's first process, whose group may be none that can be named.
+    if let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT)
+        && let Ok(group) = getpgid(Some(parent))
+    {
         let _ = setpgid(None, Some(group));
     }
     let _ = setsid();

@@ -50,7 +50,11 @@ impl World {
             if lost.contains(&host) {
                 let log = attempt.allocation.dir.join(format!("agent-{host}.log"));
                 let said = fs::read_to_string(log).unwrap_or_default();
-                let last = said.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"));
+                let last = said
+                    .lines()
+                    .rev()
+                    .find(|line| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE"))
+                    .map_or_else(String::new, |line| format!(": {line}"));
                 self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
             } else if silent >= self.silence {
                 let seconds = silent.as_secs();
