@@ -1,6 +1,6 @@
 //! A Gaussian process over points: what is believed of a function after some of its values.
 //!
-//! [`Gp::fit`] finds hyperparameters and takes in the values; [`Gp::predict`] gives mean and variance anywhere. Values are standardised inside and told in
+//! [`Gp::search`] finds hyperparameters, [`Gp::new`] takes in the values; [`Gp::predict`] gives mean and variance anywhere. Values are standardised inside and told in
 //! the units that they came in. Points are rows of coordinates, one per [`Axis`]; a learner over several fidelities adds an axis for the resource.
 
 use super::factor::{Factor, Matrix};
@@ -12,7 +12,7 @@ use crate::Rng;
 /// How to fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FitOptions<'a> {
-    /// Hyperparameters of before ([`Gp::theta`]): where the search begins.
+    /// Hyperparameters that [`Gp::search`] found before: where it begins.
     pub(crate) theta: Option<&'a [f64]>,
     /// Evaluations of the likelihood per search; 0 takes `theta` as it is.
     pub(crate) evaluations: usize,
@@ -34,7 +34,6 @@ pub(crate) struct Cache {
 #[derive(Debug, Clone)]
 pub(crate) struct Gp {
     pub(super) axes: Vec<Axis>,
-    theta: Vec<f64>,
     pub(super) hyper: Hyper,
     pub(super) columns: Columns,
     pub(super) factor: Factor,
@@ -65,13 +64,6 @@ pub(super) fn standardised(values: &[f64]) -> Vec<f64> {
 }
 
 impl Gp {
-    /// Fits hyperparameters to values (finite ones), and takes the values in. No values: the prior.
-    #[allow(dead_code, reason = "for searchers over several fidelities")]
-    pub(crate) fn fit(axes: &[Axis], points: &[Vec<f64>], values: &[f64], options: FitOptions<'_>) -> Self {
-        let theta = Self::search(axes, points, values, options);
-        Self::new(axes, points, values, &theta, &[], None, &mut Cache::default())
-    }
-
     /// The most probable hyperparameters for values.
     pub(crate) fn search(axes: &[Axis], points: &[Vec<f64>], values: &[f64], options: FitOptions<'_>) -> Vec<f64> {
         let known = options.theta.filter(|theta| theta.len() == hyper::count(axes));
@@ -140,24 +132,7 @@ impl Gp {
         factor.solve_backward(&mut alpha);
         let believed = |row: usize, fantasy: usize| targets.row(row)[fantasy] - hyper.noise * alpha.row(row)[fantasy];
         let best = (0..fantasies).map(|fantasy| (0..total).map(|row| believed(row, fantasy)).fold(f64::INFINITY, f64::min)).collect();
-        Self {
-            axes: axes.to_vec(),
-            theta: theta.to_vec(),
-            hyper,
-            columns: cache.columns.clone(),
-            factor,
-            alpha,
-            fantasies,
-            best,
-            mean,
-            deviation,
-        }
-    }
-
-    /// The hyperparameters: a start for the next fit.
-    #[allow(dead_code, reason = "for searchers over several fidelities")]
-    pub(crate) fn theta(&self) -> &[f64] {
-        &self.theta
+        Self { axes: axes.to_vec(), hyper, columns: cache.columns.clone(), factor, alpha, fantasies, best, mean, deviation }
     }
 
     /// By axis: how many length scales the unit interval has.
@@ -166,7 +141,6 @@ impl Gp {
     }
 
     /// Mean and variance of the function (without noise) at points, in the units of the values; averaged over fantasies.
-    #[allow(dead_code, reason = "for searchers over several fidelities")]
     pub(crate) fn predict(&self, points: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
         let beliefs = self.beliefs(points, false);
         #[expect(clippy::cast_precision_loss, reason = "a handful")]

@@ -2,8 +2,8 @@
 //!
 //! From the bottom up: `lanes` (wide registers), `exp`, `factor` (linear algebra), `kernel`, `warp`, `hyper` and `fit` (most probable hyperparameters),
 //! [`Gp`] (the model), `acquire` (log expected improvement), `optimise` (where it is highest), `encode` (configurations as points), `output` (values as the
-//! model sees them). Searchers over several fidelities use [`Gp::fit`] and [`Gp::predict`] over [`Axis`] rows, [`Encoding`], and [`highest`] for any
-//! [`Surface`], of which [`LogEi`] is one.
+//! model sees them). The model-based multi-fidelity searcher uses the model, [`Axis`]
+//! and [`Encoding`] too.
 //!
 //! Bits: plain arithmetic in a fixed order and the `libm` crate; no fused multiply-add; see `lanes`.
 
@@ -29,15 +29,14 @@ mod warp;
 use serde::{Deserialize, Serialize};
 
 use crate::{Config, Proposal, Rng, Searcher, Sobol, View};
+use acquire::LogEi;
 use known::Known;
+use optimise::{Effort, highest};
 
-#[allow(unused_imports, reason = "for searchers over several fidelities")]
 pub(crate) use {
-    acquire::{LogEi, Surface},
     encode::Encoding,
     gp::{Cache, FitOptions, Gp},
     kernel::Axis,
-    optimise::{Effort, highest},
     output::{finite, tamed},
 };
 
