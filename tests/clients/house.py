@@ -63,7 +63,7 @@ class House:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
         self.pid = self.process.pid
-        eventually(lambda: self._is_up(), 60)
+        eventually(lambda: self._is_up())
 
     def _is_up(self):
         assert self.process.poll() is None, self.log.read_text()
@@ -77,7 +77,7 @@ class House:
         if self.process:
             assert self.process.poll() is None, f"the server ended with {self.process.poll()}: {self.log.read_text()}"
             self.process.send_signal(how)
-            code, self.process = self.process.wait(30), None
+            code, self.process = self.process.wait(120), None
             assert code == (0 if how == signal.SIGTERM else -how), self.log.read_text()
 
     def close(self):
@@ -125,8 +125,8 @@ def free_port():
         return free.getsockname()[1]
 
 
-def eventually(condition, seconds=30):
-    """Waits for a condition, and says what it last was when it does not come."""
+def eventually(condition, seconds=120):
+    """Waits for a condition, and says what it last was when it does not come. The limit is for a busy machine: it costs time only when a test fails."""
     end = time.monotonic() + seconds
     while not (last := condition()):
         assert time.monotonic() < end, f"still {last!r} after {seconds} s"

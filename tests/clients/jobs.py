@@ -47,7 +47,7 @@ class Jobs:
             "RoleArn": ROLE,
             "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-            "StoppingCondition": {"MaxRuntimeInSeconds": 120},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 600},
             **changes,
         }
 
@@ -114,12 +114,12 @@ class Jobs:
     def describe(self, name):
         return self.sagemaker.describe_training_job(TrainingJobName=name)
 
-    def wait(self, name, seconds=60):
+    def wait(self, name, seconds=240):
         """The description of a job that is over."""
         over = ("Completed", "Failed", "Stopped")
         return eventually(lambda: (it := self.describe(name))["TrainingJobStatus"] in over and it, seconds)
 
-    def until(self, name, secondary, seconds=30):
+    def until(self, name, secondary, seconds=120):
         return eventually(lambda: (it := self.describe(name))["SecondaryStatus"] == secondary and it, seconds)
 
     def completed(self, name):

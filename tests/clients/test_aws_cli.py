@@ -140,7 +140,7 @@ def test_a_tuning_job(aws, jobs, tmp_path):
     assert made["HyperParameterTuningJobArn"].endswith(f":hyper-parameter-tuning-job/{name}")
     named = ("--hyper-parameter-tuning-job-name", name)
     over = lambda: aws("sagemaker", "describe-hyper-parameter-tuning-job", *named)  # noqa: E731
-    told = eventually(lambda: (it := over())["HyperParameterTuningJobStatus"] != "InProgress" and it, 60)
+    told = eventually(lambda: (it := over())["HyperParameterTuningJobStatus"] != "InProgress" and it)
     assert told["HyperParameterTuningJobStatus"] == "Completed", told.get("FailureReason")
     listed = aws("sagemaker", "list-hyper-parameter-tuning-jobs", "--name-contains", name, "--sort-by", "CreationTime")
     assert [it["HyperParameterTuningJobName"] for it in listed["HyperParameterTuningJobSummaries"]] == [name]

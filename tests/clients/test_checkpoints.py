@@ -67,7 +67,7 @@ mkdir later; echo two > later/two; rm whole
 echo last > deep/last
 """
     name = jobs.script(script, **config("first"))
-    eventually(lambda: saved(jobs, "first", "deep/er/one") == b"one\n" and saved(jobs, "first", "whole") == b"half\n", 30)
+    eventually(lambda: saved(jobs, "first", "deep/er/one") == b"one\n" and saved(jobs, "first", "whole") == b"half\n")
     assert jobs.describe(name)["TrainingJobStatus"] == "InProgress", "not only at the end"
     assert jobs.describe(name)["CheckpointConfig"] == {"S3Uri": f"s3://{BUCKET}/first"}
     jobs.completed(name)
@@ -154,7 +154,7 @@ with open("/opt/ml/checkpoints/model", "w") as file:
 
 def test_a_file_is_never_saved_by_halves(jobs):
     name = jobs.python(HALF, **config("half"))
-    eventually(lambda: saved(jobs, "half", "model") == b"whole", 30)
+    eventually(lambda: saved(jobs, "half", "model") == b"whole")
     while jobs.describe(name)["TrainingJobStatus"] == "InProgress":
         assert saved(jobs, "half", "model") == b"whole"
         time.sleep(0.05)
@@ -366,7 +366,7 @@ def test_rootless_and_plain_processes_mirror_too(make_house, kind):
         "echo open > held; exec 3>>held; echo half >&3; sleep 2"
     )
     name = jobs.command(line, **config("kind"))
-    eventually(lambda: saved(jobs, "kind", "sub/new") == b"sub\n", 30)
+    eventually(lambda: saved(jobs, "kind", "sub/new") == b"sub\n")
     assert saved(jobs, "kind", "held") in (None, b"open\n"), "somebody is still writing it"
     jobs.completed(name)
     assert jobs.lines(name) == ["old"]

@@ -125,7 +125,7 @@ def test_detach_stop_and_follow(jobs, house):
     # What Shoal itself has to say may come first.
     assert any("ready" in line for line in iter(follower.stdout.readline, ""))
     run(house, "jobs", "stop", "detached", "--wait")
-    rest, _ = follower.communicate(timeout=60)
+    rest, _ = follower.communicate(timeout=240)
     assert "bye" in rest and follower.returncode == STOPPED
     assert jobs.describe("detached")["TrainingJobStatus"] == "Stopped"
 
@@ -166,7 +166,7 @@ def test_signals_are_answered():
         # It listens for signals when it has its second thread.
         eventually(lambda: len(os.listdir(f"/proc/{follower.pid}/task")) > 1)
         follower.send_signal(signal.SIGINT)
-        assert "goes-on goes on; `shoal jobs logs -f goes-on` follows it" in follower.communicate(timeout=30)[1]
+        assert "goes-on goes on; `shoal jobs logs -f goes-on` follows it" in follower.communicate(timeout=120)[1]
         assert follower.returncode == -signal.SIGINT
         house.stop()
         assert "stopping; 1 training job goes on" in house.log.read_text()

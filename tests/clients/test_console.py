@@ -312,7 +312,7 @@ def test_stopping_a_job(window, place):
     expect(dialog).to_be_hidden()
     page.get_by_role("link", name="Stop").click()
     page.get_by_role("button", name="Stop the job").click()
-    expect(page.locator("#title .badge")).to_have_text("Stopped", timeout=30_000)
+    expect(page.locator("#title .badge")).to_have_text("Stopped", timeout=120_000)
     assert place.jobs.describe(place.running)["TrainingJobStatus"] == "Stopped"
     expect(page.get_by_role("link", name="Stop")).to_be_hidden()
     seen.is_sound()

@@ -29,7 +29,7 @@ class Visitor:
             headers = {"Origin": f"http://{self.address}", **headers}
         if self.cookie:
             headers["Cookie"] = self.cookie
-        connection = http.client.HTTPConnection(self.address, timeout=30)
+        connection = http.client.HTTPConnection(self.address, timeout=120)
         connection.request(method, path, body, {key: value for key, value in headers.items() if value is not None})
         response = connection.getresponse()
         # Events have no end.

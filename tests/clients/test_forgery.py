@@ -42,7 +42,7 @@ def signed(house, credentials, service, method, path, headers, body):
 
 def send(house, method, path, headers, body):
     """Status and body of what is sent just so."""
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(endpoint(house)).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(endpoint(house)).netloc, timeout=120)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -154,7 +154,7 @@ URL_FORGERIES = {
 
 def fetch(url, method="GET"):
     parts = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=120)
     connection.request(method, f"{parts.path}?{parts.query}", b"x" if method == "PUT" else None)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()

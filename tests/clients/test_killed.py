@@ -72,7 +72,7 @@ class Killer:
     def check(self, job, lines, instances=2):
         """All that a job of `program` leaves, once."""
         message = f"seed {self.seed}, kills in {self.hit}"
-        it = self.jobs.wait(job, 120)
+        it = self.jobs.wait(job, 400)
         assert it["TrainingJobStatus"] == "Completed", (message, it.get("FailureReason"), self.jobs.logs(job))
         went = [transition["Status"] for transition in it["SecondaryStatusTransitions"]]
         assert went[-4:] == ["Downloading", "Training", "Uploading", "Completed"] and len(set(went[1:])) == len(went[1:]), (message, went)

@@ -20,7 +20,7 @@ def fetch(house, host=None, **headers):
     url = house.variables_for_clients()["AWS_ENDPOINT_URL"] + "/metrics"
     if host:
         url = re.sub(r"//[^:/]+", f"//{host}", url)
-    with LOOPBACK.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+    with LOOPBACK.open(urllib.request.Request(url, headers=headers), timeout=60) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4"
         return answer.read().decode()
 

@@ -136,7 +136,7 @@ def test_what_was_acknowledged_is_there(new_house):
 
 
 def test_a_second_server_is_told_who_has_the_directory(house):
-    second = house.shoal("serve", "--listen", "127.0.0.1:0", check=False, timeout=30)
+    second = house.shoal("serve", "--listen", "127.0.0.1:0", check=False, timeout=120)
     assert second.returncode == 1
     assert str(house.pid) in second.stderr
 

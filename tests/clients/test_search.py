@@ -181,7 +181,8 @@ def test_a_token_is_for_its_own_question(jobs, searched):
     search = lambda **options: jobs.sagemaker.search(Resource="TrainingJob", MaxResults=1, **options)
     token = search(SortBy="CreationTime")["NextToken"]
     assert search(SortBy="CreationTime", NextToken=token)["Results"]
-    for options in ({"SortBy": "TrainingJobName", "NextToken": token}, {"SortBy": "CreationTime", "NextToken": token[:-1] + "0"}):
+    changed = token[:-1] + ("1" if token.endswith("0") else "0")
+    for options in ({"SortBy": "TrainingJobName", "NextToken": token}, {"SortBy": "CreationTime", "NextToken": changed}):
         with pytest.raises(ClientError) as error:
             search(**options)
         assert error.value.response["Error"]["Code"] == "ValidationException"

@@ -134,7 +134,7 @@ def test_a_training_job_that_cannot_be_made_fails_the_tuning_job(hard):
     uri = f"s3://{BUCKET}/"
     definition = hard.tunings.curve(epochs=1, CheckpointConfig={"S3Uri": uri + "a" * (1024 - len(uri))})
     name = hard.tunings.create(definition, trials=2)
-    it = hard.tunings.wait(name, 20)
+    it = hard.tunings.wait(name)
     assert it["HyperParameterTuningJobStatus"] == "Failed"
     reason = it["FailureReason"]
     assert "The search for hyperparameters cannot go on" in reason and f"{name}-001-" in reason and "checkpointConfig" in reason, reason

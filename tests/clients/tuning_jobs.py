@@ -89,7 +89,7 @@ class Tuning:
     def describe(self, name):
         return self.client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
 
-    def wait(self, name, seconds=120):
+    def wait(self, name, seconds=400):
         """The description of a tuning job that is over."""
         over = ("Completed", "Failed", "Stopped")
         return eventually(lambda: (it := self.describe(name))["HyperParameterTuningJobStatus"] in over and it, seconds)

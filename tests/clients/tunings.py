@@ -88,11 +88,11 @@ class Tunings:
     def describe(self, name):
         return self.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
 
-    def wait(self, name, seconds=120):
+    def wait(self, name, seconds=400):
         """The description of a tuning job that is over."""
         return eventually(lambda: (it := self.describe(name))["HyperParameterTuningJobStatus"] in OVER and it, seconds)
 
-    def completed(self, name, seconds=120):
+    def completed(self, name, seconds=400):
         it = self.wait(name, seconds)
         assert it["HyperParameterTuningJobStatus"] == "Completed", (it.get("FailureReason"), self.trials(name))
         return it

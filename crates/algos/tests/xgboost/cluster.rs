@@ -154,6 +154,8 @@ pub(crate) fn start_trial(job: &Job<'_>, environment: &[(&str, &str)], checkpoin
             .env("SAGEMAKER_BASE_DIR", &base)
             .env("SHOAL_HOST_ADDRESSES", addresses.join(","))
             .env("SHOAL_XGBOOST_PORT", port.to_string())
+            // The jobs of tests that run at once look for their first hosts on the same ports: the name tells them apart.
+            .env("TRAINING_JOB_NAME", root.path().file_name().unwrap())
             .env("OMP_WAIT_POLICY", "PASSIVE")
             .env("SM_NUM_CPUS", "1")
             .envs(environment.iter().copied())
