@@ -31,9 +31,9 @@
 
 mod config;
 mod error;
+mod exp;
 mod history;
 mod importance;
-mod lanes;
 pub mod named;
 pub mod pareto;
 mod progress;

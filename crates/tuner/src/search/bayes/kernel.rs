@@ -1,9 +1,9 @@
 //! The kernel: Matern-5/2 over weighted squared distances, a weight per axis (automatic relevance determination). Choices are 0 or 1 apart.
 //! Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), 4.2.1.
 
-use super::exp::exp;
 use super::factor::LANE;
 use super::lanes::{Task, run};
+use crate::exp::exp;
 
 /// What one coordinate of a point is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Bayesian optimisation: a Gaussian process over what was tried, and the configuration that promises the greatest improvement.
 //!
-//! From the bottom up: `lanes` (wide registers), `exp`, `factor` (linear algebra), `kernel`, `warp`, `hyper` and `fit` (most probable hyperparameters),
+//! From the bottom up: `lanes` (wide registers), `factor` (linear algebra), `kernel`, `warp`, `hyper` and `fit` (most probable hyperparameters),
 //! [`Gp`] (the model), `acquire` (log expected improvement), `optimise` (where it is highest), `encode` (configurations as points), `output` (values as the
 //! model sees them). The model-based multi-fidelity searcher uses the model, [`Axis`]
 //! and [`Encoding`] too.
@@ -9,7 +9,6 @@
 
 mod acquire;
 mod encode;
-mod exp;
 mod factor;
 mod fit;
 mod gp;

@@ -185,7 +185,7 @@ impl Task for Everything {
 
     #[inline(always)]
     fn work(self) -> Vec<u64> {
-        let mut bits: Vec<u64> = (0..2000).map(|step| super::exp::exp(-0.37 * f64::from(step)).to_bits()).collect();
+        let mut bits: Vec<u64> = (0..2000).map(|step| crate::exp::exp(-0.37 * f64::from(step)).to_bits()).collect();
         bits.extend(self.matrix.data.iter().map(|value| value.sqrt().to_bits()));
         bits
     }

@@ -1,7 +1,7 @@
 //! Input warping by Kumaraswamy's distribution function, which bends [0, 1] onto itself. J. Snoek, K. Swersky, R. Zemel and R. P. Adams, "Input Warping for
 //! Bayesian Optimization of Non-stationary Functions", ICML 2014.
 
-use super::exp::{exp, ln};
+use crate::exp::{exp, ln};
 
 /// Nearer to the ends than this nothing is told apart: slopes stay finite.
 const EDGE: f64 = 1e-6;

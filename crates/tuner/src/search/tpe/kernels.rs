@@ -1,6 +1,6 @@
 //! Sums of kernels: a product of one-dimensional ones around each trial, and a uniform density. Densities are against the uniform one.
 
-use crate::lanes;
+use crate::exp::weighted_exp_sum;
 
 /// What the kernels are in one dimension.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Kernels {
                         column.add(mark, start, end, logs);
                     }
                 }
-                *sum += lanes::weighted_exp_sum(logs, &self.weights[start..end]);
+                *sum += weighted_exp_sum(logs, &self.weights[start..end]);
             }
         }
         sums
