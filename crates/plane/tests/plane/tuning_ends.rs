@@ -8,23 +8,11 @@ fn its_time_is_over() {
         laptop(),
         "
         0 tune t jobs=9 runtime=10
-            t tuning created: 1 in parallel
-            t wish 1: 1 trials, 1 new
-            -> t suggest 1: 1, 1 new
         1 suggest t 1 0
-            t wish 1 answered: 1 records
-            t-0 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
         3 ut-0-1/1 objective 1 0.5
-            t-0 reported 0.5 after 1
-            -> t observe 2: 0 reported 0.5 after 1
         4 judge t 2
-            t wish 2 judged: 1 records
+        then
         deadline
             10000
         9999 tick
@@ -60,37 +48,14 @@ fn the_target_is_reached() {
         laptop(),
         "
         0 tune t jobs=9 parallel=2 target=1
-            t tuning created: 2 in parallel
-            t wish 1: 2 trials, 2 new
-            -> t suggest 1: 2, 2 new
         1 suggest t 1 0 1
-            t wish 1 answered: 2 records
-            t-0 created: Starting the training job
-            t-1 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
-            t-1 launched ut-1-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-1-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
         3 ut-1-1/1 training
-            t-1 algo-1 Training
-            t-1 Downloading: Downloading input data
-            t-1 Training: Training image download completed. Training in progress.
         4 ut-0-1/1 objective 1 0.5
-            t-0 reported 0.5 after 1
-            -> t observe 2: 0 reported 0.5 after 1
         5 judge t 2
-            t wish 2 judged: 1 records
         6 ut-0-1/1 exit 0
-            t-0 algo-1 ended: exit 0
-            t-0 Uploading: Uploading generated training model
         7 ut-0-1/1 uploaded
-            t-0 algo-1 uploaded
-            t-0 uploads ended
-            -> store ut-0-1 of [1]
+        then
         8 stored ut-0-1
             t-0 ended Completed/Completed: Training job completed
             t-0 release
@@ -128,21 +93,10 @@ fn the_tuner_has_converged() {
         laptop(),
         "
         0 tune t jobs=9 converge
-            t tuning created: 1 in parallel
-            t wish 1: 1 trials, 1 new
-            -> t suggest 1: 1, 1 new
         1 suggest t 1 0
-            t wish 1 answered: 1 records
-            t-0 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
         3 ut-0-1/1 objective 1 0.5
-            t-0 reported 0.5 after 1
-            -> t observe 2: 0 reported 0.5 after 1
+        then
         4 judge t 2 converged
             t wish 2 judged: 1 records, converged
             t stopping: Converged
@@ -174,21 +128,10 @@ fn that_the_tuner_has_converged_ends_nothing_by_itself() {
         laptop(),
         "
         0 tune t jobs=9
-            t tuning created: 1 in parallel
-            t wish 1: 1 trials, 1 new
-            -> t suggest 1: 1, 1 new
         1 suggest t 1 0
-            t wish 1 answered: 1 records
-            t-0 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
         3 ut-0-1/1 objective 1 0.5
-            t-0 reported 0.5 after 1
-            -> t observe 2: 0 reported 0.5 after 1
+        then
         4 judge t 2 converged
             t wish 2 judged: 1 records, converged
         5 ut-0-1/1 objective 2 0.4
@@ -286,18 +229,9 @@ fn more_trials_may_run_and_then_fewer() {
         laptop(),
         "
         0 tune t jobs=9 parallel=1
-            t tuning created: 1 in parallel
-            t wish 1: 1 trials, 1 new
-            -> t suggest 1: 1, 1 new
         1 suggest t 1 0
-            t wish 1 answered: 1 records
-            t-0 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
+        then
         3 parallel t 3
             t 3 in parallel
             t wish 2: 2 trials, 2 new
@@ -366,21 +300,10 @@ fn its_user_stops_a_trial() {
         laptop(),
         "
         0 tune t jobs=9
-            t tuning created: 1 in parallel
-            t wish 1: 1 trials, 1 new
-            -> t suggest 1: 1, 1 new
         1 suggest t 1 0
-            t wish 1 answered: 1 records
-            t-0 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
-            -> launch ut-0-1 on 1
         2 ut-0-1/1 training
-            t-0 algo-1 Training
-            t-0 Downloading: Downloading input data
-            t-0 Training: Training image download completed. Training in progress.
         3 ut-0-1/1 objective 1 0.5
-            t-0 reported 0.5 after 1
-            -> t observe 2: 0 reported 0.5 after 1
+        then
         4 stop t-0
             t-0 stop by User: Stopping the training job
             -> stop ut-0-1 [1] within 120 s: the training job is being stopped
