@@ -5,7 +5,7 @@ use shoal_plane::{
 };
 use shoal_tuner::{
     Ask, Direction, Domain, Parameter, Record, Scaling, SchedulerSpec, SearcherSpec, Space, Study, StudySpec,
-    schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, RoundRobinOptions},
+    schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, PbtOptions, RoundRobinOptions},
 };
 
 use crate::{
@@ -68,15 +68,16 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
     let is_sequential = index == 0;
     let few = |number| u32::try_from(number).expect("few");
     let asha = |form| SchedulerSpec::Asha(AshaOptions { form, ..AshaOptions::up_to(UNITS) });
-    let scheduler = match random.below(6) {
+    let scheduler = match random.below(7) {
         0 => SchedulerSpec::None,
         1 => SchedulerSpec::Median(MedianOptions { min_resource: 1, min_trials: 2, min_completed: 1 }),
         2 => asha(Form::Stopping),
         3 => asha(Form::Promotion),
         4 => SchedulerSpec::Hyperband(HyperbandOptions::up_to(UNITS)),
+        5 => SchedulerSpec::Pbt(PbtOptions { population: 4, interval: 2, ..PbtOptions::up_to(UNITS) }),
         _ => SchedulerSpec::RoundRobin(RoundRobinOptions { width: 3, rule: Box::new(asha(Form::Stopping)) }),
     };
-    let max_jobs = few(random.between(4, 9));
+    let max_jobs = few(random.between(4, if matches!(scheduler, SchedulerSpec::Pbt(_)) { 24 } else { 9 }));
     let domain = Domain::Continuous { min: 0.001, max: 1.0, scaling: Scaling::Logarithmic };
     let space = Space::new(vec![Parameter { name: "eta".to_owned(), domain, condition: None }]).expect("a space");
     let searcher = if random.one_in(2) { SearcherSpec::Random } else { SearcherSpec::Sobol };
@@ -113,7 +114,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
             max_runtime_s: (!is_sequential && random.one_in(5)).then(|| random.between(5, 60)),
             target: (!is_sequential && random.one_in(5)).then_some(0.2),
             not_improving: (!is_sequential && random.one_in(5)).then(|| few(random.between(1, 3))),
-            complete_on_convergence: false,
+            complete_on_convergence: !is_sequential && random.one_in(3),
             definitions: vec![definition],
         },
         study,
@@ -276,7 +277,8 @@ impl World {
                     match study.ask() {
                         Ask::Start(start) => {
                             let (child, uid) = (format!("{name}-{}", start.trial), format!("{uid}-{}", start.trial));
-                            children.push(Child { definition: 0, trial: start.trial, name: child, uid, origin: None });
+                            let origin = start.origin.map(|origin| format!("{name}-{}", origin.trial));
+                            children.push(Child { definition: 0, trial: start.trial, name: child, uid, origin });
                         }
                         Ask::Resume { .. } => {}
                         Ask::Wait => {
@@ -293,7 +295,9 @@ impl World {
                     Observation::Reported { resource, value } => drop(study.report(trial, resource, &[value.unwrap_or(f64::NAN)])),
                     Observation::Ended { outcome } => drop(study.end(trial, outcome)),
                 }
-                Command::Judged { tuning: name.clone(), seq, records: is_new(&study), converged: false }
+                // Sooner than a real study's own rule, which few trials fulfil.
+                let converged = study.progress().not_improving() >= 3;
+                Command::Judged { tuning: name.clone(), seq, records: is_new(&study), converged }
             }
             other => return broken(format!("{other:?} is none of the tuner's")),
         };
