@@ -1,0 +1,82 @@
+//! The suite that every transport passes, against a naive reference.
+//!
+//! A transport gives a way to make a world: `n` groups, rank r's at index r. Each rank is then played by a thread of this process, which for a
+//! transport between processes means that every rank maps and connects by itself.
+
+#![allow(clippy::unwrap_used, reason = "a suite panics where something does not hold")]
+
+mod cases;
+mod failures;
+mod flight;
+mod reference;
+
+use std::{sync::Arc, thread};
+
+use crate::ProcessGroup;
+
+/// Makes a world of so many ranks, one group for each.
+pub type MakeWorld<'a> = &'a dyn Fn(usize) -> Vec<Arc<dyn ProcessGroup>>;
+
+/// Everything that must hold whatever the medium, for worlds of 1 to 8 ranks.
+///
+/// # Panics
+/// Where the transport does not conform; the message says which operation.
+pub fn check(make: MakeWorld<'_>) {
+    for size in 1..=8 {
+        results(make, size);
+    }
+    order(make);
+    failures(make);
+}
+
+/// All operations, types, lengths and kinds of memory in a world of `size` ranks, compared with the reference.
+///
+/// # Panics
+/// Where a result is not the reference's, bit for bit.
+pub fn results(make: MakeWorld<'_>, size: usize) {
+    let cases = cases::all(size);
+    play(make(size), |group| cases.iter().for_each(|case| case.check(group)));
+}
+
+/// Several operations in flight, asynchronous ones among blocking ones, messages crossing each other, groups that are split off.
+///
+/// # Panics
+/// Where an operation has another's result, or none.
+pub fn order(make: MakeWorld<'_>) {
+    for size in [1, 2, 4] {
+        play(make(size), flight::many_in_flight);
+        play(make(size), flight::crossing_messages);
+        play(make(size), flight::parts_of_the_group);
+    }
+}
+
+/// Ranks that call different things, do not come, or are gone: errors that say so, and a group re-formed without them.
+///
+/// # Panics
+/// Where a rank hangs, or gets an error that does not name who and what.
+pub fn failures(make: MakeWorld<'_>) {
+    failures::different_calls(make);
+    failures::nobody_comes(make);
+    failures::gone(make);
+    failures::bad_calls(make);
+}
+
+/// Each rank in a thread; none is gone before all are done.
+fn play(world: Vec<Arc<dyn ProcessGroup>>, part: impl Fn(&dyn ProcessGroup) + Sync) {
+    let kept = world.clone();
+    play_and_leave(world, part);
+    drop(kept);
+}
+
+/// Each rank in a thread; one that is done is gone.
+fn play_and_leave(world: Vec<Arc<dyn ProcessGroup>>, part: impl Fn(&dyn ProcessGroup) + Sync) {
+    let part = &part;
+    thread::scope(|scope| {
+        let threads: Vec<_> = world.into_iter().map(|group| scope.spawn(move || part(&*group))).collect();
+        let panics: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().err()).collect();
+        // The first to panic is the reason; the others lost a peer.
+        if let Some(panic) = panics.into_iter().next() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}

@@ -1,0 +1,72 @@
+//! The seam: what every process group can do.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{Call, Error, Memory, Work};
+
+/// A fixed set of ranks that do operations together, each rank calling the same ones in the same order.
+///
+/// Operations of a group are done in the order in which they were called, blocking and asynchronous ones alike. Messages between two ranks (send, recv) are
+/// apart from that order: those of one pair and direction follow each other, and wait for nothing else.
+///
+/// Results are the same bits on all ranks, and the same from run to run: elements are reduced in rank order, by one rank.
+///
+/// The safe, typed calls are in [`crate::ProcessGroupExt`].
+#[expect(unsafe_code, reason = "the seam takes addresses, because device memory and foreign buffers have no slices")]
+pub trait ProcessGroup: Send + Sync + fmt::Debug {
+    /// This rank's number, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn size(&self) -> usize;
+
+    /// How often the group was re-formed.
+    fn epoch(&self) -> u64;
+
+    /// Does an operation on the caller's own thread, after those that were called before it.
+    ///
+    /// # Safety
+    /// The call's addresses are valid for [`Call::extent`] until this returns, and nobody else touches what it writes or writes what it reads.
+    ///
+    /// # Errors
+    /// What went wrong, and with which rank. The contents of `recv` are undefined then; `send` is as it was, unless the call was in place.
+    unsafe fn run(&self, call: &Call) -> Result<(), Error>;
+
+    /// Begins an operation that progresses without the caller.
+    ///
+    /// # Safety
+    /// As for [`ProcessGroup::run`], until the work is done (not only until it is dropped).
+    ///
+    /// # Errors
+    /// The call is refused. What goes wrong later is the work's result.
+    unsafe fn start(&self, call: Call) -> Result<Work, Error>;
+
+    /// Memory for operations, registered where the transport has such: operations between registered memory of all ranks need no copies.
+    ///
+    /// # Errors
+    /// There is not enough.
+    fn alloc(&self, bytes: usize) -> Result<Memory, Error>;
+
+    /// A group of some of the ranks, which are numbered anew in the order given. All ranks of this group call it with the same list; those that it does not
+    /// name get none.
+    ///
+    /// # Errors
+    /// The list names a rank twice or one that does not exist; or as for [`ProcessGroup::run`].
+    fn split(&self, ranks: &[usize]) -> Result<Option<Arc<dyn ProcessGroup>>, Error>;
+
+    /// The group of those that live, under the next epoch, numbered anew in their order; called by all that live after an operation failed. Operations of this group return
+    /// [`Error::Revoked`] from then on.
+    ///
+    /// # Errors
+    /// The living could not agree in time.
+    fn shrink(&self) -> Result<Arc<dyn ProcessGroup>, Error>;
+
+    /// Like [`ProcessGroup::shrink`], but with replacements for those that died, who take their numbers. Waits at most `patience` for them.
+    ///
+    /// # Errors
+    /// No replacement came in time, or the transport takes none.
+    fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
+
+    /// Which algorithm and protocol runs for which operation and size, for people.
+    fn plan(&self) -> String;
+}

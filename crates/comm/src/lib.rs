@@ -1,0 +1,58 @@
+//! Process groups: ranks that reduce, gather and exchange memory together, and survive each other.
+//!
+//! A [`ProcessGroup`] is a fixed set of ranks, in threads, processes or hosts, that call the same operations in the same order. [`ProcessGroupExt`] has the
+//! safe, typed calls; [`Call`] is what they become at the seam. Results are the same bits on every rank and from run to run, whatever the
+//! timing. An operation has a deadline; one that fails says with which rank, and the living re-form the group ([`ProcessGroup::shrink`]).
+//!
+//! ```
+//! use shoal_comm::{ProcessGroupExt, ReduceOp};
+//!
+//! let threads: Vec<_> = shoal_comm::threads(2)
+//!     .into_iter()
+//!     .map(|group| {
+//!         std::thread::spawn(move || {
+//!             let mut gradient = vec![group.rank() as f32; 4];
+//!             group.all_reduce(&mut gradient, ReduceOp::Sum).map(|()| gradient)
+//!         })
+//!     })
+//!     .collect();
+//! for thread in threads {
+//!     assert_eq!(thread.join().expect("no panic")?, [1.0; 4]);
+//! }
+//! # Ok::<(), shoal_comm::Error>(())
+//! ```
+//!
+//! # How it is made
+//!
+//! `front` gives a group its order: operations wait for their turn, and those that progress by themselves have a thread. It knows no
+//! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
+//! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
+//!
+//! This crate depends on no other of ours.
+
+mod call;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod dtype;
+mod error;
+mod ext;
+mod front;
+mod group;
+mod guard;
+mod memory;
+mod op;
+mod reduce;
+mod transport;
+mod work;
+
+pub use crate::{
+    call::Call,
+    dtype::{DType, Element, Plain},
+    error::{At, Error, IoError},
+    ext::{Buffer, Pending, ProcessGroupExt},
+    group::ProcessGroup,
+    memory::Memory,
+    op::{Kind, ReduceOp},
+    transport::local::threads,
+    work::Work,
+};

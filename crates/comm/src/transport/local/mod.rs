@@ -1,0 +1,96 @@
+//! Ranks that are threads of one process: for tests and as a reference. Correct first: a mutex and a condition variable.
+
+mod life;
+mod meeting;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use self::{life::Life, meeting::Meeting};
+use crate::{
+    Call, Error, Kind, Memory, ProcessGroup,
+    front::{Front, Options},
+    guard::Guard,
+    reduce::Stores,
+    transport::{Transport, direct},
+};
+
+/// A world of `size` ranks in this process; each rank is for one thread.
+pub fn threads(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
+    let options = Arc::new(Options::default());
+    let life = Life::new(size, 0, &options);
+    (0..size).map(|rank| Arc::new(Front::new(life.parts(rank))) as Arc<dyn ProcessGroup>).collect()
+}
+
+/// The number of a split, and who is in it.
+type Split = (u64, Vec<usize>);
+
+/// What the ranks of one group share.
+#[derive(Debug)]
+struct World {
+    epoch: u64,
+    collectives: Meeting,
+    /// By sender and receiver.
+    messages: Mutex<HashMap<(usize, usize), Arc<Meeting>>>,
+    /// Groups that were split off.
+    parts: Mutex<HashMap<Split, Arc<World>>>,
+}
+
+impl World {
+    fn new(size: usize, epoch: u64) -> Self {
+        Self { epoch, collectives: Meeting::new((0..size).collect()), messages: Mutex::default(), parts: Mutex::default() }
+    }
+}
+
+/// One rank of a world of threads.
+#[derive(Debug)]
+struct Local {
+    rank: usize,
+    world: Arc<World>,
+}
+
+#[expect(unsafe_code, reason = "calls are addresses")]
+impl Transport for Local {
+    unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
+        let signature = call.signature(self.world.epoch);
+        let Some((sender, receiver)) = call.between(self.rank) else {
+            let views = self.world.collectives.enter(self.rank, self.rank, seq, signature, call, guard)?;
+            // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
+            unsafe { direct::share(call, self.rank, &views, Stores::of(call.len * call.dtype.size() * views.len())) };
+            return self.world.collectives.leave(self.rank, seq, guard);
+        };
+        let meeting = {
+            let mut messages = self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(messages.entry((sender, receiver)).or_insert_with(|| Arc::new(Meeting::new(vec![sender, receiver]))))
+        };
+        let side = usize::from(receiver == self.rank);
+        let views = meeting.enter(side, self.rank, seq, signature, call, guard)?;
+        if matches!(call.kind, Kind::Recv { .. }) {
+            // SAFETY: the sender is in the same operation, and leaves only after this.
+            unsafe { crate::reduce::copy(call.recv, views[0].send, call.len * call.dtype.size(), Stores::Cached) };
+        }
+        meeting.leave(side, seq, guard)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
+        Memory::private(bytes)
+    }
+
+    fn split(&self, members: &[usize], id: u64, _guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error> {
+        let mut parts = self.world.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (id, members.to_vec());
+        let world = parts.entry(key).or_insert_with(|| Arc::new(World::new(members.len(), self.world.epoch)));
+        let rank = members.iter().position(|member| *member == self.rank).expect("only members split");
+        Ok(Arc::new(Self { rank, world: Arc::clone(world) }))
+    }
+
+    fn plan(&self) -> String {
+        "threads of one process: every operation directly, between two barriers\n".to_owned()
+    }
+
+    fn spins(&self) -> u32 {
+        0
+    }
+}
