@@ -197,6 +197,11 @@ impl Instance {
         self.child.wait().unwrap();
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// What it wrote so far.
     pub(crate) fn stdout(&self) -> String {
         std::fs::read_to_string(self.base.join("stdout")).unwrap_or_default()

@@ -113,3 +113,25 @@ fn a_host_without_data_is_left_out() {
         assert!(host.failure.as_deref().is_some_and(|failure| failure.contains("No hosts received training data.")), "{host:?}");
     }
 }
+
+#[test]
+fn hosts_that_stand_still_together_are_not_lost() {
+    let Some(mut cluster) = endless(&[("SHOAL_XGBOOST_SILENCE_SECONDS", "4")]) else { return };
+    for first in [0, 2] {
+        cluster.instances.iter().for_each(|instance| instance.signal("-STOP"));
+        std::thread::sleep(Duration::from_secs(7));
+        // One wakes before the others, as when a tuning job's trial goes on.
+        cluster.instances[first].signal("-CONT");
+        std::thread::sleep(Duration::from_millis(1500));
+        cluster.instances.iter().for_each(|instance| instance.signal("-CONT"));
+        let rounds = |cluster: &Cluster| cluster.instances[0].stdout().lines().count();
+        let (before, began) = (rounds(&cluster), Instant::now());
+        // Longer than a host has to end after a loss.
+        while rounds(&cluster) < before + 10 || began.elapsed() < Duration::from_secs(8) {
+            let texts = cluster.instances.iter_mut().map(|instance| (instance.is_running(), instance.stdout()));
+            let texts: Vec<_> = texts.collect();
+            assert!(texts.iter().all(|(runs, _)| *runs) && began.elapsed() < Duration::from_secs(240), "{texts:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

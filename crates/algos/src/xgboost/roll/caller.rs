@@ -110,7 +110,8 @@ fn listen(stream: TcpStream, job: &str, tell: &Sender<Event>) {
 #[derive(Default)]
 struct Place {
     stream: Option<TcpStream>,
-    heard: Option<Instant>,
+    /// For how long it has said nothing, once it has come.
+    quiet: Option<Duration>,
     report: Option<Report>,
     done: bool,
 }
@@ -187,13 +188,13 @@ impl Roll {
                 let _ = stream.write_all(&encode(&Call::Alive));
                 if let Some(place) = self.places.get_mut(&host) {
                     place.stream = Some(stream);
-                    place.heard = Some(Instant::now());
+                    place.quiet = Some(Duration::ZERO);
                 }
                 None
             }
             Event::Said { host, answer } => {
                 let place = self.places.get_mut(&host)?;
-                place.heard = Some(Instant::now());
+                place.quiet = Some(Duration::ZERO);
                 match answer {
                     Answer::Ready(report) => {
                         place.report = Some(report);
@@ -220,15 +221,19 @@ impl Roll {
     /// Once in a while looks for silent and missing hosts, and says that the caller is alive.
     fn look_around(&mut self) -> Option<Loss> {
         let now = Instant::now();
-        if now.duration_since(self.looked) < Duration::from_secs(HEARTBEAT_SECONDS) {
+        let passed = now.duration_since(self.looked);
+        if passed < Duration::from_secs(HEARTBEAT_SECONDS) {
             return None;
         }
         self.looked = now;
+        // After a longer time this process stood still itself, and what it was told meanwhile may wait to be read.
+        let awake = passed.min(Duration::from_secs(2 * HEARTBEAT_SECONDS));
+        self.places.values_mut().filter_map(|place| place.quiet.as_mut()).for_each(|quiet| *quiet += awake);
         let arrival_is_over = now.duration_since(self.began) > ARRIVAL;
         let missing = self.places.iter().find_map(|(host, place)| {
-            let how = match place.heard {
+            let how = match place.quiet {
                 None if arrival_is_over => format!("did not come within {} seconds", ARRIVAL.as_secs()),
-                Some(heard) if !place.done && now.duration_since(heard) > self.silence => {
+                Some(quiet) if !place.done && quiet > self.silence => {
                     format!("was lost: it said nothing for {} seconds (frozen, or cut off from the network)", self.silence.as_secs())
                 }
                 _ => return None,

@@ -13,6 +13,9 @@ const ARRIVAL: Duration = Duration::from_secs(300);
 /// How long the caller has to answer a hello.
 const GREETING: Duration = Duration::from_secs(10);
 
+/// How long this host listens at a time. If it stands still itself, it is told of one such time only, however long that was.
+const LISTENS: Duration = Duration::from_secs(HEARTBEAT_SECONDS);
+
 /// How long the training thread gets to end by itself after a loss. Usually XGBoost has told it by then; in a collective call with a frozen
 /// host it would wait for many minutes.
 const GRACE: Duration = Duration::from_secs(5);
@@ -62,7 +65,7 @@ impl Member {
         let refused = |error: std::io::Error| Loss { host: meeting.caller().to_owned(), how: format!("was lost: {error}") };
         let silence = meeting.silence;
         stream.set_write_timeout(Some(silence)).map_err(refused)?;
-        reader.get_ref().set_read_timeout(Some(silence)).map_err(refused)?;
+        reader.get_ref().set_read_timeout(Some(LISTENS)).map_err(refused)?;
         let shared = Arc::new(Shared { writer: Mutex::new(stream), state: Mutex::default(), changed: Condvar::new() });
 
         let beating = Arc::clone(&shared);
@@ -162,11 +165,19 @@ fn greet(host: &str, meeting: &Meeting, address: SocketAddr) -> std::io::Result<
 
 /// Listens to the caller until someone is lost; `None` if this host was done before.
 fn listen(shared: &Shared, mut lines: BufReader<TcpStream>, caller: &str, silence: Duration) -> Option<Loss> {
+    let is_pause = |error: &std::io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     loop {
-        let mut line = String::new();
-        let how = match lines.read_line(&mut line) {
-            Ok(0) => "was lost: its process ended or its connection broke".to_owned(),
-            Ok(_) => match serde_json::from_str(&line) {
+        let mut line = Vec::new();
+        let mut quiet = Duration::ZERO;
+        let read = loop {
+            match lines.read_until(b'\n', &mut line) {
+                Err(error) if is_pause(&error) && quiet < silence => quiet += LISTENS,
+                read => break read,
+            }
+        };
+        let how = match read {
+            Ok(_) if !line.ends_with(b"\n") => "was lost: its process ended or its connection broke".to_owned(),
+            Ok(_) => match serde_json::from_slice(&line) {
                 Ok(Call::Alive) => continue,
                 Ok(Call::Plan(plan)) => {
                     shared.state().plan = Some(plan);
@@ -176,7 +187,7 @@ fn listen(shared: &Shared, mut lines: BufReader<TcpStream>, caller: &str, silenc
                 Ok(Call::Lost(loss)) => return Some(loss),
                 Err(error) => format!("sent what is no message of the roll: {error}"),
             },
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(error) if is_pause(&error) => {
                 format!("was lost: it said nothing for {} seconds (frozen, or cut off from the network)", silence.as_secs())
             }
             Err(error) => format!("was lost: {error}"),

@@ -73,7 +73,8 @@ pub(super) struct Meeting {
     pub(super) hosts: Vec<String>,
     /// The first port to try.
     pub(super) port: u16,
-    /// How long a host may say nothing before it counts as lost.
+    /// How long a host may say nothing before it counts as lost: by the clock of a listener that is awake. While a tuning job's trial rests, all
+    /// its hosts stand still, and they wake one after another.
     pub(super) silence: Duration,
 }
 
