@@ -25,7 +25,7 @@ use crate::{
     exporter::Exporter,
     keys::AccessKeys,
     plans::Launch,
-    tuning::Tuner,
+    tuning::{Looks, Tuner},
     warm::Pool,
 };
 
@@ -45,6 +45,7 @@ pub(crate) struct World {
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) pool: Pool,
+    pub(crate) looks: Looks,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,

@@ -24,7 +24,6 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::warm::Pool;
 use crate::{
     AccessKeys, Options, ServerError, agents,
     api::{Api, Identity},
@@ -38,7 +37,8 @@ use crate::{
     keys::KeyRing,
     recovery,
     search::SearchIndex,
-    tuning::{self, Tuner},
+    tuning::{self, Looks, Tuner},
+    warm::Pool,
 };
 
 /// How long a connection may be without a request.
@@ -113,6 +113,7 @@ impl Server {
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
             pool: Pool::default(),
+            looks: Looks::default(),
             exporter: exporter.clone(),
             launcher: options.launcher,
             images: options.images,

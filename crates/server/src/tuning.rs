@@ -1,10 +1,13 @@
 //! Tuning jobs' searches: what the core asks of the tuner is computed here, on threads of their own, and goes back to it as commands.
 //!
 //! `strategy` makes studies of a request, `specs` what the core decides on; `searches` is one tuning job's studies and `worker` the threads that use
-//! them; `children` composes trials' training jobs; `parents` knows what a warm start knows; `near` finds metric lines that nearly were the objective.
+//! them; `children` composes trials' training jobs; `origins` knows which of them others can begin with; `parents` knows what a warm start knows; `near`
+//! finds metric lines that nearly were the objective; `looks` keeps studies for people who look at them.
 
 mod children;
+mod looks;
 mod near;
+mod origins;
 mod parents;
 mod searches;
 mod specs;
@@ -16,6 +19,7 @@ mod worker;
 use shoal_wire::{CreateTuningJob, Error, TuningDefinition};
 
 pub(crate) use children::NewChild;
+pub(crate) use looks::Looks;
 pub(crate) use near::near_misses;
 pub(crate) use searches::seed;
 pub(crate) use specs::tuning_spec;

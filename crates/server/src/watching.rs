@@ -30,6 +30,7 @@ impl World {
             let looked = tokio::task::spawn_blocking(move || {
                 world.attempts.all().iter().for_each(|attempt| world.look(attempt, passed));
                 world.end_idle();
+                world.looks.drop_idle();
             })
             .await;
             if let Err(error) = looked {

@@ -1,10 +1,12 @@
 //! What a tuning job's study knows, and how many of its trials run: operations of Shoal's own.
 
+use std::sync::PoisonError;
+
 use serde::Serialize;
 use serde_json::Value as Json;
-use shoal_plane::{Command, JobView, SecondaryStatus, StudyRecord, TrialView, TuningView};
+use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView};
 use shoal_store::{Cursor, JobRow, TrialFilter, TrialRow, TrialSort, TuningRow};
-use shoal_tuner::{Direction, Domain, Scaling, Study, importance};
+use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
     DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UpdateTuningJob,
@@ -55,12 +57,20 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
     let request = tuning::restore(&row.request, &*world.images)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
-    let studies = studies(world, row, &designs)?;
     let is_whole = filter.status.is_none();
     let page = world.rows.list_trials(filter).map_err(|error| internal(&error))?;
-    let front = |study: &Study| if is_whole && study.spec().objectives.len() > 1 { study.front() } else { Vec::new() };
-    let fronts: Vec<_> = studies.iter().map(front).collect();
-    let trials = page.rows.iter().map(|(trial, job)| told(row, &studies, &fronts, trial, job)).collect::<Result<_, _>>()?;
+    let looked = world.looks.of(row);
+    let mut seen = looked.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.catch_up(&*world.rows, row, &designs).map_err(|error| internal(&*error))?;
+    // What takes long to find out is not told with a look at live trials only.
+    let nothing = (Vec::new(), Vec::new());
+    let (studies, (weights, fronts)) = if is_whole {
+        let (studies, findings) = seen.findings();
+        (studies, (&findings.weights, &findings.fronts))
+    } else {
+        (seen.studies(), (&nothing.0, &nothing.1))
+    };
+    let trials = page.rows.iter().map(|(trial, job)| told(row, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
     let notes = designs.iter().find_map(|design| design.note.clone());
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
@@ -75,7 +85,8 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
             .iter()
             .zip(&designs)
             .zip(&request.definitions)
-            .map(|((study, design), it)| definition(study, design, it, is_whole))
+            .enumerate()
+            .map(|(at, ((study, design), it))| definition(study, design, it, weights.get(at).map_or(&[][..], Vec::as_slice)))
             .collect(),
         trials,
         next_token: None,
@@ -83,35 +94,13 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
     Ok((description, page.next))
 }
 
-/// Each definition's study as its records left it.
-fn studies(world: &World, row: &TuningRow, designs: &[Design]) -> Result<Vec<Study>, Error> {
-    let made = designs.iter().map(|design| Study::new(design.study.clone())).collect::<Result<Vec<_>, _>>();
-    let mut studies = made.map_err(|error| internal(&error))?;
-    let mut failure = None;
-    let read = world.rows.records(&row.name, 0, &mut |_, bytes| {
-        match serde_json::from_slice::<StudyRecord>(bytes) {
-            Ok(StudyRecord { definition, record }) => {
-                if let Some(study) = studies.get_mut(definition as usize) {
-                    failure = failure.take().or(study.replay(record).err().map(|error| internal(&error)));
-                }
-            }
-            Err(error) => failure = failure.take().or(Some(internal(&error))),
-        }
-        Ok(())
-    });
-    read.map_err(|error| internal(&error))?;
-    failure.map_or(Ok(studies), Err)
-}
-
-/// What takes long to find out is not told with a look at live trials only.
-fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition, is_whole: bool) -> StudyDefinition {
+fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition, weights: &[f64]) -> StudyDefinition {
     let space = study.space();
-    let weights = if is_whole { importance(space, study.history(), 0).unwrap_or_default() } else { Vec::new() };
     let mut importance: Vec<StudyImportance> = space
         .parameters()
         .iter()
         .zip(weights)
-        .map(|(parameter, weight)| StudyImportance { name: parameter.name.clone(), weight })
+        .map(|(parameter, &weight)| StudyImportance { name: parameter.name.clone(), weight })
         .collect();
     importance.sort_by(|one, other| other.weight.total_cmp(&one.weight));
     StudyDefinition {

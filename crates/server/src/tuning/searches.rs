@@ -11,6 +11,7 @@ use super::{
     Design, NewChild,
     children::{Newborn, Nursery},
     designs,
+    origins::{ON_ITS_WAY, has_checkpoint},
     parents::{Finished, finished},
 };
 use crate::{Images, effects::describe, keys::sha256_hex};
@@ -221,7 +222,16 @@ impl Searches {
                 Ask::Resume { .. } => given += 1,
                 Ask::Start(start) => {
                     given += 1;
-                    let origin = start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
+                    let mut origin = start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
+                    if let Some(job) = &origin
+                        && !has_checkpoint(rows, job, began + ON_ITS_WAY)?
+                    {
+                        tracing::warn!(
+                            "{job} has no checkpoint: trial {number} of tuning job {}, which was to begin with it, begins anew",
+                            self.nursery.tuning
+                        );
+                        origin = None;
+                    }
                     let trial =
                         Newborn { definition, trial: start.trial, number, origin, keeps_checkpoints: search.design.keeps_checkpoints };
                     let new = self.nursery.child(rows, &self.request, trial, search.study.space(), &start.config)?;

@@ -1,13 +1,15 @@
 //! Studies made of rows and records: what a restart goes on with.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use shoal_plane::{Command, Observation, StudyRecord};
-use shoal_store::{Batch, Journal, RecordRow, RowChange, SqliteJournal, TuningRow};
+use shoal_store::{Batch, CheckpointRow, JobRow, Journal, RecordRow, RowChange, SqliteJournal, TuningRow};
 use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, SearcherSpec};
 use shoal_wire::CreateTuningJob;
 
 use super::{
-    NewChild, designs,
+    Looks, NewChild, designs,
     searches::{Searches, Surroundings, Told},
 };
 use crate::{Image, ImageError, Images};
@@ -102,12 +104,17 @@ impl Fixture {
     }
 
     /// As the core does.
+    fn put(&mut self, row: RowChange) {
+        self.journal.append(&Batch { events: Vec::new(), rows: vec![row] }).unwrap();
+    }
+
+    /// As the core does.
     fn store(&mut self, told: &Told) {
         for record in records(told) {
             self.stored += 1;
             let bytes = serde_json::to_vec(record).unwrap();
             let row = RecordRow { tuning: "tune".to_owned(), seq: self.stored, bytes };
-            self.journal.append(&Batch { events: Vec::new(), rows: vec![RowChange::PutRecord(row)] }).unwrap();
+            self.put(RowChange::PutRecord(row));
         }
     }
 }
@@ -186,5 +193,78 @@ fn the_tag_chooses_beyond_the_api() {
     for (wrong, said) in [("newton", "newton"), ("{\"what\":1}", "what"), (r#"{"conditions":{"y":{"parent":"kind","in":["a"]}}}"#, "y")] {
         let error = of(wrong).unwrap_err();
         assert!(error.message.contains(said), "{}", error.message);
+    }
+}
+
+#[test]
+fn a_look_costs_what_is_new() {
+    let mut fixture = Fixture::new(request("Bayesian", &json!({})));
+    let designs = designs(&parsed(&fixture.row.request), 5, &Host).unwrap();
+    let looks = Looks::default();
+    let look = |fixture: &Fixture, row: &TuningRow| {
+        let seen = looks.of(row);
+        let mut seen = seen.lock().unwrap();
+        let new = seen.catch_up(&fixture.journal.rows(), row, &designs).unwrap();
+        let (studies, findings) = seen.findings();
+        (new, studies[0].records().to_vec(), findings.weights[0].clone())
+    };
+    let mut open = fixture.open();
+    for round in 1..=3 {
+        let (children, mut records) = fixture.suggest(&mut open, 3);
+        for NewChild { child, .. } in &children {
+            let told = open.observe(2, 0, child.trial, &ended(f64::from(child.trial * child.trial)));
+            fixture.store(&told);
+            records.extend_from_slice(self::records(&told));
+        }
+        let (new, all, weights) = look(&fixture, &fixture.row);
+        assert_eq!((new, all.len()), (6, 6 * round), "only what is new is read");
+        assert!(records.iter().all(|it| all.contains(&it.record)));
+        assert_eq!(weights.len(), if round == 1 { 0 } else { 2 }, "what is found out is of all records");
+        assert_eq!(look(&fixture, &fixture.row), (0, all, weights));
+    }
+    // Another of its name, and back after others.
+    let another = TuningRow { uid: "ba9876543210".to_owned(), ..fixture.row.clone() };
+    assert_eq!(look(&fixture, &another).0, 18);
+    for number in 0..3 {
+        look(&fixture, &TuningRow { uid: format!("{number}"), ..fixture.row.clone() });
+    }
+    assert_eq!((look(&fixture, &another).0, look(&fixture, &fixture.row).0), (0, 18), "the last ones are kept");
+}
+
+#[test]
+fn a_copy_begins_with_a_checkpoint_or_is_none() {
+    let strategy = r#"{"scheduler":{"kind":"pbt","population":2,"quantile":0.5,"max_resource":3}}"#;
+    let changes = json!({"Tags": [{"Key": "shoal:strategy", "Value": strategy}]});
+    for (comes, is_over) in [(true, false), (false, true), (false, false)] {
+        let mut definition = definition(None);
+        definition["CheckpointConfig"] = json!({"S3Uri": "s3://bucket/kept"});
+        let mut changes = changes.clone();
+        changes["TrainingJobDefinition"] = definition;
+        let mut fixture = Fixture::new(request("Random", &changes));
+        let mut open = fixture.open();
+        let (children, _) = fixture.suggest(&mut open, 2);
+        for (value, NewChild { child, .. }) in [0.5, 1.0].into_iter().zip(&children) {
+            fixture.put(RowChange::PutJob(Box::new(JobRow { name: child.name.clone(), ended: is_over, ..JobRow::default() })));
+            let told = open.observe(2, 0, child.trial, &Observation::Reported { resource: 1, value: Some(value) });
+            fixture.store(&told);
+        }
+        let best = children[0].child.name.clone();
+        let receipt = CheckpointRow { job: best.clone(), path: "state".to_owned(), host: 1, bytes: 1, sha256: String::new(), saved_ms: 1 };
+        let rows = fixture.journal.rows();
+        let began = Instant::now();
+        let told = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| open.suggest(&rows, 3, 1).unwrap());
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(asked.is_finished(), is_over, "it waits for what may still come");
+            if comes {
+                fixture.put(RowChange::PutCheckpoint(receipt));
+            }
+            asked.join().unwrap()
+        });
+        let copied =
+            records(&told).iter().any(|it| matches!(&it.record, Record::Asked { answer: Ask::Start(start), .. } if start.origin.is_some()));
+        assert!(copied, "{:?}", records(&told));
+        assert_eq!(told.children[0].child.origin, comes.then_some(best));
+        assert!(began.elapsed() < Duration::from_secs(60), "and not for ever");
     }
 }

@@ -1,8 +1,10 @@
 //! The threads that search. Each tuning job's wishes are answered in their order by one thread at a time; tuning jobs take turns, so that a long
-//! suggestion of one holds up no other for longer than that.
+//! suggestion of one holds up no other for longer than that. A search that panics fails its tuning job, and the thread goes on with the others.
 
 use std::{
+    any::Any,
     collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -72,7 +74,7 @@ impl Tuner {
     }
 
     /// The next tuning job's wishes, and its studies if they are open; none when it is time to end.
-    fn next(&self, world: &World) -> Option<(String, Vec<Action>, Option<Searches>)> {
+    fn next(&self, desk: &impl Desk) -> Option<(String, Vec<Action>, Option<Searches>)> {
         let mut state = self.lock();
         loop {
             if state.stopping {
@@ -93,7 +95,7 @@ impl Tuner {
             state = waited;
             if timeout.timed_out() {
                 drop(state);
-                let over: Vec<String> = open.into_iter().filter(|name| is_over(world, name)).collect();
+                let over: Vec<String> = open.into_iter().filter(|name| desk.is_over(name)).collect();
                 state = self.lock();
                 over.iter().for_each(|name| {
                     if state.jobs.get(name).is_some_and(|job| !job.is_taken && job.wishes.is_empty()) {
@@ -122,8 +124,33 @@ impl Tuner {
     }
 }
 
-fn is_over(world: &World, tuning: &str) -> bool {
-    world.rows.tuning(tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
+/// What the threads work with.
+trait Desk {
+    /// Nobody waits for answers to this tuning job's wishes any more.
+    fn is_over(&self, tuning: &str) -> bool;
+
+    /// Answers wishes in order, with studies that are open or become so; what is left was not answered.
+    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble>;
+
+    /// Tells the core.
+    fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal>;
+}
+
+impl Desk for World {
+    fn is_over(&self, tuning: &str) -> bool {
+        self.rows.tuning(tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
+    }
+
+    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble> {
+        let mut turn = Turn { world: self, tuning, searches: searches.take() };
+        let outcome = turn.answer(left);
+        *searches = turn.searches;
+        outcome
+    }
+
+    fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal> {
+        self.core.tell_all(commands)
+    }
 }
 
 /// Starts the threads, which end when [`Tuner::stop`] is said.
@@ -135,26 +162,25 @@ pub(crate) fn start(tuner: &Tuner, world: &Arc<World>) -> std::io::Result<Vec<th
     let threads = thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, MOST_THREADS);
     let one = |number: usize| {
         let (tuner, world) = (tuner.clone(), world.clone());
-        thread::Builder::new().name(format!("tuner {number}")).spawn(move || work(&tuner, &world))
+        thread::Builder::new().name(format!("tuner {number}")).spawn(move || work(&tuner, &*world))
     };
     (1..=threads).map(one).collect()
 }
 
-fn work(tuner: &Tuner, world: &World) {
-    while let Some((tuning, wishes, searches)) = tuner.next(world) {
-        let mut turn = Turn { world, tuning: &tuning, searches };
-        let mut left = wishes;
-        let outcome = turn.answer(&mut left);
-        let mut searches = turn.searches;
+fn work(tuner: &Tuner, desk: &impl Desk) {
+    while let Some((tuning, mut left, mut searches)) = tuner.next(desk) {
+        // Whatever a panic leaves behind is not used: the studies are dropped, and what was told to the core was told as a whole.
+        let outcome = catch_unwind(AssertUnwindSafe(|| desk.answer(&tuning, &mut searches, &mut left)))
+            .unwrap_or_else(|panic| Err(panicked(&*panic)));
         if let Err(trouble) = outcome {
             // The studies may be ahead of what is stored: they are opened anew.
             searches = None;
-            match give_up(world, &tuning, &left, trouble) {
+            match give_up(desk, &tuning, &left, trouble) {
                 Trouble::Stopping | Trouble::Never(_) => left.clear(),
                 Trouble::Again(reason) => {
                     tracing::error!("tuning job {tuning}: {reason}; trying again");
                     thread::sleep(PAUSE);
-                    if is_over(world, &tuning) {
+                    if desk.is_over(&tuning) {
                         left.clear();
                     }
                 }
@@ -164,8 +190,17 @@ fn work(tuner: &Tuner, world: &World) {
     }
 }
 
+/// It would happen again.
+fn panicked(panic: &(dyn Any + Send)) -> Trouble {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    Trouble::Never(format!(
+        "the tuner panicked, which is a mistake of Shoal's own ({text}); the server's log says where. What was found is kept: a new tuning job may start \
+         from this one (WarmStartConfig), with another strategy or another RandomSeed"
+    ))
+}
+
 /// Fails the tuning job whose search can never go on.
-fn give_up(world: &World, tuning: &str, left: &[Action], trouble: Trouble) -> Trouble {
+fn give_up(desk: &impl Desk, tuning: &str, left: &[Action], trouble: Trouble) -> Trouble {
     let Trouble::Never(reason) = &trouble else { return trouble };
     tracing::error!("tuning job {tuning} fails: {reason}");
     // Some may not be awaited any more; the first one that is ends it.
@@ -175,7 +210,7 @@ fn give_up(world: &World, tuning: &str, left: &[Action], trouble: Trouble) -> Tr
         }
         _ => None,
     };
-    match world.core.tell_all(left.iter().filter_map(failed).collect()) {
+    match desk.tell(left.iter().filter_map(failed).collect()) {
         Ok(()) => trouble,
         Err(Refusal::Stopping) => Trouble::Stopping,
         Err(refusal) => Trouble::Again(describe(&refusal)),
@@ -189,7 +224,6 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Answers wishes in order; what is left was not answered.
     fn answer(&mut self, left: &mut Vec<Action>) -> Result<(), Trouble> {
         let world = self.world;
         if let Some(searches) = &self.searches {
@@ -240,5 +274,63 @@ impl Turn<'_> {
             self.searches = Some(Searches::open(&row, &around)?);
         }
         Ok(self.searches.as_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Panics over one tuning job's wishes, and takes all others for answered.
+    struct Fake(Mutex<mpsc::Sender<Said>>);
+
+    #[derive(Debug, PartialEq)]
+    enum Said {
+        Answered(String),
+        Told(Vec<Command>),
+    }
+
+    impl Desk for Fake {
+        fn is_over(&self, _: &str) -> bool {
+            false
+        }
+
+        fn answer(&self, tuning: &str, _: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble> {
+            assert!(tuning != "bad", "{} wishes too many", left.len());
+            left.clear();
+            self.0.lock().unwrap().send(Said::Answered(tuning.to_owned())).unwrap();
+            Ok(())
+        }
+
+        fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal> {
+            self.0.lock().unwrap().send(Said::Told(commands)).unwrap();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_fails_its_tuning_job_and_no_other() {
+        let (say, said) = mpsc::channel();
+        let tuner = Tuner::default();
+        let thread = thread::spawn({
+            let (tuner, fake) = (tuner.clone(), Fake(Mutex::new(say)));
+            move || work(&tuner, &fake)
+        });
+        let suggest = |tuning: &str, seq| Action::Suggest { tuning: tuning.to_owned(), seq, wanted: 1, starts: 1 };
+        for (round, tuning) in ["good", "bad", "good", "bad"].into_iter().enumerate() {
+            tuner.take(suggest(tuning, round as u64));
+            match said.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Said::Answered(answered) => assert_eq!((answered.as_str(), tuning), ("good", "good")),
+                Said::Told(commands) => {
+                    let [Command::SearchFailed { tuning: failed, seq, reason }] = &commands[..] else { panic!("{commands:?}") };
+                    assert_eq!((failed.as_str(), tuning, *seq), ("bad", "bad", round as u64));
+                    assert!(reason.contains("(1 wishes too many)") && reason.contains("WarmStartConfig"), "{reason}");
+                }
+            }
+        }
+        tuner.stop();
+        thread.join().expect("the thread outlives the panics");
     }
 }
