@@ -1,12 +1,12 @@
-//! A server whose launcher plays agents: each says one value of the objective, made of the hyperparameters, and ends. What is measured with it is the
-//! server alone, with as many instances as are wanted.
+//! A server whose launcher plays agents: each says one value of the objective, made of the hyperparameters, and ends; as the real ones do, it is kept for
+//! the next trial. What is measured with it is the server alone, with as many instances as are wanted.
 
 use std::{
     collections::HashMap,
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
@@ -20,14 +20,13 @@ use shoal_plane::Capacity;
 
 use crate::{client::now_ms, exit::Exit, serve, settings::ServerFlags};
 
-/// Agents that speak at the same time; others wait for their turn, as starting takes time.
-const VOICES: usize = 16;
 /// Instances at the same time.
 const INSTANCES: u32 = 1000;
+/// An agent that is played needs little.
+const STACK_BYTES: usize = 256 << 10;
 
 /// An agent that is to be played.
 struct Part {
-    id: String,
     socket: PathBuf,
     attempt: String,
     token: String,
@@ -36,8 +35,8 @@ struct Part {
 /// Whether each allocation is still there.
 type Alive = Arc<Mutex<HashMap<String, bool>>>;
 
+#[derive(Default)]
 struct Stage {
-    parts: Mutex<mpsc::Sender<Part>>,
     alive: Alive,
 }
 
@@ -45,12 +44,18 @@ impl Launcher for Stage {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         let after = |name: &str| spec.args.iter().skip_while(|arg| *arg != name).nth(1).cloned().unwrap_or_default();
         let token = spec.env.iter().find(|(name, _)| name == "SHOAL_AGENT_TOKEN").map(|(_, value)| value.clone()).unwrap_or_default();
-        let part = Part { id: spec.id.clone(), socket: after("--socket").into(), attempt: after("--attempt"), token };
-        let is_new = lock(&self.alive).insert(spec.id.clone(), true).is_none();
-        if is_new && lock(&self.parts).send(part).is_err() {
-            return Err(LaunchError::Io { what: "play an agent".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() });
+        let part = Part { socket: after("--socket").into(), attempt: after("--attempt"), token };
+        if lock(&self.alive).insert(spec.id.clone(), true).is_some() {
+            return Ok(());
         }
-        Ok(())
+        let (id, alive) = (spec.id.clone(), self.alive.clone());
+        let started = thread::Builder::new().name("played agent".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+            if let Err(error) = play(&part) {
+                tracing::warn!("a played agent that began with {} failed: {error}", part.attempt);
+            }
+            lock(&alive).insert(id, false);
+        });
+        started.map(drop).map_err(|source| LaunchError::Io { what: "play an agent".to_owned(), source })
     }
 
     fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
@@ -73,41 +78,41 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Serves with it until SIGTERM.
 pub(crate) fn run(flags: &ServerFlags) -> Result<Exit> {
-    let (parts, waiting) = mpsc::channel();
-    let (waiting, alive) = (Arc::new(Mutex::new(waiting)), Alive::default());
-    for _ in 0..VOICES {
-        let (waiting, alive) = (waiting.clone(), alive.clone());
-        thread::spawn(move || {
-            loop {
-                let next = lock(&waiting).recv();
-                let Ok(part) = next else { return };
-                if let Err(error) = play(&part) {
-                    tracing::warn!("a played agent of {} failed: {error}", part.attempt);
-                }
-                lock(&alive).insert(part.id, false);
-            }
-        });
-    }
-    let stage = Arc::new(Stage { parts: Mutex::new(parts), alive });
-    let play = move |options: &mut shoal_server::Options| {
-        options.launcher = stage;
+    let play = |options: &mut shoal_server::Options| {
+        options.launcher = Arc::new(Stage::default());
         options.capacity = Capacity { cpus: INSTANCES, memory_bytes: u64::from(INSTANCES) << 34, gpus: 0, instances: INSTANCES };
     };
     serve::with(flags, play).context("the bench's server failed")
 }
 
-/// An agent's life: a value, an end without artifacts, the release.
+/// An agent's life: one attempt after the other, until the server has no use for it.
 fn play(part: &Part) -> Result<()> {
+    let (mut attempt, mut token) = (part.attempt.clone(), part.token.clone());
+    while serve_attempt(part, &attempt, &token)? {
+        let mut stream = UnixStream::connect(&part.socket)?;
+        say(&mut stream, &ToServer::Idle(hello(&part.attempt, &part.token)))?;
+        (attempt, token) = match next(&mut stream, &mut Decoder::default()) {
+            Ok(ToAgent::Serve { attempt, token }) => (attempt, token),
+            // The server closes the connections of those that it needs no longer.
+            Ok(_) | Err(_) => break,
+        };
+    }
+    Ok(())
+}
+
+fn hello(attempt: &str, token: &str) -> Hello {
+    Hello { protocol: PROTOCOL, attempt: attempt.to_owned(), host: 1, token: token.to_owned(), pid: std::process::id() }
+}
+
+fn say(stream: &mut UnixStream, message: &ToServer) -> Result<()> {
+    Ok(stream.write_all(&encode(&Frame::Message(message.clone()))?)?)
+}
+
+/// A value, an end without artifacts; says whether the instance is to be kept.
+fn serve_attempt(part: &Part, attempt: &str, token: &str) -> Result<bool> {
     let mut stream = UnixStream::connect(&part.socket)?;
-    let (attempt, token) = (part.attempt.clone(), part.token.clone());
     let mut decoder = Decoder::default();
-    stream.write_all(&encode(&Frame::Message(ToServer::Hello(Hello {
-        protocol: PROTOCOL,
-        attempt,
-        host: 1,
-        token,
-        pid: std::process::id(),
-    })))?)?;
+    say(&mut stream, &ToServer::Hello(hello(attempt, token)))?;
     let ToAgent::Welcome { assignment, .. } = next(&mut stream, &mut decoder)? else { bail!("no welcome came") };
     let value = value(&assignment);
     let end = RankEnd { outcome: RankOutcome::Exited(0), out_of_memory: false, failure_file: None, stderr_tail: String::new() };
@@ -123,8 +128,13 @@ fn play(part: &Part) -> Result<()> {
         said.extend(encode(&Frame::Message(ToServer::Report(Report { seq, at_ms: now_ms(), body })))?);
     }
     stream.write_all(&said)?;
-    while next(&mut stream, &mut decoder)? != ToAgent::Order(Order::Release) {}
-    Ok(())
+    loop {
+        match next(&mut stream, &mut decoder)? {
+            ToAgent::Order(Order::Park) => return Ok(true),
+            ToAgent::Order(Order::Release) => return Ok(false),
+            _ => {}
+        }
+    }
 }
 
 /// A bowl over all numbers among the hyperparameters.
