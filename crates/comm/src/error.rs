@@ -86,14 +86,14 @@ pub enum Error {
         problem: String,
     },
     /// Ranks of different builds.
-    #[error("rank {rank} speaks version {theirs} of the protocol, this one {ours}; use the same Shoal on all hosts")]
+    #[error("{peer} speaks version {theirs} of the protocol between ranks, this rank {ours}: use the same Shoal on all hosts")]
     Version {
         /// Who.
-        rank: usize,
+        peer: String,
         /// Its version.
-        theirs: u32,
+        theirs: u16,
         /// Our version.
-        ours: u32,
+        ours: u16,
     },
     /// A mistake of the caller or the configuration; the group goes on.
     #[error("{problem}")]
@@ -140,6 +140,25 @@ impl Error {
     /// What the system refused, with what was tried.
     pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source: Arc::new(source.into()) }
+    }
+
+    /// A mistake of the caller or the configuration.
+    pub(crate) fn config(problem: impl Into<String>) -> Self {
+        Self::Config { problem: problem.into() }
+    }
+
+    /// The ranks could not find each other.
+    pub(crate) fn rendezvous(problem: impl Into<String>) -> Self {
+        Self::Rendezvous { problem: problem.into() }
+    }
+
+    /// That peer could not prove that it has our secret, or did not accept ours.
+    pub(crate) fn secret(peer: &str) -> Self {
+        let problem = format!(
+            "{peer} has another secret than this rank, or is no rank of this group: set SHOAL_COMM_SECRET to the same text on all ranks, and \
+             check the meeting place"
+        );
+        Self::Secret { problem }
     }
 
     /// Whether the group can still be used.

@@ -51,6 +51,8 @@ pub(crate) struct Alarm {
     fault: Mutex<Option<Fault>>,
     /// Of groups that were split off, with their members.
     parts: Mutex<Vec<(Vec<usize>, Weak<Alarm>)>>,
+    /// Ranks that said goodbye: what waits for one of them waits in vain, and nothing else is wrong.
+    left: Mutex<Vec<usize>>,
 }
 
 impl Alarm {
@@ -72,6 +74,21 @@ impl Alarm {
         self.raised.store(1, Ordering::Release);
     }
 
+    /// That rank ends in order. Whoever does not need it any more goes on.
+    pub(crate) fn leave(&self, rank: usize) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
+        for (members, part) in self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if let (Some(place), Some(part)) = (members.iter().position(|member| *member == rank), part.upgrade()) {
+                part.leave(place);
+            }
+        }
+    }
+
+    /// Whether that rank said goodbye.
+    pub(crate) fn has_left(&self, rank: usize) -> bool {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+    }
+
     /// The alarm of a group that was split off.
     fn part(&self, members: &[usize]) -> Arc<Self> {
         let part = Arc::new(Self::default());
@@ -79,6 +96,7 @@ impl Alarm {
         if let Some(fault) = self.fault().and_then(|fault| fault.within(members)) {
             part.raise(fault);
         }
+        (0..members.len()).filter(|place| self.has_left(members[*place])).for_each(|place| part.leave(place));
         part
     }
 
@@ -121,6 +139,10 @@ const YIELDS: u32 = 1000;
 /// The longest sleep: an alarm, or a wake-up that was lost, is seen after it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
+/// After how long a wait may mean that the ranks called different things and wait for each other; and how often to look again.
+const SUSPICIOUS: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Watches over one operation of one rank.
 pub(crate) struct Guard<'a> {
     call: &'a Call,
@@ -135,6 +157,9 @@ pub(crate) struct Guard<'a> {
     started: Cell<Option<Instant>>,
     stall: &'a Stall,
     told: Cell<bool>,
+    watch: Option<&'a dyn Watch>,
+    /// When the others were asked last whether they wait in the same call.
+    asked: Cell<Option<Instant>>,
 }
 
 impl fmt::Debug for Guard<'_> {
@@ -153,6 +178,8 @@ pub(crate) struct Terms<'a> {
     /// Pauses of the processor before the first yield.
     pub(crate) spins: u32,
     pub(crate) stall: &'a Stall,
+    /// Whom a rank that waits long tells what it waits in.
+    pub(crate) watch: Option<&'a dyn Watch>,
 }
 
 /// Gets what waits, for how long it has, and for which ranks.
@@ -185,8 +212,14 @@ impl Default for Stall {
 impl<'a> Guard<'a> {
     /// `rank` calls `call` as number `number`.
     pub(crate) fn new(call: &'a Call, rank: usize, number: u64, terms: &Terms<'a>) -> Self {
-        let Terms { epoch, alarm, limit, spins, stall } = *terms;
-        Self { call, rank, number, epoch, alarm, limit, spins, started: Cell::new(None), stall, told: Cell::new(false) }
+        let Terms { epoch, alarm, limit, spins, stall, watch } = *terms;
+        let (started, told, asked) = (Cell::new(None), Cell::new(false), Cell::new(None));
+        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked }
+    }
+
+    /// What this guard polls.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        self.alarm
     }
 
     /// What this guard watches over, for errors.
@@ -216,7 +249,13 @@ impl<'a> Guard<'a> {
     /// This rank and another were found to call different things as this operation: raises the alarm, and is the error.
     #[cold]
     pub(crate) fn dispute(&self) -> Error {
-        self.alarm.raise(Fault::Dispute { number: self.number, between: self.call.between(self.rank) });
+        self.dispute_of(self.number)
+    }
+
+    /// The same where the other's part is of an earlier operation, in which nobody here waited for it.
+    #[cold]
+    pub(crate) fn dispute_of(&self, number: u64) -> Error {
+        self.alarm.raise(Fault::Dispute { number: number.min(self.number), between: self.call.between(self.rank) });
         self.failure()
     }
 
@@ -263,6 +302,17 @@ impl<'a> Guard<'a> {
             let milliseconds = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
             return Err(Error::Deadline { waiting_for: missing(), milliseconds, at: self.at() });
         }
+        if let Some(rank) = missing().into_iter().find(|rank| self.alarm.has_left(*rank)) {
+            self.alarm.raise(Fault::Died { rank, how: "it has left the group".to_owned() });
+            return Err(self.failure());
+        }
+        if waited >= SUSPICIOUS && self.asked.get().is_none_or(|asked| now - asked >= ASK_AGAIN) {
+            self.asked.set(Some(now));
+            let between = self.call.between(self.rank);
+            if self.watch.is_some_and(|watch| watch.waits(None, self.number, between, self.call.signature(self.epoch))) {
+                return Err(self.dispute());
+            }
+        }
         if waited >= self.stall.after && !self.told.replace(true) {
             (self.stall.tell)(&self.at(), waited, &missing());
         }
@@ -281,6 +331,12 @@ pub(crate) trait Watch: Send + Sync + fmt::Debug {
     /// Tells the others what this rank called in a dispute of a group of these members (if it knows), and gives what each member said; waits at most `patience` for
     /// those that have not yet. A group has one dispute in its life.
     fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>>;
+
+    /// This rank has waited long in operation `number` of these members (all if not said), or of `between` two of them, and called what `signature` says.
+    /// Whether another waits in the same operation and called something else. Transports where every call meets every other need not know.
+    fn waits(&self, _members: Option<&[usize]>, _number: u64, _between: Option<(usize, usize)>, _signature: u64) -> bool {
+        false
+    }
 }
 
 /// The watch of a group that was split off.
@@ -311,6 +367,11 @@ impl Watch for Among {
         let members: Vec<_> = members.iter().map(|member| self.members[*member]).collect();
         self.whole.calls(&members, mine, patience)
     }
+
+    fn waits(&self, members: Option<&[usize]>, number: u64, between: Option<(usize, usize)>, signature: u64) -> bool {
+        let members = members.map_or_else(|| self.members.clone(), |members| members.iter().map(|member| self.members[*member]).collect());
+        self.whole.waits(Some(&members), number, between, signature)
+    }
 }
 
 #[cfg(test)]
@@ -321,7 +382,7 @@ mod tests {
     fn the_time_is_over_and_the_error_names_who_is_missing() {
         let (call, alarm) = (Call::barrier(), Alarm::default());
         let stall = Stall::default();
-        let guard = Guard::new(&call, 0, 4, &Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(5), spins: 10, stall: &stall });
+        let guard = Guard::new(&call, 0, 4, &Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(5), spins: 10, stall: &stall, watch: None });
         let mut backoff = Backoff::default();
         let error = loop {
             match guard.turn(&mut backoff, &|| vec![2]) {

@@ -31,6 +31,7 @@
 //! This crate depends on no other of ours.
 
 mod call;
+pub mod cost;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod dtype;
@@ -42,7 +43,10 @@ mod guard;
 mod memory;
 mod op;
 mod reduce;
+pub mod rendezvous;
 mod transport;
+mod watch;
+mod wireup;
 mod work;
 
 pub use crate::{
@@ -54,5 +58,6 @@ pub use crate::{
     memory::Memory,
     op::{Kind, ReduceOp},
     transport::local::threads,
+    wireup::join,
     work::Work,
 };

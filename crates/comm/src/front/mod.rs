@@ -1,5 +1,6 @@
 //! A process group over a transport: the order of operations, those that progress by themselves, and what follows from a failure.
 
+mod kept;
 mod lane;
 mod options;
 
@@ -15,7 +16,7 @@ use std::{
 
 pub(crate) use options::Options;
 
-use self::lane::Lane;
+use self::{kept::Kept, lane::Lane};
 use crate::{
     Call, DType, Error, Kind, Memory, ProcessGroup, Work,
     guard::{Among, Fault, Guard, Terms, Watch},
@@ -129,7 +130,7 @@ impl Core {
     unsafe fn perform(&self, lane: &Lane, number: u64, call: &Call) -> Result<(), Error> {
         let Parts { rank, size, epoch, transport, watch, options, .. } = &self.parts;
         let limit = call.deadline.unwrap_or(options.deadline);
-        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall };
+        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall, watch: Some(&**watch) };
         let guard = Guard::new(call, *rank, number, &terms);
         if watch.alarm().is_raised() || self.broken.get().is_some() {
             return Err(self.refuse(number, call, &guard));
@@ -140,8 +141,15 @@ impl Core {
             unsafe { direct::share(call, 0, &[view], Stores::Cached) };
             return Ok(());
         }
+        // SAFETY: the caller's promise.
+        let kept = options.keep_input.then(|| unsafe { Kept::of(call, *rank, *size) }).flatten();
         // SAFETY: the caller's promise; this is the lane's turn.
-        match unsafe { transport.execute(call, number, &guard) } {
+        let result = unsafe { transport.execute(call, number, &guard) };
+        if let (Err(_), Some(kept)) = (&result, &kept) {
+            // SAFETY: the caller's promise, which lasts until the operation is over.
+            unsafe { kept.put_back(call) };
+        }
+        match result {
             Ok(()) => {
                 if call.can_end_unheard() {
                     lane.remember(number, call);
@@ -262,7 +270,7 @@ impl ProcessGroup for Front {
         let id = self.splits.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(place) = ranks.iter().position(|member| member == rank) else { return Ok(None) };
         let call = Call::barrier();
-        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit: options.deadline, spins: self.core.spins, stall: &options.stall };
+        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit: options.deadline, spins: self.core.spins, stall: &options.stall, watch: Some(&**watch) };
         let guard = Guard::new(&call, *rank, id, &terms);
         let transport = if ranks.len() == 1 { Arc::clone(transport) } else { transport.split(ranks, id, &guard)? };
         let parts = Parts {

@@ -11,10 +11,12 @@ pub(crate) struct Options {
     pub(crate) deadline: Duration,
     /// When and to whom it is said that ranks have not come.
     pub(crate) stall: Stall,
+    /// Whether what an operation in place overwrites is put back when it fails.
+    pub(crate) keep_input: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(300), stall: Stall::default() }
+        Self { deadline: Duration::from_secs(300), stall: Stall::default(), keep_input: false }
     }
 }

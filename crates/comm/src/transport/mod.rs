@@ -2,6 +2,7 @@
 
 pub(crate) mod direct;
 pub(crate) mod local;
+pub(crate) mod tcp;
 
 use std::{fmt, sync::Arc};
 

@@ -1,0 +1,54 @@
+//! How ranks find each other: a store to meet at, a handshake that keeps strangers out, and ports at which they connect.
+
+mod config;
+mod door;
+pub(crate) mod frame;
+mod gather;
+mod handshake;
+mod member;
+mod store;
+mod tcp_store;
+
+pub use config::{Carrier, Config, LEAST_HEARTBEAT, MOST_RANKS, Meeting};
+pub(crate) use door::{Door, Name, knock};
+pub(crate) use gather::{STALL, gather};
+pub(crate) use handshake::Purpose;
+pub use handshake::{PROTOCOL, Secret};
+pub(crate) use member::{Member, host_identity, pid_namespace, rand_word, towards};
+pub use store::{FileStore, LocalStore, Store};
+pub use tcp_store::StoreServer;
+pub(crate) use tcp_store::TcpStore;
+
+/// For fuzzing: whatever bytes come, they are read or refused, and what was read can be said again. How many messages they were.
+#[cfg(feature = "fuzzing")]
+pub fn read_anything(bytes: &[u8]) -> usize {
+    let mut count = crate::watch::message::read_control(bytes);
+    let mut decoder = frame::Decoder::default();
+    decoder.push(bytes);
+    while let Ok(Some(frame)) = decoder.next() {
+        if let Some(question) = tcp_store::Question::decode(&frame) {
+            let mut again = frame::Decoder::default();
+            again.push(&question.encode());
+            let frame = again.next().expect("bounded").expect("whole");
+            assert_eq!(tcp_store::Question::decode(&frame), Some(question), "what was read can be said");
+            count += 1;
+        }
+    }
+    if let Some(member) = Member::decode(bytes) {
+        assert_eq!(Member::decode(&member.encode()), Some(member), "what was read can be said");
+        count += 1;
+    }
+    if let Some(head) = bytes.first_chunk()
+        && let Ok(hello) = handshake::Hello::decode(head)
+    {
+        assert_eq!(handshake::Hello::decode(&hello.encode()), Ok(hello), "what was read can be said");
+        count += 1;
+    }
+    if let Some(head) = bytes.first_chunk()
+        && let Ok(challenge) = handshake::Challenge::decode(head)
+    {
+        assert_eq!(challenge.encode(), *head, "what was read can be said");
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,213 @@
+//! Data over TCP: connections between all ranks, for collectives and, apart from them, for messages of two.
+
+mod collect;
+mod flow;
+mod messages;
+mod socket;
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::collect::Operation;
+use self::flow::{Broken, Head, Stop};
+use self::messages::Messages;
+use super::Transport;
+use crate::cost::{Algorithm, Link};
+use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
+use crate::rendezvous::{Name, Purpose};
+use crate::watch::Fate;
+use crate::wireup::Node;
+use crate::{Call, DType, Error, Kind, Memory, ReduceOp};
+
+/// TCP between all ranks of a group.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    node: Arc<Node>,
+    rank: usize,
+    /// Rank to node.
+    nodes: Vec<usize>,
+    group: u64,
+    epoch: u64,
+    link: Link,
+    collectives: Mutex<Lanes>,
+    messages: Messages,
+}
+
+/// Connections for collectives, by rank, this rank's own left out; and memory that operations use again.
+#[derive(Debug)]
+struct Lanes {
+    streams: Vec<TcpStream>,
+    scratch: Vec<u8>,
+}
+
+/// What is taken for granted before anything was measured: a local network.
+const UNMEASURED: Link = Link { latency: 50e-6, bandwidth: 125e6 };
+
+impl Tcp {
+    /// Connects with all nodes of a group of that epoch, and measures the links.
+    pub(crate) fn connect(node: &Arc<Node>, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Self, Error> {
+        let mut tcp = Self::open(node, nodes, node.group(), epoch, UNMEASURED, Some(watch.alarm()), end)?;
+        tcp.link = tcp.measure(watch, end.saturating_duration_since(Instant::now()))?;
+        Ok(tcp)
+    }
+
+    fn open(
+        node: &Arc<Node>,
+        nodes: &[usize],
+        group: u64,
+        epoch: u64,
+        link: Link,
+        alarm: Option<&Alarm>,
+        end: Instant,
+    ) -> Result<Self, Error> {
+        let rank = nodes.iter().position(|each| *each == node.me).expect("a rank makes only groups that it is in");
+        let mut streams = [Vec::new(), Vec::new()];
+        for (list, purpose) in streams.iter_mut().zip([Purpose::Data, Purpose::Messages]) {
+            for other in nodes.iter().filter(|other| **other != node.me) {
+                let stream = node.reach(*other, Name { purpose, group, epoch }, alarm, end)?;
+                socket::prepare(&stream).map_err(|error| Error::io(format!("set up the data connection to rank {other}"), error))?;
+                list.push(stream);
+            }
+        }
+        let [data, messages] = streams;
+        let collectives = Mutex::new(Lanes { streams: data, scratch: Vec::new() });
+        Ok(Self { node: Arc::clone(node), rank, nodes: nodes.to_vec(), group, epoch, link, collectives, messages: Messages::new(messages) })
+    }
+
+    /// Measures the links, with operations of this transport; the slowest rank's figures, so that all choose alike.
+    fn measure(&self, watch: &dyn Watch, limit: Duration) -> Result<Link, Error> {
+        let n = self.nodes.len();
+        let stall = Stall::default();
+        let terms = Terms { epoch: self.epoch, alarm: watch.alarm(), limit, spins: 0, stall: &stall, watch: None };
+        // Numbers that no operation of the group will have.
+        let mut number = u64::MAX / 2;
+        let mut timed = |call: &Call| {
+            number += 1;
+            let begun = Instant::now();
+            let guard = Guard::new(call, self.rank, number, &terms);
+            #[expect(unsafe_code, reason = "calls are addresses")]
+            // SAFETY: the calls below are of vectors that outlive them.
+            unsafe { self.execute(call, number, &guard) }.map(|()| begun.elapsed().as_secs_f64())
+        };
+        if n == 1 {
+            return Ok(UNMEASURED);
+        }
+        let (mut small, mut large) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..5 {
+            small = small.min(timed(&Call::barrier())?);
+        }
+        let own = vec![0_u8; PROBE];
+        let mut all = vec![0_u8; PROBE * n];
+        for _ in 0..3 {
+            timed(&Call::barrier())?;
+            large = large.min(timed(&Call::new(Kind::AllGather, DType::U8, own.as_ptr(), all.as_mut_ptr(), PROBE))?);
+        }
+        let mut figures = [small, large];
+        let address = figures.as_mut_ptr().cast::<u8>();
+        timed(&Call::new(Kind::AllReduce(ReduceOp::Max), DType::F64, address, address, 2))?;
+        let latency = figures[0].max(1e-6);
+        let bandwidth = (PROBE * (n - 1)) as f64 / (figures[1] - latency).max(1e-6);
+        Ok(Link { latency, bandwidth: bandwidth.clamp(1e5, 1e11) })
+    }
+
+    /// What a broken connection means; everybody is told.
+    fn lost(&self, broken: &Broken, guard: &Guard<'_>) -> Error {
+        let rank = if broken.lane < self.rank { broken.lane } else { broken.lane + 1 };
+        let node = self.nodes[rank];
+        // The control connection knows better how it ended, and tells in the same moment.
+        let end = Instant::now() + Duration::from_millis(50);
+        while guard.check().is_ok() && self.node.mesh.fate(node) == Fate::Alive && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let how = if self.node.mesh.fate(node) == Fate::Left { "it has left the group" } else { &broken.how };
+        self.node.mesh.lose(node, how);
+        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank, how: how.to_owned(), at: guard.at() })
+    }
+
+    fn stopped(&self, stop: Stop, guard: &Guard<'_>) -> Error {
+        match stop {
+            Stop::Error(error) => error,
+            Stop::Connection(broken) => self.lost(&broken, guard),
+        }
+    }
+
+    fn flat(&self) -> usize {
+        self.link.flat_limit(self.nodes.len()).clamp(LEAST_FLAT, MOST_FLAT)
+    }
+}
+
+/// Bytes of one rank in the measurement of bandwidth.
+const PROBE: usize = 128 * 1024;
+/// Whatever the model says: below this, everything fits into one packet or few; above, memory and incast would be wasted.
+const LEAST_FLAT: usize = 4096;
+const MOST_FLAT: usize = 1 << 20;
+
+#[expect(unsafe_code, reason = "calls are addresses")]
+impl Transport for Tcp {
+    unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
+        let head = Head { seq, signature: call.signature(self.epoch) };
+        let done = match call.kind {
+            // SAFETY: the caller's promise.
+            Kind::Send { to, .. } => unsafe { self.messages.send(self.lane(to), call, head, guard, &|lane| self.rank_of(lane)) },
+            // SAFETY: the caller's promise.
+            Kind::Recv { from, .. } => unsafe { self.messages.receive(self.lane(from), call, head, guard, &|lane| self.rank_of(lane)) },
+            _ => {
+                let mut lanes = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
+                let Lanes { streams, scratch } = &mut *lanes;
+                let operation = Operation { lanes: streams, rank: self.rank, size: self.nodes.len(), call, head, guard, scratch, flat: self.flat() };
+                // SAFETY: the caller's promise.
+                unsafe { operation.run() }
+            }
+        };
+        done.map_err(|stop| self.stopped(stop, guard))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
+        Memory::private(bytes)
+    }
+
+    fn split(&self, members: &[usize], id: u64, guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error> {
+        let nodes: Vec<_> = members.iter().map(|member| self.nodes[*member]).collect();
+        // A number that all members compute alike, and that no other group of this epoch has but by a chance of 2^-64.
+        let group = nodes.iter().fold(self.group ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, node| {
+            (hash.rotate_left(17) ^ *node as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        });
+        let end = Instant::now() + self.node.config().patience;
+        let part = Self::open(&self.node, &nodes, group, self.epoch, self.link, Some(guard.alarm()), end)?;
+        Ok(Arc::new(part))
+    }
+
+    fn plan(&self) -> String {
+        let (n, flat) = (self.nodes.len(), self.flat());
+        let Link { latency, bandwidth } = self.link;
+        let mut text = format!("tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n", latency * 1e6, bandwidth / 1e6);
+        if n == 2 {
+            text += "all-reduce: flat (everything to the other) at every size\n";
+        } else {
+            text += &format!("all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n");
+            text += &format!("broadcast: from the root to all up to {flat} bytes, along a chain above\n");
+        }
+        text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces in turn\n";
+        for bytes in [4, 65_536, 1 << 20, 16 << 20] {
+            let algorithm = if n == 2 || bytes <= flat { Algorithm::Flat } else { Algorithm::Halves };
+            let time = self.link.all_reduce(algorithm, n, bytes);
+            text += &format!("all-reduce of {bytes} bytes: {algorithm:?}, about {:.3} ms\n", time.as_secs_f64() * 1e3);
+        }
+        text
+    }
+
+    fn spins(&self) -> u32 {
+        0
+    }
+}
+
+impl Tcp {
+    fn lane(&self, rank: usize) -> usize {
+        if rank < self.rank { rank } else { rank - 1 }
+    }
+
+    fn rank_of(&self, lane: usize) -> usize {
+        if lane < self.rank { lane } else { lane + 1 }
+    }
+}

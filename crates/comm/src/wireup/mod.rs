@@ -1,0 +1,7 @@
+//! From a configuration to a group over processes: meet, connect, watch, form; and form anew after a loss.
+
+mod node;
+mod reform;
+
+pub(crate) use node::Node;
+pub use node::join;

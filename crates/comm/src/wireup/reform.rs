@@ -1,0 +1,352 @@
+//! A group is formed anew: those that live agree on who they are, under the next epoch, with or without replacements.
+//!
+//! Each rank tells the lowest living one that it is ready; that one, the leader, proposes the list of nodes when all have; each makes its
+//! connections and says so; when all have, the leader lets them go. A loss in between begins it again with those that are left. Whoever was let
+//! go before a loss finds it in its first operation, and comes back here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::node::{Node, find, introduce};
+use crate::Error;
+use crate::front::{Parts, Reform};
+use crate::guard::{Fault, Watch};
+use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, knock};
+use crate::watch::message::Message;
+use crate::watch::{Fate, Formation, Mesh};
+
+/// What a leader waits in one step before it looks for replacements again.
+const STEP: Duration = Duration::from_millis(50);
+
+/// A group as it was formed: what it can be formed anew from.
+#[derive(Debug)]
+pub(super) struct Formed {
+    node: Arc<Node>,
+    epoch: u64,
+    nodes: Vec<usize>,
+    watch: Arc<Formation>,
+}
+
+/// Which ranks take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Living,
+    WithReplacements,
+}
+
+impl Reform for Formed {
+    fn shrink(&self) -> Result<Parts, Error> {
+        self.again(Who::Living, self.node.config.patience)
+    }
+
+    fn rejoin(&self, patience: Duration) -> Result<Parts, Error> {
+        self.again(Who::WithReplacements, patience)
+    }
+}
+
+/// Where one attempt of forming anew stands.
+struct Attempt {
+    end: Instant,
+    who: Who,
+    /// The highest epoch that this rank knows of.
+    seen: u64,
+    /// Who is ready, with the highest epoch that it knows of; used up by a proposal.
+    ready: BTreeMap<usize, u64>,
+}
+
+impl Formed {
+    pub(super) fn new(node: Arc<Node>, epoch: u64, nodes: Vec<usize>, watch: Arc<Formation>) -> Self {
+        Self { node, epoch, nodes, watch }
+    }
+
+    fn living(&self) -> Vec<usize> {
+        let lives = |node: &usize| *node == self.node.me || self.node.mesh.fate(*node) == Fate::Alive;
+        self.nodes.iter().copied().filter(lives).collect()
+    }
+
+    fn again(&self, who: Who, patience: Duration) -> Result<Parts, Error> {
+        self.watch.tell(&Fault::Revoked);
+        let mut attempt = Attempt { end: Instant::now() + patience, who, seen: self.epoch, ready: BTreeMap::new() };
+        loop {
+            self.node.check(None, attempt.seen)?;
+            let living = self.living();
+            let leader = living.iter().copied().min().unwrap_or(self.node.me);
+            let proposal = if leader == self.node.me {
+                self.lead(&mut attempt)?
+            } else {
+                self.node.mesh.send(&[leader], &Message::Ready { epoch: attempt.seen, rejoin: who == Who::WithReplacements });
+                self.follow(&mut attempt, leader)?
+            };
+            let Some((epoch, nodes)) = proposal else { continue };
+            attempt.seen = epoch;
+            match self.make(&mut attempt, leader, epoch, &nodes) {
+                Ok(Some(parts)) => return Ok(parts),
+                Ok(None) => {}
+                // Somebody was lost, or gave up because of that: again with those that are left.
+                Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
+                    if self.node.mesh.expelled().is_none() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn out_of_time(&self, attempt: &Attempt, missing: &[usize], what: &str) -> Error {
+        let list: Vec<_> = missing.iter().map(usize::to_string).collect();
+        let advice = match attempt.who {
+            Who::Living => "every living rank must call shrink after a failed operation",
+            Who::WithReplacements => {
+                "every living rank must call rejoin, and every lost one needs a replacement: the same program with the same environment and \
+                 SHOAL_COMM_REPLACES=1"
+            }
+        };
+        Error::rendezvous(format!("rank {} {what}: {} (numbers of the first formation); {advice}", self.node.me, list.join(", ")))
+    }
+
+    /// Waits until all are ready and proposes; none if somebody was lost meanwhile.
+    fn lead(&self, attempt: &mut Attempt) -> Result<Option<(u64, Vec<usize>)>, Error> {
+        let node = &self.node;
+        let mut newcomers: BTreeMap<usize, Member> = BTreeMap::new();
+        let desk = (attempt.who == Who::WithReplacements && self.living().len() < node.config.size).then(|| Desk::open(node)).transpose()?;
+        loop {
+            let living = self.living();
+            if living.iter().min() != Some(&node.me) {
+                return Ok(None);
+            }
+            attempt.ready.insert(node.me, attempt.seen);
+            let late: Vec<_> = living.iter().copied().filter(|other| !attempt.ready.contains_key(other)).collect();
+            let vacant: Vec<_> = match &desk {
+                Some(_) => (0..node.config.size).filter(|other| !living.contains(other)).collect(),
+                None => Vec::new(),
+            };
+            if let Some(desk) = &desk {
+                for vacancy in &vacant {
+                    if let Some(member) = desk.look(node, *vacancy)? {
+                        newcomers.insert(*vacancy, member);
+                    }
+                }
+                newcomers.retain(|place, _| vacant.contains(place));
+            }
+            if late.is_empty() && newcomers.len() == vacant.len() {
+                let epoch = attempt.ready.values().copied().max().unwrap_or(attempt.seen) + 1;
+                attempt.ready.clear();
+                return self.propose(epoch, &living, &newcomers);
+            }
+            let now = Instant::now();
+            if now >= attempt.end {
+                let missing: Vec<_> = late.iter().chain(vacant.iter().filter(|place| !newcomers.contains_key(place))).copied().collect();
+                return Err(self.out_of_time(attempt, &missing, "waited to form the group anew, and these have not come"));
+            }
+            let step = if desk.is_some() { attempt.end.min(now + STEP) } else { attempt.end };
+            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(step) {
+                if rejoin != (attempt.who == Who::WithReplacements) {
+                    let problem = format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
+                    return Err(Error::rendezvous(problem));
+                }
+                attempt.ready.insert(from, epoch);
+            }
+        }
+    }
+
+    fn propose(&self, epoch: u64, living: &[usize], newcomers: &BTreeMap<usize, Member>) -> Result<Option<(u64, Vec<usize>)>, Error> {
+        let node = &self.node;
+        let nodes: Vec<_> = living.iter().chain(newcomers.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect();
+        for (place, member) in newcomers {
+            node.mesh.send(living, &Message::Newcomer { epoch, fresh: true, member: member.clone() });
+            if greet(node, *place, member, epoch).is_err() {
+                // It went away again: look for another.
+                return Ok(None);
+            }
+        }
+        for place in newcomers.keys() {
+            for member in node.members().iter() {
+                let fresh = newcomers.contains_key(&(member.rank as usize));
+                node.mesh.send(&[*place], &Message::Newcomer { epoch, fresh, member: member.clone() });
+            }
+        }
+        let form = Message::Form { epoch, nodes: nodes.iter().map(|node| u32::try_from(*node).expect("at most 1024 ranks")).collect() };
+        node.mesh.send(&nodes, &form);
+        Ok(Some((epoch, nodes)))
+    }
+
+    /// Waits for the leader's proposal; none if somebody was lost meanwhile.
+    fn follow(&self, attempt: &mut Attempt, leader: usize) -> Result<Option<(u64, Vec<usize>)>, Error> {
+        let node = &self.node;
+        loop {
+            match node.mesh.next_reform(attempt.end) {
+                Some((from, Message::Form { epoch, nodes })) if from == leader && epoch > attempt.seen => {
+                    return Ok(Some((epoch, nodes.into_iter().map(|node| node as usize).collect())));
+                }
+                Some((_, Message::Newcomer { epoch, member, .. })) if epoch > attempt.seen => {
+                    let place = member.rank as usize;
+                    greet(node, place, &member, epoch).ok();
+                }
+                // A rank that thinks that we lead; we shall, if the leader is lost.
+                Some((from, Message::Ready { epoch, .. })) => drop(attempt.ready.insert(from, epoch)),
+                Some(_) => {}
+                None if Instant::now() >= attempt.end => {
+                    return Err(self.out_of_time(attempt, &[leader], "waited for the one that leads in forming the group anew"));
+                }
+                None => {
+                    node.check(None, attempt.seen)?;
+                    if node.mesh.fate(leader) != Fate::Alive {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the connections of that epoch and waits until all have; none if somebody was lost meanwhile.
+    fn make(&self, attempt: &mut Attempt, leader: usize, epoch: u64, nodes: &[usize]) -> Result<Option<Parts>, Error> {
+        let parts = self.node.form(epoch, Some(nodes))?;
+        settle(&self.node, &parts, attempt.end, leader, epoch, nodes, &mut attempt.ready)
+    }
+}
+
+/// Waits until all ranks have their connections.
+fn settle(
+    node: &Node,
+    parts: &Parts,
+    end: Instant,
+    leader: usize,
+    epoch: u64,
+    nodes: &[usize],
+    ready: &mut BTreeMap<usize, u64>,
+) -> Result<Option<Parts>, Error> {
+    let leads = leader == node.me;
+    node.mesh.send(&[leader], &Message::Formed { epoch });
+    let mut formed = BTreeSet::from([node.me]);
+    while !(leads && formed.len() == nodes.len()) {
+        node.check(Some(parts.watch.alarm()), epoch)?;
+        match node.mesh.next_reform(end) {
+            Some((from, Message::Formed { epoch: of })) if of == epoch => drop(formed.insert(from)),
+            Some((from, Message::Go { epoch: of })) if of == epoch && from == leader => return Ok(Some(parts.clone())),
+            Some((from, Message::Ready { epoch, .. })) => drop(ready.insert(from, epoch)),
+            Some(_) => {}
+            None if Instant::now() >= end => {
+                let missing: Vec<_> = nodes.iter().filter(|other| !formed.contains(other)).collect();
+                return Err(Error::rendezvous(format!(
+                    "rank {} waited for ranks {missing:?} to connect with all others in epoch {epoch}: can all hosts reach each other?",
+                    node.me
+                )));
+            }
+            None => {}
+        }
+    }
+    node.mesh.send(nodes, &Message::Go { epoch });
+    Ok(Some(parts.clone()))
+}
+
+/// Connects to a replacement and watches it from now on.
+fn greet(node: &Node, place: usize, member: &Member, epoch: u64) -> Result<(), Error> {
+    if place >= node.config.size || (node.members()[place].incarnation == member.incarnation && node.mesh.fate(place) == Fate::Alive) {
+        return Ok(());
+    }
+    let name = Name { purpose: Purpose::Control, group: node.group, epoch };
+    let me = u32::try_from(node.me).expect("at most 1024 ranks");
+    let stream = knock(member.address, &format!("the replacement of rank {place}"), &node.secret, name, me, Duration::from_secs(5))?;
+    node.members()[place] = member.clone();
+    node.watch(place, stream)
+}
+
+/// Where replacements come to: the meeting place, or the same made anew where the rank that served it is lost.
+struct Desk {
+    store: Box<dyn Store>,
+    /// Replacements that were found dead.
+    refused: Mutex<BTreeSet<u64>>,
+}
+
+impl Desk {
+    fn open(node: &Node) -> Result<Self, Error> {
+        let mut server = node.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = &*server {
+            return Ok(Self { store: Box::new(server.local()), refused: Mutex::default() });
+        }
+        let zero_lives = node.me != 0 && node.mesh.fate(0) == Fate::Alive;
+        let serves = matches!(node.config.meeting, Meeting::Tcp { .. }) && !zero_lives;
+        let place = find(&node.config, serves)?;
+        *server = place.server;
+        Ok(Self { store: place.store, refused: Mutex::default() })
+    }
+
+    /// The newest replacement of that rank, if one has come.
+    fn look(&self, node: &Node, place: usize) -> Result<Option<Member>, Error> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let past = node.members()[place].incarnation;
+        let mut newest = None;
+        for number in 0.. {
+            let Some(bytes) = self.store.wait(&key(place, number), Duration::ZERO)? else { break };
+            newest = Member::decode(&bytes).filter(|member| member.incarnation != past && !refused.contains(&member.incarnation));
+        }
+        if let Some(member) = &newest
+            && std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_err()
+        {
+            refused.insert(member.incarnation);
+            return Ok(None);
+        }
+        Ok(newest)
+    }
+}
+
+fn key(place: usize, number: usize) -> String {
+    format!("replacement/{place}/{number}")
+}
+
+/// The replacement's part: says that it is there, and waits until the living take it in.
+pub(super) fn replace(config: Config) -> Result<Parts, Error> {
+    let end = Instant::now() + config.patience;
+    let place = find(&config, false)?;
+    let door = Door::open(place.towards, &place.secret)?;
+    let me = introduce(&config, door.address());
+    for number in 0.. {
+        if place.store.put(&key(config.rank, number), &me.encode())? == me.encode() {
+            break;
+        }
+    }
+    let (rank, size, heartbeat) = (config.rank, config.size, config.heartbeat);
+    let mut members = vec![me.clone(); size];
+    let mut newcomers = Vec::new();
+    let mesh = Arc::new(Mesh::new(rank, size, heartbeat)?);
+    let nobody = || {
+        Error::rendezvous(format!(
+            "rank {rank} came as a replacement to {}, and nobody took it in for {:.0} s: the others must call rejoin",
+            place.store.place(),
+            config.patience.as_secs_f64()
+        ))
+    };
+    // The first that knocks is the leader, and says who the others are.
+    let (hello, stream) = door.take_any(Purpose::Control, end).ok_or_else(nobody)?;
+    let (leader, group, epoch) = (hello.rank as usize, hello.group, hello.epoch);
+    if leader >= size || leader == rank {
+        return Err(Error::rendezvous(format!("rank {leader} knocked at rank {rank}'s door: set the same WORLD_SIZE on all ranks")));
+    }
+    mesh.attach(leader, stream, None)?;
+    let nodes: Vec<_> = loop {
+        match mesh.next_reform(end) {
+            Some((_, Message::Newcomer { member, fresh, .. })) if (member.rank as usize) < size => {
+                let place = member.rank as usize;
+                if fresh && place != rank {
+                    newcomers.push(place);
+                }
+                members[place] = member;
+            }
+            Some((_, Message::Form { nodes, .. })) => break nodes.into_iter().map(|node| node as usize).collect(),
+            Some(_) => {}
+            None if mesh.fate(leader) != Fate::Alive || Instant::now() >= end => return Err(nobody()),
+            None => {}
+        }
+    };
+    let node = Node::assemble(config, place.secret, group, members, door, mesh);
+    let name = Name { purpose: Purpose::Control, group, epoch };
+    for other in nodes.iter().filter(|other| **other != rank && **other != leader) {
+        // Those that lived come to us; two replacements meet by their numbers.
+        let stream = if newcomers.contains(other) { node.reach(*other, name, None, end)? } else { node.admit(*other, name, end)? };
+        node.watch(*other, stream)?;
+    }
+    let parts = node.form(epoch, Some(&nodes))?;
+    let mut ready = BTreeMap::new();
+    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?.ok_or_else(|| {
+        Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again"))
+    })
+}
