@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::workspace::{Workspace, cargo, succeeds};
 
 /// What there is, and what each one is given.
-const TARGETS: &[&str] = &["requests", "signatures", "s3_paths", "rows", "messages"];
+const TARGETS: &[&str] = &["requests", "signatures", "s3_paths", "rows", "messages", "ranks"];
 /// How long each target runs unless told otherwise.
 const SECONDS: &str = "60";
 /// Coverage that libFuzzer reads.

@@ -382,7 +382,12 @@ mod tests {
     fn the_time_is_over_and_the_error_names_who_is_missing() {
         let (call, alarm) = (Call::barrier(), Alarm::default());
         let stall = Stall::default();
-        let guard = Guard::new(&call, 0, 4, &Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(5), spins: 10, stall: &stall, watch: None });
+        let guard = Guard::new(
+            &call,
+            0,
+            4,
+            &Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(5), spins: 10, stall: &stall, watch: None },
+        );
         let mut backoff = Backoff::default();
         let error = loop {
             match guard.turn(&mut backoff, &|| vec![2]) {

@@ -31,9 +31,9 @@
 //! This crate depends on no other of ours.
 
 mod call;
-pub mod cost;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod cost;
 mod dtype;
 mod error;
 mod ext;

@@ -270,7 +270,14 @@ impl ProcessGroup for Front {
         let id = self.splits.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(place) = ranks.iter().position(|member| member == rank) else { return Ok(None) };
         let call = Call::barrier();
-        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit: options.deadline, spins: self.core.spins, stall: &options.stall, watch: Some(&**watch) };
+        let terms = Terms {
+            epoch: *epoch,
+            alarm: watch.alarm(),
+            limit: options.deadline,
+            spins: self.core.spins,
+            stall: &options.stall,
+            watch: Some(&**watch),
+        };
         let guard = Guard::new(&call, *rank, id, &terms);
         let transport = if ranks.len() == 1 { Arc::clone(transport) } else { transport.split(ranks, id, &guard)? };
         let parts = Parts {

@@ -39,7 +39,7 @@ impl fmt::Debug for Meeting {
 /// Which transport moves the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Shared memory between ranks of one host, TCP across hosts, both where both are.
+    /// What the library thinks best for where the ranks are.
     #[default]
     Auto,
     /// TCP between all ranks, also on one host.
@@ -118,19 +118,25 @@ impl Config {
         }
         if let Some(address) = variables.text("SHOAL_COMM_ADDRESS") {
             let parsed = address.parse().map_err(|_| {
-                Error::config(format!("SHOAL_COMM_ADDRESS is {address:?}, which is no IP address: give one of this machine's (`ip addr` lists them)"))
+                Error::config(format!(
+                    "SHOAL_COMM_ADDRESS is {address:?}, which is no IP address: give one of this machine's (`ip addr` lists them)"
+                ))
             })?;
             config.address = Some(parsed);
         }
         config.carrier = match variables.text("SHOAL_COMM_TRANSPORT").as_deref() {
             None | Some("auto") => Carrier::Auto,
             Some("tcp") => Carrier::Tcp,
-            Some(other) => return Err(Error::config(format!("SHOAL_COMM_TRANSPORT is {other:?}: set it to \"auto\" or \"tcp\", or not at all"))),
+            Some(other) => {
+                return Err(Error::config(format!("SHOAL_COMM_TRANSPORT is {other:?}: set it to \"auto\" or \"tcp\", or not at all")));
+            }
         };
         config.replaces = match variables.text("SHOAL_COMM_REPLACES").as_deref() {
             None | Some("0") => false,
             Some("1") => true,
-            Some(other) => return Err(Error::config(format!("SHOAL_COMM_REPLACES is {other:?}: set it to 1 in a replacement, else not at all"))),
+            Some(other) => {
+                return Err(Error::config(format!("SHOAL_COMM_REPLACES is {other:?}: set it to 1 in a replacement, else not at all")));
+            }
         };
         config.check()?;
         Ok(config)
@@ -263,7 +269,9 @@ impl Variables<'_> {
 
     fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Error> {
         let text = self.required(name)?;
-        text.trim().parse().map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number from 0 up in its range: correct it")))
+        text.trim()
+            .parse()
+            .map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number from 0 up in its range: correct it")))
     }
 
     fn seconds(&self, name: &str) -> Result<Option<Duration>, Error> {

@@ -177,14 +177,7 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
 pub(crate) fn knock(to: SocketAddr, whom: &str, secret: &Secret, name: Name, rank: u32, timeout: Duration) -> Result<TcpStream, Error> {
     let mut stream = first_of(&[to], timeout.min(HANDSHAKE)).map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
     prepare(&stream).map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
-    let hello = Hello {
-        version: PROTOCOL,
-        purpose: name.purpose,
-        rank,
-        group: name.group,
-        epoch: name.epoch,
-        nonce: handshake::nonce()?,
-    };
+    let hello = Hello { version: PROTOCOL, purpose: name.purpose, rank, group: name.group, epoch: name.epoch, nonce: handshake::nonce()? };
     handshake::connect(&mut stream, secret, &hello, &format!("{whom} at {to}"))?;
     Ok(stream)
 }

@@ -117,8 +117,14 @@ mod tests {
     fn all_see_all() {
         let store = LocalStore::default();
         std::thread::scope(|scope| {
-            let ranks: Vec<_> =
-                (0..5).map(|rank| scope.spawn({ let store = store.clone(); move || gather(&store, &member(rank, 5), Duration::from_secs(60)) })).collect();
+            let ranks: Vec<_> = (0..5)
+                .map(|rank| {
+                    scope.spawn({
+                        let store = store.clone();
+                        move || gather(&store, &member(rank, 5), Duration::from_secs(60))
+                    })
+                })
+                .collect();
             for rank in ranks {
                 let all = rank.join().unwrap().unwrap();
                 assert_eq!(all.iter().map(|member| member.rank).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);

@@ -80,9 +80,8 @@ pub(crate) fn host_identity() -> String {
 pub(crate) fn pid_namespace() -> u64 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| rand_word().to_string());
     // FNV-1a: the initial namespace has the same number on every machine.
-    boot.bytes().fold(0xcbf2_9ce4_8422_2325 ^ inode("/proc/self/ns/pid"), |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    boot.bytes()
+        .fold(0xcbf2_9ce4_8422_2325 ^ inode("/proc/self/ns/pid"), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn inode(path: &str) -> u64 {

@@ -20,14 +20,16 @@ pub trait Store: Send + Sync {
     fn place(&self) -> String;
 }
 
+type Map = BTreeMap<String, Vec<u8>>;
+
 /// The store of ranks that are threads of one process; and what the TCP store's server keeps.
 #[derive(Debug, Clone, Default)]
 pub struct LocalStore {
-    shared: Arc<(Mutex<BTreeMap<String, Vec<u8>>>, Condvar)>,
+    shared: Arc<(Mutex<Map>, Condvar)>,
 }
 
 impl LocalStore {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Map> {
         self.shared.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -172,7 +174,14 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = FileStore::open(directory.path()).unwrap();
         let seen: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..8_u8).map(|rank| scope.spawn({ let store = &store; move || store.put("who", &[rank]).unwrap() })).collect();
+            let threads: Vec<_> = (0..8_u8)
+                .map(|rank| {
+                    scope.spawn({
+                        let store = &store;
+                        move || store.put("who", &[rank]).unwrap()
+                    })
+                })
+                .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");

@@ -144,7 +144,9 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     match found {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses),
         Ok(_) => Err(Error::rendezvous(format!("MASTER_ADDR {host:?} has no address: check its spelling"))),
-        Err(error) => Err(Error::rendezvous(format!("MASTER_ADDR {host:?} cannot be resolved ({error}): check its spelling and the name service"))),
+        Err(error) => {
+            Err(Error::rendezvous(format!("MASTER_ADDR {host:?} cannot be resolved ({error}): check its spelling and the name service")))
+        }
     }
 }
 
@@ -259,7 +261,10 @@ impl TcpStore {
 
     fn ask(&self, question: &Question) -> Result<Option<Vec<u8>>, Error> {
         let lost = |error: io::Error| {
-            Error::rendezvous(format!("the connection to rank 0 at {} is lost ({error}): rank 0 has ended, or the network is down", self.place))
+            Error::rendezvous(format!(
+                "the connection to rank 0 at {} is lost ({error}): rank 0 has ended, or the network is down",
+                self.place
+            ))
         };
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let (stream, decoder) = &mut *connection;

@@ -309,9 +309,12 @@ impl Shared {
         until: Duration,
     ) -> Vec<(usize, bool)> {
         let mut descriptors = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        descriptors.extend(watched.iter().zip(streams).map(|((_, writes), stream)| {
-            PollFd::new(&**stream, if *writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
-        }));
+        descriptors.extend(
+            watched
+                .iter()
+                .zip(streams)
+                .map(|((_, writes), stream)| PollFd::new(&**stream, if *writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })),
+        );
         descriptors.extend(processes.iter().map(|(_, process)| PollFd::new(&**process, PollFlags::IN)));
         let until = Timespec { tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(until.subsec_nanos()) };
         if poll(&mut descriptors, Some(&until)).is_err() {

@@ -293,7 +293,9 @@ mod tests {
             Message::Go { epoch: 2 },
         ];
         let died = Fault::Died { rank: 1, how: "x".into() };
-        for fault in [died, Fault::Hung { rank: 0, milliseconds: 1 }, Fault::GaveUp { rank: 2, why: "y".into() }, dispute, Fault::Revoked, within] {
+        for fault in
+            [died, Fault::Hung { rank: 0, milliseconds: 1 }, Fault::GaveUp { rank: 2, why: "y".into() }, dispute, Fault::Revoked, within]
+        {
             all.push(Message::Fault { epoch: 8, fault });
         }
         all

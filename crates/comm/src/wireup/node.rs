@@ -154,12 +154,6 @@ impl Node {
         self.members()[node].clone()
     }
 
-    /// Whether that node is on this host, so that memory can be shared with it.
-    pub(crate) fn is_neighbour(&self, node: usize) -> bool {
-        let members = self.members();
-        members[node].host == members[self.me].host
-    }
-
     pub(super) fn watch(&self, node: usize, stream: TcpStream) -> Result<(), Error> {
         let (they, we) = (self.member(node), self.member(self.me));
         self.mesh.attach(node, stream, (they.pid_namespace == we.pid_namespace).then_some(they.pid))
@@ -279,6 +273,10 @@ impl Node {
             let list: Vec<_> = ranks.iter().map(text).collect();
             eprintln!("shoal-comm: rank {me} has waited {:.0} s in {at} for {}", waited.as_secs_f64(), list.join(", "));
         };
-        Options { deadline: self.config.deadline, stall: Stall { after: self.config.stall, tell: Box::new(tell) }, keep_input: self.config.keep_input }
+        Options {
+            deadline: self.config.deadline,
+            stall: Stall { after: self.config.stall, tell: Box::new(tell) },
+            keep_input: self.config.keep_input,
+        }
     }
 }

@@ -107,7 +107,8 @@ impl Formed {
     fn lead(&self, attempt: &mut Attempt) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
         let mut newcomers: BTreeMap<usize, Member> = BTreeMap::new();
-        let desk = (attempt.who == Who::WithReplacements && self.living().len() < node.config.size).then(|| Desk::open(node)).transpose()?;
+        let desk =
+            (attempt.who == Who::WithReplacements && self.living().len() < node.config.size).then(|| Desk::open(node)).transpose()?;
         loop {
             let living = self.living();
             if living.iter().min() != Some(&node.me) {
@@ -140,7 +141,8 @@ impl Formed {
             let step = if desk.is_some() { attempt.end.min(now + STEP) } else { attempt.end };
             if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(step) {
                 if rejoin != (attempt.who == Who::WithReplacements) {
-                    let problem = format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
+                    let problem =
+                        format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
                     return Err(Error::rendezvous(problem));
                 }
                 attempt.ready.insert(from, epoch);
@@ -305,7 +307,7 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
         }
     }
     let (rank, size, heartbeat) = (config.rank, config.size, config.heartbeat);
-    let mut members = vec![me.clone(); size];
+    let mut members = vec![me; size];
     let mut newcomers = Vec::new();
     let mesh = Arc::new(Mesh::new(rank, size, heartbeat)?);
     let nobody = || {
@@ -346,7 +348,6 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
     }
     let parts = node.form(epoch, Some(&nodes))?;
     let mut ready = BTreeMap::new();
-    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?.ok_or_else(|| {
-        Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again"))
-    })
+    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?
+        .ok_or_else(|| Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again")))
 }

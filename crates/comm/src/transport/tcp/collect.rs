@@ -219,7 +219,9 @@ impl Operation<'_> {
         let mut outs: Vec<_> = self.others().map(|to| Out::new(self.lane(to), Some(self.head), call.send, own)).collect();
         let mut ins: Vec<_> = self
             .others()
-            .map(|from| In::new(self.lane(from), Some(self.head), call.recv.wrapping_add(call.offset(from) * size), call.piece(from) * size))
+            .map(|from| {
+                In::new(self.lane(from), Some(self.head), call.recv.wrapping_add(call.offset(from) * size), call.piece(from) * size)
+            })
             .collect();
         // SAFETY: pieces are within the memory that the caller promises.
         unsafe { self.flow(&mut outs, &mut ins, Self::order(own), &mut |_, _| {}) }
@@ -286,14 +288,19 @@ impl Operation<'_> {
         let lengths = call.counts.is_some();
         let heads: Vec<_> = (0..n)
             .map(|other| {
-                let mix = |length: usize| Head { signature: self.head.signature ^ (length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15), ..self.head };
+                let mix = |length: usize| Head {
+                    signature: self.head.signature ^ (length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                    ..self.head
+                };
                 let (gives, gets) = (call.piece(other), call.piece_from(other, n));
                 if lengths { (mix(gives), mix(gets)) } else { (self.head, self.head) }
             })
             .collect();
         let (own_from, own_to) = (call.offset(self.rank) * size, call.offset_from(self.rank, n) * size);
         // SAFETY: the caller's promise.
-        unsafe { reduce::copy(call.recv.wrapping_add(own_to), call.send.wrapping_add(own_from), call.piece(self.rank) * size, Stores::Cached) };
+        unsafe {
+            reduce::copy(call.recv.wrapping_add(own_to), call.send.wrapping_add(own_from), call.piece(self.rank) * size, Stores::Cached);
+        };
         let mut outs: Vec<_> = self
             .others()
             .map(|to| Out::new(self.lane(to), Some(heads[to].0), call.send.wrapping_add(call.offset(to) * size), call.piece(to) * size))

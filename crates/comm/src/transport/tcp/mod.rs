@@ -155,7 +155,8 @@ impl Transport for Tcp {
             _ => {
                 let mut lanes = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
                 let Lanes { streams, scratch } = &mut *lanes;
-                let operation = Operation { lanes: streams, rank: self.rank, size: self.nodes.len(), call, head, guard, scratch, flat: self.flat() };
+                let operation =
+                    Operation { lanes: streams, rank: self.rank, size: self.nodes.len(), call, head, guard, scratch, flat: self.flat() };
                 // SAFETY: the caller's promise.
                 unsafe { operation.run() }
             }
@@ -181,7 +182,8 @@ impl Transport for Tcp {
     fn plan(&self) -> String {
         let (n, flat) = (self.nodes.len(), self.flat());
         let Link { latency, bandwidth } = self.link;
-        let mut text = format!("tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n", latency * 1e6, bandwidth / 1e6);
+        let mut text =
+            format!("tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n", latency * 1e6, bandwidth / 1e6);
         if n == 2 {
             text += "all-reduce: flat (everything to the other) at every size\n";
         } else {
