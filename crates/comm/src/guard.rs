@@ -136,6 +136,7 @@ impl Backoff {
 
 /// Turns of `sched_yield` (about a microsecond each) before a wait loop may sleep.
 const YIELDS: u32 = 1000;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 /// The longest sleep: an alarm, or a wake-up that was lost, is seen after it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
@@ -284,8 +285,10 @@ impl<'a> Guard<'a> {
             self.look_at_clock(missing)?;
         }
         if asleep {
-            let left = self.limit.saturating_sub(self.started.get().map_or(Duration::ZERO, |started| started.elapsed()));
-            return Ok(Pace::Sleep(LONGEST_SLEEP.min(left.max(Duration::from_micros(50)))));
+            let waited = self.started.get().map_or(Duration::ZERO, |started| started.elapsed());
+            // An eighth of what it has waited: whoever is late makes nobody much later.
+            let nap = (waited / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP);
+            return Ok(Pace::Sleep(nap.min(self.limit.saturating_sub(waited)).max(SHORTEST_SLEEP)));
         }
         std::thread::yield_now();
         Ok(Pace::Again)

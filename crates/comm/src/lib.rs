@@ -57,7 +57,7 @@ pub use crate::{
     group::ProcessGroup,
     memory::Memory,
     op::{Kind, ReduceOp},
-    transport::local::threads,
+    transport::{local::threads, shm::shared_memory},
     wireup::join,
     work::Work,
 };

@@ -16,13 +16,10 @@ pub(crate) enum Stores {
     Streaming,
 }
 
-/// Results beyond this are not found in a last-level cache any more.
-const BEYOND_CACHES: usize = 24 << 20;
-
 impl Stores {
-    /// How to store results of so many bytes, of all ranks together.
-    pub(crate) const fn of(bytes: usize) -> Self {
-        if bytes > BEYOND_CACHES { Self::Streaming } else { Self::Cached }
+    /// How to store where all ranks together touch so many bytes, and the last cache has so many.
+    pub(crate) const fn of(cache: usize, bytes: usize) -> Self {
+        if bytes > cache { Self::Streaming } else { Self::Cached }
     }
 }
 

@@ -2,6 +2,8 @@
 
 pub(crate) mod direct;
 pub(crate) mod local;
+pub(crate) mod pull;
+pub(crate) mod shm;
 pub(crate) mod tcp;
 
 use std::{fmt, sync::Arc};

@@ -6,22 +6,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Local, World};
 use crate::{
     Error,
     front::{Options, Parts, Reform},
     guard::{Alarm, Fault, Watch},
+    transport::Transport,
 };
 
 /// How long the living wait for each other when they make their group anew.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Makes the transports of so many ranks, in this epoch.
+pub(super) type Connect = fn(usize, u64) -> Result<Vec<Arc<dyn Transport>>, Error>;
 
 /// What the ranks of one group, of one epoch, know of each other.
 #[derive(Debug)]
 pub(super) struct Life {
     epoch: u64,
     options: Arc<Options>,
-    world: Arc<World>,
+    /// By rank.
+    transports: Vec<Arc<dyn Transport>>,
+    connect: Connect,
     alarms: Vec<Arc<Alarm>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -38,15 +43,16 @@ struct State {
 }
 
 impl Life {
-    pub(super) fn new(size: usize, epoch: u64, options: &Arc<Options>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(size: usize, epoch: u64, connect: Connect, options: &Arc<Options>) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
             epoch,
             options: Arc::clone(options),
-            world: Arc::new(World::new(size, epoch)),
+            transports: connect(size, epoch)?,
+            connect,
             alarms: (0..size).map(|_| Arc::default()).collect(),
             state: Mutex::default(),
             changed: Condvar::new(),
-        })
+        }))
     }
 
     /// What rank `rank`'s group is made of.
@@ -56,7 +62,7 @@ impl Life {
             rank,
             size: self.alarms.len(),
             epoch: self.epoch,
-            transport: Arc::new(Local { rank, world: Arc::clone(&self.world) }),
+            transport: Arc::clone(&self.transports[rank]),
             watch: Arc::clone(&member) as Arc<dyn Watch>,
             reform: member,
             options: Arc::clone(&self.options),
@@ -143,7 +149,8 @@ impl Reform for Member {
             }
             let mut living = state.reforming.clone();
             living.sort_unstable();
-            state.next = Some((living.clone(), Life::new(living.len(), life.epoch + 1, &life.options)));
+            let next = Life::new(living.len(), life.epoch + 1, life.connect, &life.options)?;
+            state.next = Some((living, next));
         }
         let next = state.next.clone();
         drop(state);

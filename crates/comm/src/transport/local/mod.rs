@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::{life::Life, meeting::Meeting};
+use self::{
+    life::{Connect, Life},
+    meeting::Meeting,
+};
 use crate::{
     Call, Error, Kind, Memory, ProcessGroup,
     front::{Front, Options},
@@ -19,9 +22,17 @@ use crate::{
 
 /// A world of `size` ranks in this process; each rank is for one thread.
 pub fn threads(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let options = Arc::new(Options::default());
-    let life = Life::new(size, 0, &options);
-    (0..size).map(|rank| Arc::new(Front::new(life.parts(rank))) as Arc<dyn ProcessGroup>).collect()
+    world(size, |size, epoch| {
+        let world = Arc::new(World::new(size, epoch));
+        Ok((0..size).map(|rank| Arc::new(Local { rank, world: Arc::clone(&world) }) as Arc<dyn Transport>).collect())
+    })
+    .expect("threads need nothing that could be refused")
+}
+
+/// A world of `size` ranks in this process over any transport.
+pub(crate) fn world(size: usize, connect: Connect) -> Result<Vec<Arc<dyn ProcessGroup>>, Error> {
+    let life = Life::new(size, 0, connect, &Arc::new(Options::default()))?;
+    Ok((0..size).map(|rank| Arc::new(Front::new(life.parts(rank))) as Arc<dyn ProcessGroup>).collect())
 }
 
 /// The number of a split, and who is in it.
@@ -58,7 +69,7 @@ impl Transport for Local {
         let Some((sender, receiver)) = call.between(self.rank) else {
             let views = self.world.collectives.enter(self.rank, self.rank, seq, signature, call, guard)?;
             // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
-            unsafe { direct::share(call, self.rank, &views, Stores::of(call.len * call.dtype.size() * views.len())) };
+            unsafe { direct::share(call, self.rank, &views, Stores::Cached) };
             return self.world.collectives.leave(self.rank, seq, guard);
         };
         let meeting = {
