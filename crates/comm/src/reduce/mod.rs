@@ -4,7 +4,15 @@
 
 mod arithmetic;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
+use half::{bf16, f16};
+
+use self::{
+    arithmetic::{Avg, Max, Min, Product, Sum, Truth},
+    vector::{Width, copy_streaming, lanes, width},
+};
 use crate::{DType, ReduceOp};
 
 /// How results are stored.
@@ -37,9 +45,40 @@ pub(crate) struct Reduction {
 /// # Safety
 /// All addresses are valid for `len` elements. A target is one of the sources or apart from all of them, and apart from other targets.
 pub(crate) unsafe fn reduce(what: &Reduction, targets: &[*mut u8], sources: &[*const u8], len: usize, stores: Stores) {
-    let _ = stores;
-    // SAFETY: the same promise.
-    unsafe { scalar::reduce(what, targets, sources, len) }
+    // SAFETY: the same promise, and the width is what this processor has.
+    unsafe { with_width(width(), what, targets, sources, len, stores) }
+}
+
+/// # Safety
+/// As [`reduce`]; the processor has the width.
+unsafe fn with_width(width: Width, what: &Reduction, targets: &[*mut u8], sources: &[*const u8], len: usize, stores: Stores) {
+    macro_rules! with {
+        ($element:ty, $block:literal, $average:expr) => {
+            // SAFETY: the caller's promise; the element type has the size of the data type.
+            unsafe {
+                match what.op {
+                    ReduceOp::Sum => lanes::<$element, _, $block>(width, Sum, targets, sources, len, stores),
+                    ReduceOp::Min => lanes::<$element, _, $block>(width, Min, targets, sources, len, stores),
+                    ReduceOp::Max => lanes::<$element, _, $block>(width, Max, targets, sources, len, stores),
+                    ReduceOp::Product => lanes::<$element, _, $block>(width, Product, targets, sources, len, stores),
+                    ReduceOp::Avg => lanes::<$element, _, $block>(width, $average, targets, sources, len, stores),
+                }
+            }
+        };
+    }
+    match what.dtype {
+        DType::F32 => with!(f32, 32, Avg(what.ranks)),
+        DType::F64 => with!(f64, 16, Avg(what.ranks)),
+        DType::F16 => with!(f16, 64, Avg(what.ranks)),
+        DType::BF16 => with!(bf16, 64, Avg(what.ranks)),
+        // Averages of these are refused before they come here.
+        DType::I8 => with!(i8, 128, Sum),
+        DType::I16 => with!(i16, 64, Sum),
+        DType::I32 => with!(i32, 32, Sum),
+        DType::I64 => with!(i64, 16, Sum),
+        DType::U8 => with!(u8, 128, Sum),
+        DType::Bool => with!(Truth, 128, Sum),
+    }
 }
 
 /// Copies bytes; nothing where both are the same address.
@@ -47,9 +86,130 @@ pub(crate) unsafe fn reduce(what: &Reduction, targets: &[*mut u8], sources: &[*c
 /// # Safety
 /// Both addresses are valid for `bytes`, and the same or apart.
 pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, stores: Stores) {
-    let _ = stores;
-    if bytes > 0 && target.cast_const() != source {
+    if bytes == 0 || target.cast_const() == source {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match stores {
+            Stores::Cached => target.copy_from_nonoverlapping(source, bytes),
+            Stores::Streaming => copy_streaming(target, source, bytes),
+        }
+    }
+}
+
+/// Where there are no vectors to choose among: arm64 has its own in every build.
+#[cfg(not(target_arch = "x86_64"))]
+mod vector {
+    use super::{
+        Stores,
+        arithmetic::{Lane, Operation},
+        scalar,
+    };
+
+    #[derive(Debug, Clone, Copy)]
+    pub(super) enum Width {
+        Narrow,
+    }
+
+    pub(super) fn width() -> Width {
+        Width::Narrow
+    }
+
+    /// # Safety
+    /// As [`super::reduce`].
+    pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>, const N: usize>(
+        _: Width,
+        operation: O,
+        targets: &[*mut u8],
+        sources: &[*const u8],
+        len: usize,
+        _: Stores,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { scalar::lanes::<E, O>(operation, targets, sources, 0..len) }
+    }
+
+    /// # Safety
+    /// As [`super::copy`].
+    pub(super) unsafe fn copy_streaming(target: *mut u8, source: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { target.copy_from_nonoverlapping(source, bytes) }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Pseudo-random bytes; of truths only their last bit.
+    fn noise(seed: u64, len: usize, dtype: DType) -> Vec<u8> {
+        let mut x = seed | 1;
+        let mut next = || {
+            x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (x >> 56) as u8
+        };
+        (0..len).map(|_| if dtype == DType::Bool { next() & 1 } else { next() }).collect()
+    }
+
+    #[test]
+    fn every_width_gives_the_same_bits() {
+        let widths: &[Width] = match width() {
+            Width::Avx512 => &[Width::Avx512, Width::Avx2],
+            Width::Avx2 => &[Width::Avx2],
+            Width::Narrow => &[],
+        };
+        let ops = |dtype: DType| ReduceOp::ALL.into_iter().filter(move |op| *op != ReduceOp::Avg || dtype.is_float());
+        for (dtype, op) in DType::ALL.into_iter().flat_map(|dtype| ops(dtype).map(move |op| (dtype, op))) {
+            for (ranks, len, shift) in [(2, 1000, 0), (3, 517, 4), (5, 64, 1), (2, 0, 0), (1, 300, 60)] {
+                let what = Reduction { op, dtype, ranks };
+                let bytes = len * dtype.size() + shift;
+                let sources: Vec<_> = (0..ranks).map(|r| noise(r as u64 * 77 + 5, bytes, dtype)).collect();
+                let sources: Vec<_> = sources.iter().map(|source| source[shift..].as_ptr()).collect();
+                let run = |width: Width, stores: Stores| {
+                    let mut targets = [vec![0xaa_u8; bytes + 64], vec![0xaa; bytes + 64]];
+                    let addresses = targets.each_mut().map(|target| target[shift..].as_mut_ptr());
+                    // SAFETY: all have room for `len` elements, and targets are apart.
+                    unsafe { with_width(width, &what, &addresses, &sources, len, stores) };
+                    targets
+                };
+                let expected = run(Width::Narrow, Stores::Cached);
+                for width in widths {
+                    for stores in [Stores::Cached, Stores::Streaming] {
+                        assert!(same(dtype, &run(*width, stores), &expected, shift), "{width:?} {stores:?} {what:?} of {len}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bit for bit; a NaN's own bits are the processor's choice among those that came in, which the order of operands decides.
+    fn same(dtype: DType, one: &[Vec<u8>], other: &[Vec<u8>], shift: usize) -> bool {
+        let is_nan = |bytes: &[u8]| match dtype {
+            DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            _ => false,
+        };
+        one.iter().zip(other).all(|(one, other)| {
+            one[..shift] == other[..shift]
+                && one[shift..]
+                    .chunks(dtype.size())
+                    .zip(other[shift..].chunks(dtype.size()))
+                    .all(|(one, other)| one == other || (one.len() == dtype.size() && is_nan(one) && is_nan(other)))
+        })
+    }
+
+    #[test]
+    fn streamed_copies_are_copies() {
+        for (shift, len) in [(0, 4096), (3, 1000), (63, 130), (0, 5), (1, 0)] {
+            let source = noise(3, len + shift, DType::U8);
+            let mut target = vec![0_u8; len + 64];
+            // SAFETY: both have room, and are apart.
+            unsafe { copy(target[shift..].as_mut_ptr(), source[shift..].as_ptr(), len.min(target.len() - shift), Stores::Streaming) };
+            let copied = len.min(target.len() - shift);
+            assert_eq!(target[shift..shift + copied], source[shift..shift + copied]);
+        }
     }
 }

@@ -1,11 +1,15 @@
-//! The kernels with wide vectors, chosen at run time; the same bits as [`super::scalar`], as the same arithmetic is compiled for other instructions.
+//! The kernels with wide vectors, chosen at run time: the same bits as [`super::scalar`], as it is the same arithmetic compiled for other
+//! instructions.
 //!
-//! Elements go in blocks of [`BLOCK`] bytes: all sources of a block are read before its results are stored. Results past the caches go by
-//! stores that fetch no line first, which needs targets aligned to 64 bytes; where that cannot be, they go through the caches.
+//! Elements go in blocks of [`BLOCK`] bytes: all sources of a block are read before its results are stored. Results past the caches go by stores that
+//! fetch no line first, which need targets aligned alike; others go through the caches.
 
 #![expect(unsafe_code, reason = "sources and destinations are memory of several ranks, reached by address")]
 
-use std::{arch::x86_64::*, mem::MaybeUninit, sync::OnceLock};
+use std::{
+    arch::x86_64::{__m256i, __m512i, _mm_sfence, _mm256_stream_si256, _mm512_stream_si512},
+    sync::OnceLock,
+};
 
 use super::{
     Stores,
@@ -13,9 +17,9 @@ use super::{
     scalar,
 };
 
-/// Bytes that go at once: four lines, so that several loads are under way.
-const BLOCK: usize = 256;
-/// Bytes from where a target can be stored to past the caches.
+/// Bytes that go at once.
+pub(super) const BLOCK: usize = 128;
+/// What a target is aligned to before it is stored to past the caches.
 const LINE: usize = 64;
 
 /// What this processor has.
@@ -33,23 +37,23 @@ pub(super) enum Width {
 pub(super) fn width() -> Width {
     static WIDTH: OnceLock<Width> = OnceLock::new();
     *WIDTH.get_or_init(|| {
-        let wide = is_x86_feature_detected!("avx512f")
+        let has_512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512dq");
-        if wide {
-            Width::Avx512
-        } else if is_x86_feature_detected!("avx2") {
-            Width::Avx2
-        } else {
-            Width::Narrow
+        match (has_512, is_x86_feature_detected!("avx2")) {
+            (true, true) => Width::Avx512,
+            (false, true) => Width::Avx2,
+            (_, false) => Width::Narrow,
         }
     })
 }
 
+/// Blocks of `N` elements.
+///
 /// # Safety
-/// As [`super::reduce`], for elements of type `E`.
-pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>>(
+/// As [`super::reduce`], for elements of type `E`; the processor has the width.
+pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>, const N: usize>(
     width: Width,
     operation: O,
     targets: &[*mut u8],
@@ -57,22 +61,151 @@ pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>>(
     len: usize,
     stores: Stores,
 ) {
-    let bytes = len * size_of::<E>();
-    let head = if stores == Stores::Streaming { head::<E>(targets).min(len) } else { Some(0) };
-    // Elements before the first line of all targets, blocks, and the rest.
-    let (head, stream) = head.map_or((0, false), |head| (head, stores == Stores::Streaming));
-    let blocks = (bytes - head * size_of::<E>()) / BLOCK;
-    let tail = head + blocks * (BLOCK / size_of::<E>());
-    // SAFETY: the parts are within `len`; the features were detected.
+    const { assert!(N * size_of::<E>() == BLOCK) };
+    // Elements before the first line of the targets, if they are aligned alike.
+    let aligned = if stores == Stores::Streaming { lead(targets, size_of::<E>()) } else { None };
+    let start = aligned.unwrap_or(0).min(len);
+    let blocks = (len - start) / N;
+    let rest = start + blocks * N;
+    let part = Part { targets, sources, offset: start * size_of::<E>(), blocks, streaming: aligned.is_some() };
+    // SAFETY: the parts are within `len`; the caller knows the width.
     unsafe {
-        part::<E, O>(operation, targets, sources, 0, head);
-        match (width, stream) {
-            (Width::Avx512, false) => avx512::<E, O, false>(operation, targets, sources, head, blocks),
-            (Width::Avx512, true) => avx512::<E, O, true>(operation, targets, sources, head, blocks),
-            (Width::Avx2, false) => avx2::<E, O, false>(operation, targets, sources, head, blocks),
-            (Width::Avx2, true) => avx2::<E, O, true>(operation, targets, sources, head, blocks),
-            (Width::Narrow, _) => part::<E, O>(operation, targets, sources, head, tail),
+        scalar::lanes::<E, O>(operation, targets, sources, 0..start);
+        match width {
+            Width::Avx512 => avx512::<E, O, N>(operation, &part),
+            Width::Avx2 => avx2::<E, O, N>(operation, &part),
+            Width::Narrow => scalar::lanes::<E, O>(operation, targets, sources, start..rest),
         }
-        part::<E, O>(operation, targets, sources, tail, len);
+        scalar::lanes::<E, O>(operation, targets, sources, rest..len);
+    }
+}
+
+/// Elements of this size until all targets are at a line's start; none if they never are together.
+fn lead(targets: &[*mut u8], size: usize) -> Option<usize> {
+    let lead = targets.first()?.align_offset(LINE);
+    let alike = targets.iter().all(|target| target.align_offset(LINE) == lead);
+    (alike && lead.is_multiple_of(size)).then_some(lead / size)
+}
+
+/// Whole blocks.
+struct Part<'a> {
+    targets: &'a [*mut u8],
+    sources: &'a [*const u8],
+    /// Where they begin, in bytes.
+    offset: usize,
+    blocks: usize,
+    streaming: bool,
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
+unsafe fn avx512<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, part: &Part<'_>) {
+    // SAFETY: the caller's promise; a streamed target is aligned to a line.
+    unsafe {
+        all_blocks::<E, O, N>(operation, part, |block, target| {
+            let [one, two] = std::mem::transmute_copy::<[E; N], [__m512i; 2]>(&block);
+            _mm512_stream_si512(target.cast(), one);
+            _mm512_stream_si512(target.add(64).cast(), two);
+        });
+    }
+}
+
+#[target_feature(enable = "avx2")]
+unsafe fn avx2<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, part: &Part<'_>) {
+    // SAFETY: the caller's promise; a streamed target is aligned to a line.
+    unsafe {
+        all_blocks::<E, O, N>(operation, part, |block, target| {
+            let quarters = std::mem::transmute_copy::<[E; N], [__m256i; 4]>(&block);
+            for (i, quarter) in quarters.into_iter().enumerate() {
+                _mm256_stream_si256(target.add(i * 32).cast(), quarter);
+            }
+        });
+    }
+}
+
+#[inline(always)]
+unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, part: &Part<'_>, stream: impl Fn([E; N], *mut u8)) {
+    let Part { targets, sources, .. } = *part;
+    let mut offset = part.offset;
+    for _ in 0..part.blocks {
+        // SAFETY: the block is within the lengths that the caller promises.
+        let load = |source: &*const u8| unsafe { source.add(offset).cast::<[E; N]>().read_unaligned() };
+        let join = |mut sum: [E::Value; N], next: [E; N]| {
+            for i in 0..N {
+                sum[i] = operation.join(sum[i], next[i].load());
+            }
+            sum
+        };
+        let sum = match sources {
+            // Two ranks, the commonest case, without a loop over sources.
+            [first, second] => join(load(first).map(Lane::load), load(second)),
+            [first, rest @ ..] => rest.iter().fold(load(first).map(Lane::load), |sum, source| join(sum, load(source))),
+            [] => return,
+        };
+        let result = sum.map(|sum| E::store(operation.finish(sum)));
+        for target in targets {
+            // SAFETY: as above.
+            let target = unsafe { target.add(offset) };
+            if part.streaming {
+                stream(result, target);
+            } else {
+                // SAFETY: as above.
+                unsafe { target.cast::<[E; N]>().write_unaligned(result) };
+            }
+        }
+        offset += BLOCK;
+    }
+    if part.streaming {
+        // SAFETY: SSE is always there. Streamed stores are seen before the flag that says so.
+        unsafe { _mm_sfence() };
+    }
+}
+
+/// Copies with stores past the caches; as [`super::copy`] where the processor is narrow.
+///
+/// # Safety
+/// Both addresses are valid for `bytes` and apart.
+pub(super) unsafe fn copy_streaming(target: *mut u8, source: *const u8, bytes: usize) {
+    let lead = target.align_offset(LINE).min(bytes);
+    let blocks = (bytes - lead) / BLOCK;
+    let rest = lead + blocks * BLOCK;
+    // SAFETY: the parts are within `bytes`.
+    unsafe {
+        target.copy_from_nonoverlapping(source, lead);
+        let part = Part { targets: &[target], sources: &[source], offset: lead, blocks, streaming: true };
+        match width() {
+            Width::Avx512 => avx512_copy(&part),
+            Width::Avx2 => avx2_copy(&part),
+            Width::Narrow => target.add(lead).copy_from_nonoverlapping(source.add(lead), rest - lead),
+        }
+        target.add(rest).copy_from_nonoverlapping(source.add(rest), bytes - rest);
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn avx512_copy(part: &Part<'_>) {
+    // SAFETY: the caller's promise; the target is aligned to a line.
+    unsafe {
+        for block in 0..part.blocks {
+            let at = part.offset + block * BLOCK;
+            let [one, two] = part.sources[0].add(at).cast::<[__m512i; 2]>().read_unaligned();
+            _mm512_stream_si512(part.targets[0].add(at).cast(), one);
+            _mm512_stream_si512(part.targets[0].add(at + 64).cast(), two);
+        }
+        _mm_sfence();
+    }
+}
+
+#[target_feature(enable = "avx2")]
+unsafe fn avx2_copy(part: &Part<'_>) {
+    // SAFETY: the caller's promise; the target is aligned to a line.
+    unsafe {
+        for block in 0..part.blocks {
+            let at = part.offset + block * BLOCK;
+            let quarters = part.sources[0].add(at).cast::<[__m256i; 4]>().read_unaligned();
+            for (i, quarter) in quarters.into_iter().enumerate() {
+                _mm256_stream_si256(part.targets[0].add(at + i * 32).cast(), quarter);
+            }
+        }
+        _mm_sfence();
     }
 }
