@@ -186,10 +186,10 @@ mod tests {
     /// Bit for bit; a NaN's own bits are the processor's choice among those that came in, which the order of operands decides.
     fn same(dtype: DType, one: &[Vec<u8>], other: &[Vec<u8>], shift: usize) -> bool {
         let is_nan = |bytes: &[u8]| match dtype {
-            DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-            DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-            DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-            DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            DType::F32 => bytes.try_into().map(f32::from_le_bytes).is_ok_and(f32::is_nan),
+            DType::F64 => bytes.try_into().map(f64::from_le_bytes).is_ok_and(f64::is_nan),
+            DType::F16 => bytes.try_into().map(f16::from_le_bytes).is_ok_and(f16::is_nan),
+            DType::BF16 => bytes.try_into().map(bf16::from_le_bytes).is_ok_and(bf16::is_nan),
             _ => false,
         };
         one.iter().zip(other).all(|(one, other)| {
