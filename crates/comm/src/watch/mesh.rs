@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) calls: Calls,
     reform: VecDeque<(usize, Message)>,
     expelled: Option<String>,
+    /// Connections to lost ranks.
+    graves: Vec<Arc<TcpStream>>,
     closing: bool,
 }
 
@@ -105,6 +107,7 @@ impl Mesh {
             calls: Calls::default(),
             reform: VecDeque::new(),
             expelled: None,
+            graves: Vec::new(),
             closing: false,
         };
         let shared = Arc::new(Shared { me, heartbeat, state: Mutex::new(state), changed: Condvar::new(), wake });
@@ -384,14 +387,19 @@ impl Shared {
         }
         peer.fate = Fate::Lost { silent, how: how.to_owned() };
         if let Some(link) = peer.link.take() {
-            if let Some(milliseconds) = silent {
-                // It learns that it is out if it ever wakes up; it has room for this, or will never read it.
-                let _ = (&*link.stream).write(&Message::Expelled { milliseconds }.encode());
-            }
-            drop(link.stream.shutdown(std::net::Shutdown::Both));
+            // If it lives after all it learns that it is out, and accuses nobody. It has room for this, or will never read it.
+            let _ = (&*link.stream).write(&Message::Expelled { milliseconds: silent.unwrap_or(0) }.encode());
+            // Not closed: with something unread in it, that would reset the connection and take our last word away.
+            drop(link.stream.shutdown(std::net::Shutdown::Write));
+            state.graves.push(link.stream);
         }
-        let fate = peer.fate.clone();
+        let fate = state.peers[node].fate.clone();
         state.entries.iter().for_each(|entry| entry.hear(node, &fate));
+        if state.expelled.is_some() {
+            // Whoever is out sees all connections end, and knows nothing of the others.
+            self.changed.notify_all();
+            return;
+        }
         let node = u32::try_from(node).expect("at most 1024 ranks");
         let bytes = Message::Lost { node, silent, how: how.to_owned() }.encode();
         state.peers.iter_mut().filter_map(|peer| peer.link.as_mut()).for_each(|link| link.out.extend(&bytes));
@@ -434,6 +442,7 @@ impl Shared {
                     self.lose(state, node as usize, silent, &how);
                 }
             }
+            Message::Expelled { milliseconds: 0 } => self.expel(state, from, "a connection to it was lost"),
             Message::Expelled { milliseconds } => self.expel(state, from, &format!("{milliseconds} ms without a sign of life")),
             Message::Bye => {
                 state.peers[from].fate = Fate::Left;
