@@ -76,11 +76,15 @@ pub(crate) enum Purpose {
     Messages = 4,
     /// Descriptors of shared memory, over a Unix socket.
     Memory = 5,
+    /// A control connection to a replacement, from the rank that takes it in.
+    Lead = 6,
 }
 
 impl Purpose {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Store, Self::Control, Self::Data, Self::Messages, Self::Memory].into_iter().find(|purpose| *purpose as u8 == byte)
+        [Self::Store, Self::Control, Self::Data, Self::Messages, Self::Memory, Self::Lead]
+            .into_iter()
+            .find(|purpose| *purpose as u8 == byte)
     }
 }
 

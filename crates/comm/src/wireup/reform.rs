@@ -155,7 +155,7 @@ impl Formed {
         let nodes: Vec<_> = living.iter().chain(newcomers.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect();
         for (place, member) in newcomers {
             node.mesh.send(living, &Message::Newcomer { epoch, fresh: true, member: member.clone() });
-            if greet(node, *place, member, epoch).is_err() {
+            if greet(node, *place, member, epoch, Purpose::Lead).is_err() {
                 // It went away again: look for another.
                 return Ok(None);
             }
@@ -181,7 +181,7 @@ impl Formed {
                 }
                 Some((_, Message::Newcomer { epoch, member, .. })) if epoch > attempt.seen => {
                     let place = member.rank as usize;
-                    greet(node, place, &member, epoch).ok();
+                    greet(node, place, &member, epoch, Purpose::Control).ok();
                 }
                 // A rank that thinks that we lead; we shall, if the leader is lost.
                 Some((from, Message::Ready { epoch, .. })) => drop(attempt.ready.insert(from, epoch)),
@@ -241,11 +241,11 @@ fn settle(
 }
 
 /// Connects to a replacement and watches it from now on.
-fn greet(node: &Node, place: usize, member: &Member, epoch: u64) -> Result<(), Error> {
+fn greet(node: &Node, place: usize, member: &Member, epoch: u64, purpose: Purpose) -> Result<(), Error> {
     if place >= node.config.size || (node.members()[place].incarnation == member.incarnation && node.mesh.fate(place) == Fate::Alive) {
         return Ok(());
     }
-    let name = Name { purpose: Purpose::Control, group: node.group, epoch };
+    let name = Name { purpose, group: node.group, epoch };
     let me = u32::try_from(node.me).expect("at most 1024 ranks");
     let stream = knock(member.address, &format!("the replacement of rank {place}"), &node.secret, name, me, Duration::from_secs(5))?;
     node.members()[place] = member.clone();
@@ -317,8 +317,8 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
             config.patience.as_secs_f64()
         ))
     };
-    // The first that knocks is the leader, and says who the others are.
-    let (hello, stream) = door.take_any(Purpose::Control, end).ok_or_else(nobody)?;
+    // The leader says who the others are.
+    let (hello, stream) = door.take_any(Purpose::Lead, end).ok_or_else(nobody)?;
     let (leader, group, epoch) = (hello.rank as usize, hello.group, hello.epoch);
     if leader >= size || leader == rank {
         return Err(Error::rendezvous(format!("rank {leader} knocked at rank {rank}'s door: set the same WORLD_SIZE on all ranks")));
