@@ -89,9 +89,60 @@ def test_mistakes_have_exit_codes(house, directory):
     assert "there is no tuning job nobody" in run(house, "tuning", "show", "nobody", code=NOT_FOUND).stderr
     assert "there is no tuning job nobody" in run(house, "tuning", "stop", "nobody", code=NOT_FOUND).stderr
     assert "--range rate" in run(house, "tune", "--image", "xgboost", "--range", "rate", code=USAGE).stderr
-    never = "rate=0.5..0.1"
-    refused = run(house, "tune", "--image", "xgboost", "--range", never, "--objective", "validation:auc", code=FAILED, cwd=directory).stderr
-    assert "ValidationException" in refused and "rate" in refused, refused
+    parent = tune(house, directory, "orphan", "--warm-start", "nobody", "--trials", "1", code=NOT_FOUND).stderr
+    assert "there is no tuning job nobody" in parent and "--warm-start nobody" in parent, parent
+
+
+OWN = ["--metric", r"loss=loss=(\S+);"]
+TREES = ["--image", "xgboost", "--channel", "train=train.csv", "--objective", "validation:auc"]
+EXPLAINED = [
+    (["--range", "rate=0..1", *OWN], "what shall be optimised? Give --objective METRIC"),
+    (["--minimize", "loss", *OWN], "what shall be tuned? Give --range NAME=MIN..MAX"),
+    (["--minimize", "loss", "--range", "rate=0..1"], "nothing reads it from what the program prints; give --metric 'loss=REGEX'"),
+    (["--minimize", "los", "--range", "rate=0..1", *OWN], "no --metric has this name; did you mean loss?"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--metric", r"loss=loss=\S+"], "the first group of the expression finds, and it has none"),
+    (["--minimize", "loss", "--range", "rate=0.5..0.1", *OWN], "--range rate=0.5..0.1: 0.5 is greater than 0.1"),
+    (["--minimize", "loss", "--range", "rate=0..1,log", *OWN], "raise its smaller end, as in 0.001..1,log"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--choice", "rate=0,1", *OWN], "rate is tuned twice"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--hp", "rate=1", *OWN], "--hp rate fixes what --range or --choice rate tunes"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--strategy", "grid", *OWN], "list its values (--choice rate=A,B,C), or say in how many steps"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--strategy", "tpee", *OWN], 'there is no strategy "tpee"; did you mean tpe?'),
+    (["--minimize", "loss", "--range", "rate=0..1", "--strategy", '{"searcher":{"kind":"bayesian","initail":3}}', *OWN], 'no option "initail"'),
+    (["--minimize", "loss", "--range", "rate=0..1", "--strategy", "asha", *OWN], "--strategy asha has to know after how many values of loss"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--strategy", "asha", "--early-stopping", *OWN], "asha decides by itself which trials are stopped"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--trials", "0", *OWN], "--trials"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--name", "a-name-that-is-longer-than-thirty-two", *OWN], "32 characters at most"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--checkpoints", "/tmp/kept", *OWN], "wanted s3://BUCKET/PREFIX"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--checkpoints", "s3://b/" + "x" * 1000, *OWN], "--checkpoints: the address is 1007 characters"),
+    ([*TREES, "--hp", "num_round=5", "--range", "etaa=0.1..0.5"], "--range etaa: xgboost has no such hyperparameter; did you mean eta?"),
+    ([*TREES, "--hp", "num_round=5", "--hp", "max_dept=3", "--range", "eta=0.1..0.5"], "--hp max_dept: xgboost has no such hyperparameter; did you mean max_depth?"),
+    ([*TREES, "--hp", "num_round=5", "--range", "eta=0.1..5"], "--range eta: xgboost does not take it: Hyperparameter eta: 5 is not in [0, 1]"),
+    ([*TREES, "--range", "eta=0.1..0.5"], "xgboost needs the hyperparameter num_round: give --hp num_round=100"),
+    ([*TREES[:-1], "validation:au", "--hp", "num_round=5", "--range", "eta=0.1..0.5"], "no such metric for tuning; did you mean validation:auc?"),
+    ([*TREES[:-2], "--minimize", "validation:auc", "--hp", "num_round=5", "--range", "eta=0.1..0.5"], "better is more; give --maximize validation:auc"),
+]  # fmt: skip
+
+
+def test_mistakes_are_told_in_the_command_line_s_own_words(house, directory):
+    """Before anything is uploaded: the server hears nothing of them."""
+    program = ["--", "/usr/bin/python3", "-c", "pass"]
+    for flags, said in EXPLAINED:
+        command = [] if "--image" in flags else program
+        refused = run(house, "tune", *flags, *command, code=USAGE, cwd=directory).stderr
+        assert said in refused, (flags, refused)
+        assert "Exception" not in refused and "hyperParameter" not in refused, refused
+
+
+def test_a_dry_run_needs_no_server_and_makes_nothing(house, directory):
+    """What it prints is a request that can be sent once the files are where it says."""
+    flags = ["--name", "dry", "--minimize", "loss", "--range", "rate=0..1", *OWN, "--channel", "code=train.py"]
+    nobody = ["--data-dir", str(directory / "nowhere")]
+    done = run(house, "tune", "--dry-run", *flags, *nobody, "--", "/usr/bin/python3", "-c", "pass", cwd=directory)
+    request = json.loads(done.stdout)
+    uri = request["TrainingJobDefinition"]["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"]
+    assert uri.startswith("s3://") and uri.endswith("/dry/input/code/") and f"train.py (1 file) would be uploaded to {uri}" in done.stderr
+    assert not (directory / "nowhere").exists()
+    assert "could not read none.py" in run(house, "tune", "--dry-run", *flags[:-1], "code=none.py", "--", "true", code=FAILED, cwd=directory).stderr
 
 
 def test_parallel_and_stop(house, jobs, directory):
@@ -107,7 +158,52 @@ def test_parallel_and_stop(house, jobs, directory):
     eventually(lambda: len(running()) == 3)
     run(house, "tuning", "stop", "changed")
     stopped = eventually(lambda: (it := study(house, "changed"))["HyperParameterTuningJobStatus"] == "Stopped" and it)
-    assert all(trial["State"] in ("Stopped", "Completed") for trial in stopped["Trials"])
+    # Nobody found the others more promising: that is no early stop.
+    assert {trial["State"] for trial in stopped["Trials"]} <= {"Cancelled", "Completed"}
+    cancelled = [trial for trial in stopped["Trials"] if trial["State"] == "Cancelled"]
+    assert cancelled and {trial["Reason"] for trial in cancelled} == {"its tuning job was stopped by its user"}
+    shown = run(house, "tuning", "show", "changed").stdout
+    assert f"{len(cancelled)} cancelled" in shown and "stopped early" not in shown and "its tuning job was stopped by its user  (trial" in shown
+
+
+ASTRAY = """
+import json, time
+given = json.load(open("/opt/ml/input/config/hyperparameters.json"))
+rate, kind = float(given["rate"]), given["kind"]
+print(f"loss={rate};", flush=True)
+if kind == "fails":
+    raise ValueError(f"no {rate} today")
+print("loss=%s;" % ("nan" if kind == "diverges" else rate / 2), flush=True)
+time.sleep(0.2)
+"""
+
+
+def test_trials_that_fail_or_go_astray_are_told_with_the_reason(house, jobs, directory):
+    (directory / "astray.py").write_text(ASTRAY)
+    command = ["--", "/usr/bin/python3", "/opt/ml/input/data/code/astray.py"]
+    flags = ["--channel", "code=astray.py", *OWN, "--minimize", "loss", "--range", "rate=0.5..1", "--choice", "kind=fails,diverges,fine"]
+    flags += ["--strategy", '{"grid":{"points":2}}', "--seed", "1", "--report", "astray.html"]
+    done = run(house, "tune", "--name", "astray", *flags, *command, cwd=directory)
+    trials = study(house, "astray")["Trials"]
+    # Nobody has said how many trials there are to be: a grid knows.
+    assert len(trials) == 6
+    ends = {(dict(trial["Values"])["kind"], trial["State"]) for trial in trials}
+    assert ends == {("fails", "Failed"), ("diverges", "Completed"), ("fine", "Completed")}
+    for trial in trials:
+        kind = dict(trial["Values"])["kind"]
+        assert ("today" in (trial["Reason"] or "")) == (kind == "fails"), trial
+        assert trial["NotNumbers"] == ([2] if kind == "diverges" else []) and len(trial["Curve"]) == (2 if kind == "fine" else 1), trial
+        if kind == "diverges":
+            # To the API it is a training job that completed, and an objective that failed.
+            summaries = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="astray")["TrainingJobSummaries"]
+            (summary,) = [it for it in summaries if it["TrainingJobName"] == trial["TrainingJobName"]]
+            assert summary["ObjectiveStatus"] == "Failed" and "FinalHyperParameterTuningJobObjectiveMetric" not in summary
+    for text in (done.stdout, run(house, "tuning", "show", "astray").stdout):
+        assert "2 x  AlgorithmError: algo-1: ValueError: no " in text and "what one of them printed: shoal jobs logs astray-" in text, text
+        assert "objective not a number (nan): trials " in text and "best      0.25000" in text, text
+    assert "Failed" in done.stderr and "nan" in done.stderr, done.stderr
+    page = (directory / "astray.html").read_text()
+    assert "ValueError: no " in page and "The objective was not a number" in page
 
 
 def test_a_request_file_and_a_strategy_beyond_the_api(house, directory):
@@ -124,6 +220,9 @@ def test_a_request_file_and_a_strategy_beyond_the_api(house, directory):
     done = run(house, "tune", "tuning.json", *flags, *command, cwd=directory)
     it = json.loads(done.stdout)
     assert (it["HyperParameterTuningJobStatus"], it["Definitions"][0]["Searcher"], len(it["Trials"])) == ("Completed", "tpe", 3)
+    # The API says Bayesian of it, as it has no other name for what it does not know.
+    (listed,) = [line.split() for line in run(house, "tuning", "list", "--name", "from-file").stdout.splitlines()[1:]]
+    assert listed[:3] == ["from-file", "Completed", "tpe"]
 
 
 @pytest.mark.parametrize("viewport, dark", [(DESK, False), (PHONE, True)])

@@ -130,8 +130,12 @@ impl<'a> Gatherer<'a> {
             for found in self.scraper.values(&text, &line) {
                 if self.objective.as_ref() == Some(&found.name) {
                     self.ordinal += 1;
-                    // Once the outbox is closed nobody waits for it any more.
-                    let _ = self.outbox.report_at(at_ms, ReportBody::Objective { ordinal: self.ordinal, value: found.value });
+                    // A unit of resource has been run all the same. Once the outbox is closed nobody waits for it any more.
+                    let value = if found.value.is_finite() { found.value } else { f64::NAN };
+                    let _ = self.outbox.report_at(at_ms, ReportBody::Objective { ordinal: self.ordinal, value });
+                }
+                if !found.value.is_finite() {
+                    continue;
                 }
                 let point = MetricPoint { name: found.name, value: found.value, at_ms };
                 self.last.insert(point.name.clone(), point.clone());

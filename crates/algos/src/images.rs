@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::xgboost::{metrics, tunable};
+use crate::xgboost::{HyperparameterError, hyperparameters, metrics, tunable};
 pub use crate::xgboost::{
     metrics::{MetricDefinition, TuningObjective},
     tunable::Tunable,
@@ -46,6 +46,30 @@ impl Builtin {
     pub fn tuning_objectives(&self) -> Vec<TuningObjective> {
         match self.algorithm {
             Algorithm::XGBoost => metrics::objectives(),
+        }
+    }
+
+    /// Names of the hyperparameters that it takes.
+    pub fn hyperparameters(&self) -> Vec<&'static str> {
+        match self.algorithm {
+            Algorithm::XGBoost => hyperparameters::names().collect(),
+        }
+    }
+
+    /// Those that every training job must have.
+    pub fn required_hyperparameters(&self) -> &'static [&'static str] {
+        match self.algorithm {
+            Algorithm::XGBoost => &["num_round"],
+        }
+    }
+
+    /// Checks one hyperparameter without the others: its name, and its value as the request has it.
+    ///
+    /// # Errors
+    /// In the words of the algorithm's image.
+    pub fn check_hyperparameter(&self, name: &str, value: &str) -> Result<(), HyperparameterError> {
+        match self.algorithm {
+            Algorithm::XGBoost => hyperparameters::validate_one(name, value),
         }
     }
 

@@ -10,7 +10,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use self::{members::check as check_members, upload::run as upload};
+pub(crate) use self::{
+    members::check as check_members,
+    upload::{plan, run as upload},
+};
 
 use crate::{
     client::Client,
@@ -108,12 +111,13 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
         members::check("CreateTrainingJob", request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     if args.dry_run {
+        plan(&uploads, &name, &mut request, &settings.default_bucket)?;
         show_json(&request)?;
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
-    let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     upload(&client, &uploads, &name, &mut request, &settings.default_bucket)?;
     let answer = client.sagemaker("CreateTrainingJob", &request)?;
     if args.detach {

@@ -1,6 +1,8 @@
 //! `shoal tune`: one tuning job from flags, a file, or both; watched to its end.
 
+mod checks;
 mod live;
+mod near;
 mod ranges;
 mod request;
 mod strategy;
@@ -8,10 +10,11 @@ mod strategy;
 use std::{convert::Infallible, path::PathBuf};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, value_parser};
+use serde_json::Value;
 
 use crate::{
-    client::Client,
+    client::{Client, ClientError, Noun},
     exit::{Exit, UsageError},
     interrupt::Farewell,
     output::{show, show_json},
@@ -65,16 +68,16 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     strategy: Option<String>,
     /// Most trials [default: 20; a grid has its own number].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     trials: Option<u32>,
     /// Most trials at once [default: 2].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     parallel: Option<u32>,
     /// Units of resource (reports of the objective) before which no trial is stopped.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
     min_resource: Option<u32>,
     /// Units of resource after which a trial is whole.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
     max_resource: Option<u32>,
     /// Stop trials that are worse than the median of those before them.
     #[arg(long)]
@@ -82,8 +85,8 @@ pub(crate) struct TuneArgs {
     /// End when the objective is this good.
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     target: Option<f64>,
-    /// End the tuning job after this time.
-    #[arg(long, value_name = "SECONDS")]
+    /// End the tuning job after this time, at least 120.
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(120..=15_768_000))]
     max_seconds: Option<u64>,
     /// Of all that is random: the same seed and the same order of results give the same trials.
     #[arg(long)]
@@ -127,7 +130,7 @@ pub(crate) struct TuneArgs {
     /// Do not wait for the end.
     #[arg(long)]
     detach: bool,
-    /// Print the request and send nothing.
+    /// Print the request and send nothing: nothing is uploaded or created, and no server is needed.
     #[arg(long)]
     dry_run: bool,
     /// The study as JSON at the end (with --detach CreateHyperParameterTuningJob's answer).
@@ -171,16 +174,18 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    checks::check(&request, args).map_err(UsageError)?;
     if args.dry_run {
+        train::plan(&uploads, &name_of(&request), &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
         show_json(&request)?;
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
-    let name = request["HyperParameterTuningJobName"].as_str().unwrap_or_default().to_owned();
+    let name = name_of(&request);
     if request["TrainingJobDefinition"].is_object() {
         train::upload(&client, &uploads, &name, &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
     }
-    let answer = client.sagemaker("CreateHyperParameterTuningJob", &request)?;
+    let answer = client.sagemaker("CreateHyperParameterTuningJob", &request).map_err(|error| about_parents(error, &args.warm_start))?;
     if args.detach {
         if args.json {
             show_json(&answer)?;
@@ -205,6 +210,18 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
         "Stopped" => Exit::Stopped,
         _ => Exit::Ok,
     })
+}
+
+fn name_of(request: &Value) -> String {
+    request["HyperParameterTuningJobName"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What is not there can only be a tuning job that this one was to start from.
+fn about_parents(error: ClientError, parents: &[String]) -> anyhow::Error {
+    match parents.iter().find(|name| error.is_not_found() && error.to_string().contains(name.as_str())) {
+        Some(name) => error.about_a(Noun::TuningJob, name).context(format!("--warm-start {name}")),
+        None => error.into(),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `shoal tuning`: look at tuning jobs, stop and change them, write reports.
 
+pub(crate) mod endings;
 mod list;
 pub(crate) mod report;
 mod show;

@@ -73,8 +73,8 @@ impl Scraper {
     }
 
     /// The values on one line, in the definitions' order. An expression is searched for (not matched from the line's start) in the escaped
-    /// line, and, if it is not there and the line has tabs, in the line as it was written; its first match counts. A first group that is not a
-    /// finite decimal number gives nothing.
+    /// line, and, if it is not there and the line has tabs, in the line as it was written; its first match counts. A first group that is no
+    /// decimal number gives nothing; `nan` and `inf` are told as they are, and are no points of a metric: AWS's wire has no such numbers.
     pub fn values(&mut self, escaped: &str, line: &[u8]) -> Vec<Value> {
         let escaped = cut(escaped);
         let with_tabs = line.contains(&b'\t').then(|| readable(&line[..line.len().min(SEARCHED_BYTES)]));
@@ -86,7 +86,7 @@ impl Scraper {
             };
             // `(\S+)`, as the documented definitions end, is meant to end at a tab, which the escaped line no longer shows as a space.
             let text = text.and_then(|text| text.split(ESCAPED_TAB).next());
-            if let Some(value) = text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|value| value.is_finite()) {
+            if let Some(value) = text.and_then(|text| text.trim().parse::<f64>().ok()) {
                 values.push(Value { name: search.name.clone(), value });
             }
         }
@@ -170,9 +170,9 @@ mod tests {
             (r"(?i)LOSS[:=]\s*(\S+)", "loss: 7", &[7.0]),
             // The first of several, once.
             (r"v=(\d)", "v=1 v=2", &[1.0]),
-            // Nothing that is no finite number.
-            (r"v=(\S+)", "v=nan", &[]),
-            (r"v=(\S+)", "v=-inf", &[]),
+            (r"v=(\S+)", "v=-inf", &[f64::NEG_INFINITY]),
+            // Nothing that is no number.
+            (r"v=(\S+)", "v=none", &[]),
             (r"v=(\S+)", "v=0.5,", &[]),
             (r"v=\S+", "v=5", &[]),
             (r"v=(\S+)", "other", &[]),

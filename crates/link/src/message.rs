@@ -1,6 +1,6 @@
 //! What server and agent say to each other.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Assignment;
 
@@ -92,7 +92,8 @@ pub enum ReportBody {
     Objective {
         /// Which value of this instance it is, from 1.
         ordinal: u32,
-        /// Finite.
+        /// NaN if the program printed something that is no finite number; `null` on the wire.
+        #[serde(deserialize_with = "number_or_nan")]
         value: f64,
     },
     /// Something a person should know, for the log and the status message (a fallback, a capped size).
@@ -262,4 +263,9 @@ pub enum Order {
         /// After how many units of its resource (rounds, epochs) it is to pause again, counted from its first attempt's start; `None`: at its end.
         until: Option<u64>,
     },
+}
+
+/// JSON has no NaN: serde_json writes it as `null`.
+fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

@@ -482,6 +482,7 @@ impl TrainingJob {
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ended: self.ended.is_some(),
             trial: self.trial.as_ref().map(|trial| trial.view(self.ended.is_none())),
+            stop: self.stop.as_ref().map(|stop| stop.cause),
         }
     }
 }

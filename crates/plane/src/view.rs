@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, SecondaryStatus, Time, Transition, TrialView, capacity::gib};
+use crate::{JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, capacity::gib};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct JobView {
     /// Whose trial it is, and how far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<TrialView>,
+    /// Why it was told to stop, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopCause>,
 }
 
 /// Why a job waits.

@@ -1,7 +1,10 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
 use shoal_store::check_tree;
-use shoal_wire::{Channel, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start};
+use shoal_tuner::SearcherSpec;
+use shoal_wire::{
+    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start,
+};
 
 use crate::{
     Image,
@@ -44,6 +47,9 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
             _ => error,
         };
         check(world, &definition.training).map_err(relocated)?;
+        if let Some(config) = &definition.training.checkpoint {
+            room_below(&config.uri, &request.name, &definition.path)?;
+        }
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
     for name in &warm_start.parents {
@@ -58,6 +64,39 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
         check_warm_start(request, &tuning::restore(&parent.request, &*world.images)?)?;
     }
     Ok(())
+}
+
+/// Longest S3 URI of the API, and longest key of S3, in bytes.
+const MOST_URI: usize = 1024;
+/// What follows a tuning job's name in its training jobs' (`-1000000-0123abcd`), and then the name of a file.
+const BELOW: usize = 17 + 64;
+
+/// Each training job keeps its checkpoints below the given place, under its own name: there is room for that.
+fn room_below(uri: &S3Uri, name: &str, path: &str) -> Result<(), Error> {
+    let (length, most) = (uri.to_string().len(), MOST_URI - BELOW - name.len());
+    if length <= most {
+        return Ok(());
+    }
+    Err(Error::validation(format!(
+        "Invalid value at '{path}.checkpointConfig.s3Uri': it is {length} characters long; with the names of training jobs and of files below it at \
+         most {most} are possible."
+    )))
+}
+
+/// Something ends the tuning job: a limit, a criterion, or a grid that has been walked through. Strategies of ours are known only here.
+///
+/// # Errors
+/// `ValidationException` that says what could end it.
+pub(crate) fn check_end(request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
+    let is_limited = request.limits.max_jobs.is_some() || request.limits.max_runtime_s.is_some();
+    let is_grid = designs.iter().all(|design| matches!(design.study.searcher, SearcherSpec::Grid(_)));
+    if is_limited || is_grid || request.completion != CompletionCriteria::default() {
+        return Ok(());
+    }
+    Err(Error::validation(
+        "Invalid value at 'hyperParameterTuningJobConfig.resourceLimits.maxNumberOfTrainingJobs': nothing would end the tuning job; give it, \
+         MaxRuntimeInSeconds, or a completion criterion.",
+    ))
 }
 
 /// There is no such tuning job, in AWS's words.

@@ -1,6 +1,7 @@
 //! What a parsed call does: the wire's values to commands and reads, and back.
 
 mod checkpoints;
+pub(crate) mod ending;
 mod filter_logs;
 mod hold;
 mod identity;

@@ -144,14 +144,18 @@ pub struct StudyTrial {
     pub definition: u32,
     /// Names and texts of its tuned hyperparameters, in the order of the search space.
     pub values: Vec<(String, String)>,
-    /// `Waiting` for capacity, `Running`, `Paused`, `Completed`, `Stopped` early, `Failed`.
+    /// `Waiting` for capacity, `Running`, `Paused`, `Completed`, `Stopped` early, `Cancelled` (by a user, by its tuning job's end, by its time limit), `Failed`.
     pub state: String,
+    /// Why it failed, or who cancelled it.
+    pub reason: Option<String>,
     /// The scheduler's bracket.
     pub bracket: u32,
     /// It pauses there.
     pub to: Option<u32>,
     /// Units of resource and the objective after them; not finite ones are left out.
     pub curve: Vec<(u32, f64)>,
+    /// Units of resource after which the program printed the objective as `nan` or infinite.
+    pub not_numbers: Vec<u32>,
     /// Final values of all objectives; empty while there are none.
     pub objectives: Vec<f64>,
     /// Seconds since the epoch.
@@ -168,18 +172,27 @@ impl StudyTrial {
     /// Units of resource that it has behind it.
     #[must_use]
     pub fn resource(&self) -> u32 {
-        self.curve.last().map_or(0, |point| point.0)
+        let last = self.curve.last().map_or(0, |point| point.0);
+        last.max(self.not_numbers.last().copied().unwrap_or(0))
     }
 
-    /// Its result: the final value, or the last that it said.
+    /// Its result: the final value, or the last that it said. None: there is none, or it [went astray](Self::is_astray).
     #[must_use]
     pub fn value(&self) -> Option<f64> {
-        self.objectives.first().copied().or_else(|| self.curve.last().map(|point| point.1))
+        let last = || self.curve.last().map(|point| point.1).filter(|_| !self.is_astray());
+        self.objectives.first().copied().or_else(last)
+    }
+
+    /// The last that it said of its objective was `nan` or infinite: it is worse than all that said a number.
+    #[must_use]
+    pub fn is_astray(&self) -> bool {
+        let last = self.curve.last().map_or(0, |point| point.0);
+        self.not_numbers.last().is_some_and(|&at| at > last)
     }
 
     /// It will not go on.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.state.as_str(), "Completed" | "Stopped" | "Failed")
+        matches!(self.state.as_str(), "Completed" | "Stopped" | "Cancelled" | "Failed")
     }
 }

@@ -62,6 +62,23 @@ pub fn validate(given: &BTreeMap<String, String>) -> Result<(), HyperparameterEr
     Hyperparameters::parse(given).map(|_| ())
 }
 
+/// Names of all hyperparameters, other names of them too.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|(name, _)| *name).chain(ALIASES.iter().map(|(alias, _)| *alias))
+}
+
+/// Checks one hyperparameter without the others.
+///
+/// # Errors
+/// There is none of this name, or it does not take this value.
+pub(crate) fn validate_one(name: &str, value: &str) -> Result<(), HyperparameterError> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    match TABLE.iter().find(|(known, _)| *known == name) {
+        Some((_, kind)) => check(name, value, *kind),
+        None => refuse(format!("Extraneous hyperparameter found: {name}")),
+    }
+}
+
 impl Hyperparameters {
     /// Checks and sorts the hyperparameters of a training job.
     pub(super) fn parse(given: &BTreeMap<String, String>) -> Result<Self, HyperparameterError> {

@@ -13,7 +13,7 @@ mod evaluate;
 mod failure;
 mod ffi;
 mod group;
-mod hyperparameters;
+pub(crate) mod hyperparameters;
 mod instance;
 mod intercept;
 mod judge;

@@ -2,21 +2,25 @@
 "use strict";
 (() => {
   const study = JSON.parse(document.getElementById("study").textContent);
-  const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const style = getComputedStyle(document.documentElement);
   const color = name => style.getPropertyValue(name).trim();
   const ink = color("--ink"), quiet = color("--quiet"), line = color("--line");
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const blue = dark ? "#56b4e9" : "#0072b2";
   // Told apart by shape as well as by colour (Okabe and Ito's palette).
   const looks = {
-    Completed: { color: "#0072b2", symbol: "circle" },
+    Completed: { color: blue, symbol: "circle" },
     Stopped: { color: "#e69f00", symbol: "triangle" },
+    Cancelled: { color: "#cc79a7", symbol: "emptyCircle" },
     Failed: { color: "#d55e00", symbol: "rect" },
     Running: { color: "#009e73", symbol: "diamond" },
     Paused: { color: "#999999", symbol: "diamond" },
   };
+  const named = state => state === "Stopped" ? "Stopped early" : state;
   const maximize = study.maximize;
   const better = (a, b) => maximize ? a > b : a < b;
   const number = value => value === null || value === undefined ? "-" : Number(value.toPrecision(6)).toString();
+  const rounded = text => text.length > 9 && text.trim() !== "" && isFinite(text) && !Number.isInteger(Number(text)) ? number(Number(text)) : text;
   const escaped = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
   const charts = [];
 
@@ -25,7 +29,8 @@
     if (!place) return;
     const chart = echarts.init(place, null, { renderer: "canvas" });
     chart.setOption({
-      animation: !reduced, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif" },
+      // Nothing moves: what is seen first, or printed, is what there is.
+      animation: false, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif" },
       aria: { enabled: true }, ...option,
     });
     charts.push(chart);
@@ -34,15 +39,17 @@
     name, nameLocation: "middle", nameGap: 30, nameTextStyle: { color: quiet }, axisLine: { lineStyle: { color: quiet } }, axisLabel: { color: quiet },
     splitLine: { lineStyle: { color: line } }, scale: true, ...extra,
   });
-  const legend = { textStyle: { color: ink }, top: 0 };
+  const legend = { textStyle: { color: ink }, top: 0, itemWidth: 16, itemHeight: 10 };
   const grid = { left: 70, right: 24, top: 36, bottom: 50 };
-  const tip = trial => `<b>${escaped(trial.name)}</b><br>${escaped(trial.state)}, ${number(trial.value)}<br>` +
-    study.parameters.filter(p => p.name in trial.values).map(p => `${escaped(p.name)} = ${escaped(trial.values[p.name])}`).join("<br>");
+  const bare = { ...grid, top: 12 };
+  const tip = trial => `<b>${escaped(trial.name)}</b><br>${escaped(named(trial.state))}, ${trial.astray ? "nan" : number(trial.value)}<br>` +
+    study.parameters.filter(p => p.name in trial.values).map(p => `${escaped(p.name)} = ${escaped(rounded(trial.values[p.name]))}`).join("<br>");
 
   // The objective over time, and the best so far.
   const ended = study.trials.filter(t => t.value !== null && t.at !== null).sort((a, b) => a.at - b.at);
   const best = [];
-  for (const trial of ended) {
+  // What a failed program said last is no result.
+  for (const trial of ended.filter(t => t.state !== "Failed")) {
     if (!best.length || better(trial.value, best[best.length - 1][1])) best.push([trial.at, trial.value]);
   }
   if (best.length) best.push([ended[ended.length - 1].at, best[best.length - 1][1]]);
@@ -51,7 +58,7 @@
     xAxis: axis("seconds since the start", { type: "value", min: 0, scale: false }), yAxis: axis(study.metric, { type: "value", nameGap: 52 }),
     series: [
       ...Object.keys(looks).filter(state => ended.some(t => t.state === state)).map(state => ({
-        name: state, type: "scatter", symbolSize: 9, symbol: looks[state].symbol, itemStyle: { color: looks[state].color, opacity: .8 },
+        name: named(state), type: "scatter", symbolSize: 9, symbol: looks[state].symbol, itemStyle: { color: looks[state].color, opacity: .8 },
         data: ended.filter(t => t.state === state).map(trial => ({ value: [trial.at, trial.value], trial })),
       })),
       { name: "best so far", type: "line", step: "end", showSymbol: false, lineStyle: { width: 2, color: ink }, itemStyle: { color: ink }, data: best },
@@ -61,12 +68,12 @@
   // Learning curves. Those that were stopped end in a mark.
   const curved = study.trials.filter(t => t.curve.length > 1);
   draw("curves", {
-    grid, tooltip: { trigger: "item", formatter: p => tip(curved[p.seriesIndex]) },
+    grid: bare, tooltip: { trigger: "item", formatter: p => tip(curved[p.seriesIndex]) },
     xAxis: axis("units of resource", { type: "value", scale: false }), yAxis: axis(study.metric, { type: "value", nameGap: 52 }),
     series: curved.map(trial => ({
       type: "line", data: trial.curve, showSymbol: true, symbolSize: (_, p) => p.dataIndex === trial.curve.length - 1 ? 7 : 0,
       symbol: looks[trial.state].symbol, itemStyle: { color: looks[trial.state].color }, triggerLineEvent: true,
-      lineStyle: { width: trial.best ? 3 : 1, opacity: trial.best ? 1 : .55, color: trial.best ? color("--good") : looks[trial.state].color },
+      lineStyle: { width: trial.best ? 3 : 1, opacity: trial.best ? 1 : .7, color: trial.best ? color("--good") : looks[trial.state].color },
       z: trial.best ? 10 : 2, emphasis: { lineStyle: { width: 3, opacity: 1 } },
     })),
   });
@@ -93,10 +100,10 @@
     const sorted = valued.map(t => t.value).sort((a, b) => a - b);
     // Outliers must not take all the colours.
     const at = q => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
-    const scale = ["#440154", "#31688e", "#35b779", "#e3b505"];
+    const scale = dark ? ["#9d6fe0", "#4f8fd0", "#35b779", "#f5d33c"] : ["#440154", "#31688e", "#35b779", "#e3b505"];
     draw("parallel", {
       tooltip: {}, parallelAxis: axes,
-      parallel: { left: 60, right: 110, top: 40, bottom: 30, parallelAxisDefault: { nameLocation: "end" } },
+      parallel: { left: 60, right: 190, top: 40, bottom: 30, parallelAxisDefault: { nameLocation: "end" } },
       visualMap: {
         show: true, right: 0, top: "middle", min: at(.05), max: Math.max(at(.95), at(.05) + 1e-12), dimension: axes.length - 1, calculable: true,
         precision: 4, inRange: { color: maximize ? scale : scale.slice().reverse() }, textStyle: { color: ink },
@@ -114,10 +121,10 @@
   // What mattered.
   const important = study.importance.slice().reverse();
   draw("importance", {
-    grid: { ...grid, left: 150 }, tooltip: { trigger: "axis", valueFormatter: v => (100 * v).toFixed(1) + " %" },
+    grid: { ...bare, left: 150 }, tooltip: { trigger: "axis", valueFormatter: v => (100 * v).toFixed(1) + " %" },
     xAxis: axis("share of the variation explained", { type: "value", scale: false, axisLabel: { color: quiet, formatter: v => (100 * v).toFixed(0) + " %" } }),
     yAxis: axis("", { type: "category", data: important.map(i => i.name) }),
-    series: [{ type: "bar", data: important.map(i => i.weight), itemStyle: { color: "#0072b2" } }],
+    series: [{ type: "bar", data: important.map(i => i.weight), barMaxWidth: 40, itemStyle: { color: blue } }],
   });
 
   // The Pareto front of the first two objectives.

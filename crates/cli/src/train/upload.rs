@@ -25,18 +25,42 @@ pub(crate) fn run(client: &Client, uploads: &[Upload], job: &str, request: &mut 
     for Upload { channel, source } in uploads {
         let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
         ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
-        let prefix = format!("{job}/input/{channel}/");
+        let prefix = prefix(job, channel);
         for (path, name) in files {
             progress.draw(&format!("uploading {}", path.display()));
             let mut file = File::open(&path).with_context(|| format!("could not read {}", path.display()))?;
             client.put_object(bucket, &format!("{prefix}{name}"), &mut file)?;
         }
-        let channels = request["InputDataConfig"].as_array_mut().into_iter().flatten();
-        for entry in channels.filter(|entry| entry["ChannelName"] == channel.as_str()) {
-            entry["DataSource"]["S3DataSource"]["S3Uri"] = json!(format!("s3://{bucket}/{prefix}"));
-        }
+        set_uri(request, channel, &format!("s3://{bucket}/{prefix}"));
     }
     Ok(())
+}
+
+/// Puts the places of local channels in a request that is not sent: where [`run`] would upload them to. Tells what that is, and creates nothing.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn plan(uploads: &[Upload], job: &str, request: &mut Value, bucket: &str) -> Result<()> {
+    for Upload { channel, source } in uploads {
+        let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
+        ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
+        let uri = format!("s3://{bucket}/{}", prefix(job, channel));
+        let plural = if files.len() == 1 { "" } else { "s" };
+        eprintln!("channel {channel}: {} ({} file{plural}) would be uploaded to {uri}", source.display(), files.len());
+        set_uri(request, channel, &uri);
+    }
+    Ok(())
+}
+
+fn prefix(job: &str, channel: &str) -> String {
+    format!("{job}/input/{channel}/")
+}
+
+fn set_uri(request: &mut Value, channel: &str, uri: &str) {
+    let channels = request["InputDataConfig"].as_array_mut().into_iter().flatten();
+    for entry in channels.filter(|entry| entry["ChannelName"] == channel) {
+        entry["DataSource"]["S3DataSource"]["S3Uri"] = json!(uri);
+    }
 }
 
 /// A file, or all files below a directory, each with its name in the channel; in order of name.

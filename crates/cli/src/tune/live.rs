@@ -14,7 +14,10 @@ use crate::{
     client::{Client, now_ms},
     patient::Patient,
     settings::ClientFlags,
-    tuning::study::{best, fetch, rungs, setting, short},
+    tuning::{
+        endings::gist,
+        study::{best, fetch, latest, rungs, setting, short, state_text},
+    },
 };
 
 /// Most trials in the table.
@@ -22,6 +25,10 @@ const ROWS: usize = 12;
 
 /// How often the whole study is asked for; in between, only trials that are not over.
 const WHOLE: u32 = 4;
+
+/// How often it is said how things stand where no table is drawn: a little later each time.
+const SOON: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(60);
 
 /// Waits until the tuning job is over; the answer is its study. A server that goes away meanwhile is waited for.
 ///
@@ -33,6 +40,7 @@ pub(super) fn until_end(client: Client, flags: &ClientFlags, name: &str) -> Resu
     let mut board = Board { is_live: std::io::stderr().is_terminal(), lines: 0 };
     let mut told: BTreeMap<u32, String> = BTreeMap::new();
     let (mut last_best, mut whole, mut looks) = (None, StudyDescription::default(), 0_u32);
+    let mut said = started;
     loop {
         let live_only = looks % WHOLE != 0;
         let answer = client.ask(|trouble| board.line(trouble), |client| fetch(client, name, live_only))?;
@@ -64,7 +72,12 @@ pub(super) fn until_end(client: Client, flags: &ClientFlags, name: &str) -> Resu
             board.clear();
             return Ok(whole);
         }
-        board.draw(&frame(&whole, now_ms()));
+        let frame = frame(&whole, now_ms());
+        if !board.is_live && said.elapsed() >= (started.elapsed() / 5).clamp(SOON, LATE) {
+            board.line(&frame[0]);
+            said = Instant::now();
+        }
+        board.draw(&frame);
         thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)));
     }
 }
@@ -85,8 +98,15 @@ fn merged(mut before: StudyDescription, look: StudyDescription, live_only: bool)
 }
 
 fn ended(trial: &StudyTrial) -> String {
-    let value = trial.value().map_or("-".to_owned(), short);
-    format!("{}  {:9}  {value:>10}  after {}  {}", trial.training_job_name, trial.state, trial.resource(), setting(trial))
+    let why = trial.reason.as_deref().map_or(String::new(), |reason| format!("  ({})", gist(reason)));
+    format!(
+        "{}  {:13}  {:>10}  after {}  {}{why}",
+        trial.training_job_name,
+        state_text(&trial.state),
+        latest(trial),
+        trial.resource(),
+        setting(trial)
+    )
 }
 
 /// The table: head, live trials, rungs.
@@ -107,7 +127,7 @@ fn frame(study: &StudyDescription, now_ms: u64) -> Vec<String> {
         live.len()
     )];
     for trial in live.iter().take(ROWS) {
-        let value = trial.curve.last().map_or("-".to_owned(), |point| short(point.1));
+        let value = latest(trial);
         let to = trial.to.map_or(String::new(), |to| format!("/{to}"));
         lines.push(format!(
             "  {:>5}  {:8} {:>9} {value:>12}  {}",
@@ -119,6 +139,9 @@ fn frame(study: &StudyDescription, now_ms: u64) -> Vec<String> {
     }
     if live.len() > ROWS {
         lines.push(format!("  and {} more", live.len() - ROWS));
+    }
+    if live.iter().take(ROWS).any(|trial| trial.is_astray()) {
+        lines.push("  nan: the objective was no number; it counts as worse than all others".to_owned());
     }
     for index in 0..study.definitions.len() {
         let rungs = rungs(study, index);

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Longest name of a tuning job.
-const MOST_NAME: usize = 32;
+pub(super) const MOST_NAME: usize = 32;
 
 /// What makes a metric one that is better when it is smaller.
 const SMALLER: [&str; 15] = [
@@ -56,8 +56,9 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
     set_default(&mut request, "HyperParameterTuningJobName", || json!(default_name(&image, now_ms)));
     set_default(&mut request, "HyperParameterTuningJobConfig", || json!({}));
     let strategy = args.strategy.as_deref().map(Strategy::of).transpose()?;
+    let strategy = strategy.map(|it| if args.early_stopping { it.with_early_stopping() } else { it });
     config(args, strategy.as_ref(), object(&mut request, "HyperParameterTuningJobConfig")?)?;
-    if let Some(Strategy::Beyond(value)) = strategy {
+    if let Some(value) = strategy.as_ref().map(Strategy::tag).transpose()?.flatten() {
         set_default(&mut request, "Tags", || json!([]));
         let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
         tags.retain(|tag| tag["Key"] != strategy::TAG);
@@ -103,19 +104,24 @@ fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
     if let Some(strategy) = strategy {
         // Only Hyperband has resources there; the tag says which strategy it is.
         let has_resources = args.min_resource.is_some() || args.max_resource.is_some();
-        let shown = if has_resources && matches!(strategy, Strategy::Beyond(_)) { "Hyperband" } else { strategy.in_the_api() };
+        let shown = if has_resources && !matches!(strategy, Strategy::OfTheApi(_)) { "Hyperband" } else { strategy.in_the_api() };
         config.insert("Strategy".to_owned(), json!(shown));
     }
     set_default(config, "Strategy", || json!("Bayesian"));
     objective(args, config);
-    limits(args, config)?;
+    limits(args, strategy, config)?;
     if !args.ranges.is_empty() || !args.choices.is_empty() {
         set_default(config, "ParameterRanges", || json!({}));
         let ranges = object(config, "ParameterRanges")?;
         let numbers = args.ranges.iter().map(|text| range(text));
         let choices = args.choices.iter().map(|text| Ok(("CategoricalParameterRanges", choice(text)?)));
+        let mut known: Vec<Value> = Vec::new();
         for entry in numbers.chain(choices) {
             let (list, entry) = entry?;
+            if known.contains(&entry["Name"]) {
+                return Err(format!("{} is tuned twice; give one --range or --choice of it", entry["Name"].as_str().unwrap_or_default()));
+            }
+            known.push(entry["Name"].clone());
             for (_, other) in ranges.iter_mut() {
                 other.as_array_mut().ok_or("the lists of ParameterRanges must be lists")?.retain(|known| known["Name"] != entry["Name"]);
             }
@@ -133,6 +139,9 @@ fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
                 hyperband.insert(field.to_owned(), json!(value));
             }
         }
+    }
+    if let (true, Some(scheduler)) = (args.early_stopping, strategy.and_then(Strategy::scheduler).filter(|it| it != "median")) {
+        return Err(format!("--early-stopping: {scheduler} decides by itself which trials are stopped; leave one of the two out"));
     }
     if args.early_stopping {
         config.insert("TrainingJobEarlyStoppingType".to_owned(), json!("Auto"));
@@ -161,8 +170,8 @@ fn is_smaller_better(metric: &str) -> bool {
     metric.to_lowercase().split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SMALLER.contains(&word))
 }
 
-fn limits(args: &TuneArgs, config: &mut Map<String, Value>) -> Result<(), String> {
-    let is_grid = config["Strategy"] == "Grid";
+fn limits(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String, Value>) -> Result<(), String> {
+    let is_grid = strategy.map_or(config["Strategy"] == "Grid", Strategy::is_grid);
     set_default(config, "ResourceLimits", || json!({}));
     let limits = object(config, "ResourceLimits")?;
     for (field, value) in [("MaxNumberOfTrainingJobs", args.trials), ("MaxParallelTrainingJobs", args.parallel)] {

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
+use shoal_wire::STRATEGY_TAG;
 
 use crate::{
-    client::Client,
+    client::{Client, ClientError},
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -54,20 +55,50 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
         show_json(&Value::Array(summaries))?;
     } else {
         let mut rows = vec![["NAME", "STATUS", "STRATEGY", "TRIALS", "RUNNING", "CREATED", "ENDED"].map(str::to_owned).to_vec()];
-        rows.extend(summaries.iter().map(row));
+        for summary in &summaries {
+            rows.push(row(summary, &strategy(&client, summary)?));
+        }
         show(&table(&rows))?;
     }
     Ok(Exit::Ok)
 }
 
-fn row(summary: &Value) -> Vec<String> {
+/// The strategy's name: the API's, or the one that a tag has put in its place.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(crate) fn strategy(client: &Client, summary: &Value) -> Result<String, ClientError> {
+    let of_the_api = summary["Strategy"].as_str().unwrap_or_default().to_owned();
+    let answer = match client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]})) {
+        // It was deleted in between.
+        Err(error) if error.is_not_found() => return Ok(of_the_api),
+        answer => answer?,
+    };
+    let tag = answer["Tags"].as_array().into_iter().flatten().find(|tag| tag["Key"] == STRATEGY_TAG);
+    Ok(tag.and_then(|tag| tag["Value"].as_str()).map_or(of_the_api, named))
+}
+
+/// A tag's value in few words: a name as it stands, of an object its parts, joined as names are.
+fn named(tag: &str) -> String {
+    let decoded = base64_simd::STANDARD.decode_to_vec(tag.trim()).unwrap_or_default();
+    let object = serde_json::from_str::<Value>(tag).or_else(|_| serde_json::from_slice(&decoded)).unwrap_or_default();
+    if !object.is_object() {
+        return tag.to_owned();
+    }
+    let kind = |part: &str| object[part]["kind"].as_str().or_else(|| object[part].as_str());
+    let searcher = if object["grid"].is_object() { Some("grid") } else { kind("searcher") };
+    let parts: Vec<&str> = [kind("strategy"), searcher, kind("scheduler").filter(|it| *it != "none")].into_iter().flatten().collect();
+    if parts.is_empty() { "custom".to_owned() } else { parts.join("+") }
+}
+
+fn row(summary: &Value, strategy: &str) -> Vec<String> {
     let text = |name: &str| summary[name].as_str().unwrap_or_default().to_owned();
     let counters = summary["TrainingJobStatusCounters"].as_object();
     let all: u64 = counters.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
     vec![
         text("HyperParameterTuningJobName"),
         text("HyperParameterTuningJobStatus"),
-        text("Strategy"),
+        strategy.to_owned(),
         all.to_string(),
         summary["TrainingJobStatusCounters"]["InProgress"].as_u64().unwrap_or(0).to_string(),
         time_text(&summary["CreationTime"]),
@@ -80,12 +111,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn strategies_of_tags_have_names() {
+        let encoded = |json: &str| base64_simd::STANDARD.encode_to_string(json);
+        for (tag, expected) in [
+            ("tpe+asha", "tpe+asha"),
+            (encoded(r#"{"searcher":"tpe","scheduler":{"kind":"asha","eta":4}}"#).as_str(), "tpe+asha"),
+            (encoded(r#"{"grid":{"points":3}}"#).as_str(), "grid"),
+            (r#"{"strategy":"mobster","scheduler":"none"}"#, "mobster"),
+            (encoded(r#"{"objectives":[{"metric":"s"}]}"#).as_str(), "custom"),
+        ] {
+            assert_eq!(named(tag), expected);
+        }
+    }
+
+    #[test]
     fn a_row_counts_all_trials() {
         let counters = json!({"Completed": 3, "InProgress": 2, "RetryableError": 0, "NonRetryableError": 1, "Stopped": 4});
         let summary = json!({
             "HyperParameterTuningJobName": "a", "HyperParameterTuningJobStatus": "InProgress", "Strategy": "Random", "CreationTime": 0,
             "TrainingJobStatusCounters": counters,
         });
-        assert_eq!(row(&summary), ["a", "InProgress", "Random", "10", "2", "1970-01-01 00:00:00Z", "-"]);
+        assert_eq!(row(&summary, "Random"), ["a", "InProgress", "Random", "10", "2", "1970-01-01 00:00:00Z", "-"]);
     }
 }

@@ -1,5 +1,7 @@
 //! `shoal tuning report`: one page of HTML that holds everything it shows.
 
+mod ended;
+
 use std::{fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context, Result};
@@ -7,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use shoal_wire::{StudyDefinition, StudyDescription, StudyTrial};
 
-use super::study::{self, best, rungs, short, trials_of, units};
+use super::study::{self, best, latest, rungs, short, shorter, state_text, trials_of, units};
 use crate::{
     client::{Client, Noun},
     exit::Exit,
@@ -68,7 +70,7 @@ pub(crate) fn write(study: &StudyDescription, definition: Option<&str>, path: &s
 fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) -> String {
     let trials: Vec<&StudyTrial> = trials_of(study, index).collect();
     let (section_html, table, facts) =
-        (sections(study, index, definition, &trials), table(study, definition, &trials), facts(study, index));
+        (sections(study, index, definition, &trials) + &ended::section(study), table(study, definition, &trials), facts(study, index));
     let name = &study.hyper_parameter_tuning_job_name;
     let title = match &definition.name {
         Some(part) if study.definitions.len() > 1 => format!("Tuning job {name}: {part}"),
@@ -80,7 +82,7 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         with_article(&definition.searcher),
         study::aim(definition),
         if definition.scheduler == "none" { "every trial to its end".to_owned() } else { format!("scheduler {}", definition.scheduler) },
-        study.message.as_ref().map_or(String::new(), |message| format!(". {message}")),
+        study.message.as_ref().map_or(String::new(), |message| format!(". {}", capital(message))),
     );
     let data = data(study, index, definition, &trials).to_string().replace('<', "\\u003c");
     let parts = [
@@ -88,7 +90,10 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         ("subtitle", escape(&subtitle)),
         ("facts", facts),
         ("sections", section_html),
-        ("table_note", "A click on a column's name sorts by it.".to_owned()),
+        (
+            "table_note",
+            "A click on a column's name sorts by it. Numbers are rounded; the exact ones show where the pointer rests.".to_owned(),
+        ),
         ("table", table),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("css", STYLE.to_owned()),
@@ -97,6 +102,12 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         ("script", SCRIPT.to_owned()),
     ];
     fill(PAGE, &parts)
+}
+
+/// As a sentence begins.
+fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or(String::new(), |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// `bayesian` -> `Search by bayesian`.
@@ -133,6 +144,9 @@ fn facts(study: &StudyDescription, index: usize) -> String {
     facts.push(("trials", trials.len().to_string(), false));
     facts.push(("completed", count("Completed").to_string(), false));
     facts.push(("stopped early", count("Stopped").to_string(), false));
+    if count("Cancelled") > 0 {
+        facts.push(("cancelled", count("Cancelled").to_string(), false));
+    }
     facts.push(("failed", count("Failed").to_string(), false));
     let (run, full) = units(study);
     if full > run && run > 0 {
@@ -215,22 +229,29 @@ fn table(study: &StudyDescription, definition: &StudyDefinition, trials: &[&Stud
         let class = if best == Some(trial.number) { " class=\"best\"" } else { "" };
         let _ = write!(
             text,
-            "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            "<tr{class}><td>{}</td><td>{}</td><td{}>{}</td><td>{}</td>",
             trial.number,
             escape(&trial.training_job_name),
-            escape(&trial.state),
+            trial.reason.as_ref().map_or(String::new(), |reason| format!(" title=\"{}\"", escape(reason))),
+            escape(state_text(&trial.state)),
             trial.resource()
         );
         for place in 0..definition.objectives.len() {
             let value = trial.objectives.get(place).copied().or_else(|| trial.value().filter(|_| place == 0));
             let _ = match value {
-                Some(value) => write!(text, "<td data-sort=\"{value}\">{}</td>", short(value)),
+                Some(value) => write!(text, "<td data-sort=\"{value}\" title=\"{value}\">{}</td>", short(value)),
+                None if place == 0 => write!(text, "<td>{}</td>", latest(trial)),
                 None => write!(text, "<td>-</td>"),
             };
         }
         for parameter in &definition.parameters {
             let value = trial.values.iter().find(|(name, _)| *name == parameter.name).map_or("-", |(_, value)| value);
-            let _ = write!(text, "<td>{}</td>", escape(value));
+            let (shown, exact) = (escape(&shorter(value)), escape(value));
+            let _ = if shown == exact {
+                write!(text, "<td>{exact}</td>")
+            } else {
+                write!(text, "<td data-sort=\"{exact}\" title=\"{exact}\">{shown}</td>")
+            };
         }
         text.push_str("</tr>");
     }
@@ -248,6 +269,7 @@ fn data(study: &StudyDescription, index: usize, definition: &StudyDefinition, tr
                 "state": if trial.state == "Waiting" { "Running" } else { &trial.state },
                 "values": trial.values.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
                 "value": trial.value(),
+                "astray": trial.is_astray(),
                 "at": trial.end_time.map(|end| end - study.creation_time),
                 "curve": trial.curve,
                 "objectives": trial.objectives,
@@ -278,14 +300,21 @@ mod tests {
     fn a_page_is_whole_and_escapes_what_users_say() {
         let mut study = example();
         study.trials[0].training_job_name = "</script><b>x".to_owned();
+        study.trials[2].reason = Some("AlgorithmError: algo-1: Traceback\n  File \"a.py\"\nValueError: <i>, exit code: 1".to_owned());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.html");
         write(&study, None, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains("{{") || ECHARTS.contains("{{"), "a place is left");
-        for (part, times) in
-            [("<b>x", 0), ("&lt;/script&gt;&lt;b&gt;x", 1), ("id=\"over-time\"", 1), ("id=\"pareto\"", 0), ("gb&lt;tree", 4)]
-        {
+        for (part, times) in [
+            ("<b>x", 0),
+            ("&lt;/script&gt;&lt;b&gt;x", 1),
+            ("id=\"over-time\"", 1),
+            ("id=\"pareto\"", 0),
+            ("<summary>AlgorithmError: algo-1: ValueError: &lt;i&gt;", 1),
+            ("<i>", 0),
+            ("gb&lt;tree", 4),
+        ] {
             assert_eq!(text.matches(part).count(), times, "{part}");
         }
         // Nothing is loaded: no address of a script, style or picture.

@@ -6,7 +6,10 @@ use anyhow::Result;
 use clap::Args;
 use shoal_wire::{StudyDescription, StudyTrial};
 
-use super::study::{self, Rung, aim, best, rungs, setting, short, trials_of, units};
+use super::{
+    endings::{astray, groups, numbers},
+    study::{self, Rung, aim, best, rungs, setting, short, state_text, trials_of, units},
+};
 use crate::{
     client::{Client, Noun},
     exit::Exit,
@@ -16,6 +19,9 @@ use crate::{
 
 /// Width of the longest bar of a rung chart, in characters.
 const BAR: usize = 40;
+
+/// Most reasons of failures that are shown.
+const REASONS: usize = 5;
 
 /// Arguments of `shoal tuning show`.
 #[derive(Debug, Args)]
@@ -54,10 +60,9 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
         let _ = writeln!(text, "  best      {}  {}  {}", short(value), trial.training_job_name, setting(trial));
     }
     let count = |state: &str| study.trials.iter().filter(|trial| trial.state == state).count();
-    let states = ["Completed", "Stopped", "Failed", "Running", "Paused", "Waiting"];
-    let counts = states.iter().map(|state| (count(state), state.to_lowercase())).filter(|(count, _)| *count > 0);
-    let counts: Vec<_> =
-        counts.map(|(count, state)| format!("{count} {}", if state == "stopped" { "stopped early" } else { &state })).collect();
+    let states = ["Completed", "Stopped", "Cancelled", "Failed", "Running", "Paused", "Waiting"];
+    let counts = states.iter().map(|state| (count(state), state_text(state).to_lowercase())).filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts.map(|(count, state)| format!("{count} {state}")).collect();
     let most = study.max_trials.map_or(String::new(), |most| format!(" of {most}"));
     let _ = writeln!(text, "  trials    {}{most}: {}", study.trials.len(), counts.join(", "));
     let (run, full) = units(study);
@@ -75,6 +80,33 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
             text.push_str(&chart(&rungs));
         }
         text.push_str(&best_trials(study, index, top));
+    }
+    text + &otherwise(study)
+}
+
+/// Which trials failed or were cancelled and why, and those whose objective was no number, with what can be done about it.
+fn otherwise(study: &StudyDescription) -> String {
+    let mut text = String::new();
+    let (groups, astray) = (groups(study), astray(study));
+    for (state, title) in [("Failed", "failed"), ("Cancelled", "cancelled")] {
+        let of_state: Vec<_> = groups.iter().filter(|group| group.state == state).collect();
+        if of_state.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n  {title}");
+        for group in of_state.iter().take(REASONS) {
+            let _ = writeln!(text, "  {:>5} x  {}  ({})", group.trials.len(), group.gist, numbers(&group.trials));
+        }
+        if of_state.len() > REASONS {
+            let _ = writeln!(text, "  and {} other reasons; --json has them all", of_state.len() - REASONS);
+        }
+        if let (Some(trial), "Failed") = (of_state[0].trials.first(), state) {
+            let _ = writeln!(text, "  what one of them printed: shoal jobs logs {}", trial.training_job_name);
+        }
+    }
+    if !astray.is_empty() {
+        let _ = writeln!(text, "\n  objective not a number (nan): {}", numbers(&astray));
+        let _ = writeln!(text, "  they count as worse than all others; narrower ranges keep the search away from where training diverges");
     }
     text
 }
@@ -96,15 +128,23 @@ fn chart(rungs: &[Rung]) -> String {
 
 fn best_trials(study: &StudyDescription, definition: usize, top: usize) -> String {
     let maximize = study.definitions[definition].objectives.first().is_some_and(|it| it.maximize);
-    let mut trials: Vec<(&StudyTrial, f64)> =
-        trials_of(study, definition).filter(|trial| trial.is_over()).filter_map(|trial| Some((trial, trial.value()?))).collect();
+    let mut trials: Vec<(&StudyTrial, f64)> = trials_of(study, definition)
+        .filter(|trial| trial.is_over() && trial.state != "Failed")
+        .filter_map(|trial| Some((trial, trial.value()?)))
+        .collect();
     trials.sort_by(|one, other| if maximize { other.1.total_cmp(&one.1) } else { one.1.total_cmp(&other.1) });
     if trials.is_empty() || top == 0 {
         return String::new();
     }
     let mut rows = vec![["  TRIAL", "VALUE", "RESOURCE", "STATE", "HYPERPARAMETERS"].map(str::to_owned).to_vec()];
     rows.extend(trials.into_iter().take(top).map(|(trial, value)| {
-        vec![format!("  {}", trial.training_job_name), short(value), trial.resource().to_string(), trial.state.clone(), setting(trial)]
+        vec![
+            format!("  {}", trial.training_job_name),
+            short(value),
+            trial.resource().to_string(),
+            state_text(&trial.state).to_owned(),
+            setting(trial),
+        ]
     }));
     format!("\n{}", table(&rows))
 }

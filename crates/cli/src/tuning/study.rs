@@ -97,13 +97,34 @@ pub(crate) fn short(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e6).contains(&magnitude) { format!("{value:.3e}") } else { format!("{value:.5}") }
 }
 
+/// What a trial has said last of its objective, in few digits; `nan` if that was no number, `-` if nothing.
+pub(crate) fn latest(trial: &StudyTrial) -> String {
+    match trial.value() {
+        Some(value) => short(value),
+        None if trial.is_astray() => "nan".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// A trial's state as people read it.
+pub(crate) fn state_text(state: &str) -> &str {
+    if state == "Stopped" { "Stopped early" } else { state }
+}
+
 /// Names and values: `eta=0.1 max_depth=6`, numbers shortened.
 pub(crate) fn setting(trial: &StudyTrial) -> String {
-    let shown = |text: &str| match text.parse::<f64>() {
-        Ok(value) if text.len() > 9 => format!("{}", (value * 1e6).round() / 1e6),
+    trial.values.iter().map(|(name, text)| format!("{name}={}", shorter(text))).collect::<Vec<_>>().join(" ")
+}
+
+/// A hyperparameter's value for people: long fractions to six significant digits.
+pub(crate) fn shorter(text: &str) -> String {
+    match text.parse::<f64>() {
+        Ok(value) if text.len() > 9 && value.is_finite() && value.fract() != 0.0 => {
+            let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+            if (1e-4..1e6).contains(&rounded.abs()) { rounded.to_string() } else { format!("{rounded:e}") }
+        }
         _ => text.to_owned(),
-    };
-    trial.values.iter().map(|(name, text)| format!("{name}={}", shown(text))).collect::<Vec<_>>().join(" ")
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +198,15 @@ pub(super) mod tests {
     fn values_are_short() {
         for (value, expected) in [(0.0, "0.00000"), (0.123_456_78, "0.12346"), (1e-7, "1.000e-7"), (-2.5e9, "-2.500e9")] {
             assert_eq!(short(value), expected);
+        }
+        for (text, expected) in [
+            ("0.14385340323739393", "0.143853"),
+            ("0.000012345678901", "1.23457e-5"),
+            ("1234567890123", "1234567890123"),
+            ("0.25", "0.25"),
+            ("a-long-name-of-a-choice", "a-long-name-of-a-choice"),
+        ] {
+            assert_eq!(shorter(text), expected);
         }
         assert_eq!(setting(&example().trials[0]), "eta=0.1 booster=gb<tree");
     }

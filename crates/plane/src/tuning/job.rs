@@ -13,6 +13,8 @@ use crate::{
     TuningStatus, TuningView, failure, training_job::TrainingJob,
 };
 
+use super::trial::Trial;
+
 /// A trial: definition, number in its study.
 pub(crate) type Key = (u32, u32);
 
@@ -56,7 +58,7 @@ pub(crate) struct TuningJob {
     pub(crate) reference: Option<f64>,
     pub(crate) converged: Option<Time>,
     pub(crate) training_s: u64,
-    /// Some trial has reported a number.
+    /// Some trial has reported its objective, be it as `nan`.
     pub(crate) has_reported: bool,
     /// Why the last trial failed that did.
     pub(crate) last_failure: Option<String>,
@@ -285,7 +287,7 @@ impl TuningJob {
         }
         match fact {
             Fact::ObjectiveReported { resource, value, seq, .. } => {
-                self.has_reported |= value.is_some();
+                self.has_reported = true;
                 if let Some(seq) = seq {
                     let what = Observation::Reported { resource: *resource, value: *value };
                     let (definition, trial) = (trial.definition, trial.trial);
@@ -293,7 +295,7 @@ impl TuningJob {
                 }
             }
             Fact::JobEnded { .. } if job.ended == Some(at) && self.trials.contains_key(&(trial.definition, trial.trial)) => {
-                let over = self.over_of(job, trial.definition, trial.trial, trial.value);
+                let over = self.over_of(job, trial);
                 if !self.over.iter().any(|known| (known.definition, known.trial) == (over.definition, over.trial)) {
                     self.over.push_back(over);
                 }
@@ -303,10 +305,13 @@ impl TuningJob {
         Vec::new()
     }
 
-    fn over_of(&self, job: &TrainingJob, definition: u32, trial: u32, reported: Option<f64>) -> Over {
+    fn over_of(&self, job: &TrainingJob, trial: &Trial) -> Over {
+        let is_astray = trial.is_astray();
+        let Trial { definition, trial, value: reported, .. } = *trial;
         let objectives = self.spec.definitions.get(definition as usize).map_or(&[][..], |spec| &spec.objectives);
         let last = |metric: &str| job.final_metrics.get(metric).map(|metric| metric.value);
-        let said = objectives.first().and_then(|objective| last(&objective.metric));
+        // Of a trial that went astray at last an earlier value says nothing.
+        let said = objectives.first().filter(|_| !is_astray).and_then(|objective| last(&objective.metric));
         // The program's own last word goes before what was counted; of a trial that was stopped the tuner has seen what was counted.
         let value = if job.status == JobStatus::Completed { said.or(reported) } else { reported.or(said) };
         let (end, outcome) = match job.status {

@@ -229,4 +229,7 @@ pub struct TrialView {
     pub objective: Option<f64>,
     /// It makes room for others and may go on later.
     pub paused: bool,
+    /// It ended while it rested, and nobody wanted it to go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passed_over: bool,
 }

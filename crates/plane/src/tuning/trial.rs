@@ -123,6 +123,11 @@ impl Trial {
         self.rest.as_ref().is_some_and(|rest| rest.frozen)
     }
 
+    /// The last report of the present attempt was not a number.
+    pub(crate) fn is_astray(&self) -> bool {
+        self.host.is_some() && self.value.is_none()
+    }
+
     /// It rests until it is wanted again.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| !rest.wanted)
@@ -138,6 +143,7 @@ impl Trial {
             to: self.to,
             objective: self.value,
             paused: is_live && self.rest.is_some(),
+            passed_over: !is_live && self.is_unwanted(),
         }
     }
 }

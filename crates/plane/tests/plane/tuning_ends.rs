@@ -367,3 +367,42 @@ fn its_user_stops_a_trial() {
         ",
     );
 }
+
+#[test]
+fn a_trial_whose_objective_is_no_number_at_last_has_none() {
+    check(
+        laptop(),
+        "
+        0 tune t jobs=1
+            t tuning created: 1 in parallel
+            t wish 1: 1 trials, 1 new
+            -> t suggest 1: 1, 1 new
+        1 suggest t 1 0
+            t wish 1 answered: 1 records
+            t-0 created: Starting the training job
+            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            -> launch ut-0-1 on 1
+        2 ut-0-1/1 objective 1 0.5
+            t-0 reported 0.5 after 1
+            -> t observe 2: 0 reported 0.5 after 1
+        3 ut-0-1/1 objective 2 nan
+            t-0 reported no number after 2
+            -> t observe 3: 0 reported no number after 2
+        4 ut-0-1/1 exit 0 loss:0.5@2
+            t-0 algo-1 ended: exit 0 loss=0.5
+            t-0 Downloading: Downloading input data
+            t-0 Training: Training image download completed. Training in progress.
+            t-0 Uploading: Uploading generated training model
+        5 ut-0-1/1 uploaded
+            t-0 algo-1 uploaded
+            t-0 uploads ended
+            -> store ut-0-1 of [1]
+        6 stored ut-0-1
+            t-0 ended Completed/Completed: Training job completed
+            t-0 release
+            -> release ut-0-1
+            t trial 0 ended Completed with no number; 0 not improving
+            -> t observe 4: 0 ended Failed
+        ",
+    );
+}

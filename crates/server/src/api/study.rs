@@ -12,7 +12,7 @@ use shoal_wire::{
     UpdateTuningJob,
 };
 
-use super::{Api, blocking, token, training::refused, tuning::ended};
+use super::{Api, blocking, ending, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     effects::World,
@@ -70,7 +70,7 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
     } else {
         (seen.studies(), (&nothing.0, &nothing.1))
     };
-    let trials = page.rows.iter().map(|(trial, job)| told(row, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
+    let trials = page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
     let notes = designs.iter().find_map(|design| design.note.clone());
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
@@ -134,7 +134,14 @@ fn kind(spec: &impl Serialize) -> String {
     json.as_str().or_else(|| json.get("kind").and_then(Json::as_str)).unwrap_or_default().to_owned()
 }
 
-fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRow, job: &JobRow) -> Result<StudyTrial, Error> {
+fn told(
+    row: &TuningRow,
+    tuning: &TuningView,
+    studies: &[Study],
+    fronts: &[Vec<u32>],
+    trial: &TrialRow,
+    job: &JobRow,
+) -> Result<StudyTrial, Error> {
     let known: TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
     let view: JobView = serde_json::from_slice(&job.view).map_err(|error| internal(&error))?;
     let study = studies.get(known.definition as usize);
@@ -149,12 +156,17 @@ fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRo
     if let Some(value) = trial.value {
         objectives.splice(..objectives.len().min(1), [value]);
     }
+    let most = study.and_then(|study| study.spec().scheduler.levels().last().copied());
+    let (state, reason) = ending::of(&known, &view, tuning, job, most);
+    let not_numbers = history.map_or(&[][..], |it| &it.reports).iter().filter(|it| !it.value.is_finite()).map(|it| it.resource);
     Ok(StudyTrial {
         number: number(row, &trial.job),
         training_job_name: trial.job.clone(),
         definition: known.definition,
         values: serde_json::from_slice(&trial.tuned).map_err(|error| internal(&error))?,
-        state: state(&known, &view, job, study).to_owned(),
+        state: state.to_owned(),
+        reason,
+        not_numbers: not_numbers.collect(),
         bracket: history.map_or(0, |it| it.bracket),
         to: known.to,
         curve: curve.filter(|it| it.value.is_finite()).map(|it| (it.resource, first.minimised(it.value))).collect(),
@@ -164,20 +176,6 @@ fn told(row: &TuningRow, studies: &[Study], fronts: &[Vec<u32>], trial: &TrialRo
         front: fronts.get(known.definition as usize).is_some_and(|front| front.binary_search(&known.trial).is_ok()),
         billable_seconds: worked(&view),
     })
-}
-
-/// A trial that came to the greatest resource is whole, though its training job was stopped there.
-fn state(trial: &TrialView, view: &JobView, row: &JobRow, study: Option<&Study>) -> &'static str {
-    let most = study.and_then(|study| study.spec().scheduler.levels().last().copied());
-    match row.status.as_str() {
-        "Completed" => "Completed",
-        "Stopped" if most.is_some_and(|most| trial.resource >= most) => "Completed",
-        "Failed" => "Failed",
-        "Stopped" | "Stopping" => "Stopped",
-        _ if trial.paused => "Paused",
-        _ if view.secondary == SecondaryStatus::Pending => "Waiting",
-        _ => "Running",
-    }
 }
 
 /// Seconds in which its instances worked, finer than `BillableTimeInSeconds`; none before it is over.

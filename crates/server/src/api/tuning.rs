@@ -31,6 +31,7 @@ impl Api {
             admission::check_tuning(&world, &request)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
             admission::check_objectives(&world, &request, &designs)?;
+            admission::check_end(&request, &designs)?;
             let spec = tuning::tuning_spec(&request, &designs, world.grace_s);
             let taken = world.rows.tuning(&request.name).map_err(|error| internal(&error))?.is_some();
             Ok((request, uid, spec, taken))

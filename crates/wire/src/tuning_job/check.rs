@@ -16,6 +16,8 @@ const MOST_JOBS: u32 = 100_000;
 pub(crate) const MOST_PARALLEL: u32 = 1_000;
 /// `MaxResource` at most.
 const MOST_RESOURCE: u32 = 20_000;
+/// So many training jobs in a row without an improvement end a tuning job of Autotune that nothing else would end.
+const AUTOTUNE_NOT_IMPROVING: u32 = 30;
 /// Static and tuned hyperparameters together.
 const MOST_HYPERPARAMETERS: usize = 100;
 /// Static hyperparameters that say how long a training job is.
@@ -37,7 +39,7 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
     let autotune = request.autotune.is_some();
     let (min_resource, max_resource) = hyperband(&config)?;
     let mut limits = limits(&config.resource_limits)?;
-    let completion = completion(&config.tuning_job_completion_criteria)?;
+    let mut completion = completion(&config.tuning_job_completion_criteria)?;
     let (sources, listed) = sources(request.training_job_definition, request.training_job_definitions)?;
     let mut shared = Shared {
         tuning_job: &request.hyper_parameter_tuning_job_name,
@@ -79,7 +81,7 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
             ),
         );
     }
-    count(config.strategy, &definitions, &mut limits, &completion, &tags)?;
+    count(config.strategy, &definitions, &mut limits, &mut completion, autotune, &tags)?;
     Ok(CreateTuningJob {
         name: request.hyper_parameter_tuning_job_name,
         strategy: config.strategy,
@@ -312,9 +314,14 @@ fn count(
     strategy: Strategy,
     definitions: &[TuningDefinition],
     limits: &mut ResourceLimits,
-    completion: &CompletionCriteria,
+    completion: &mut CompletionCriteria,
+    autotune: bool,
     tags: &[crate::Tag],
 ) -> Result<(), Error> {
+    // Autotune finds the limits that are not given, AWS says, and not how: here it ends where results no longer improve.
+    if autotune && limits.max_jobs.is_none() && limits.max_runtime_s.is_none() && *completion == CompletionCriteria::default() {
+        *completion = CompletionCriteria { target: None, not_improving: Some(AUTOTUNE_NOT_IMPROVING), convergence: true };
+    }
     // The ranges of Autotune are not known yet, and a strategy of ours counts for itself.
     if definitions.iter().any(|definition| definition.ranges.is_empty() || !definition.auto_parameters.is_empty())
         || tags.iter().any(|tag| tag.key == super::STRATEGY_TAG)

@@ -226,12 +226,15 @@ fn rules_that_need_no_state_are_checked() {
         "100000",
     );
     refused(&changed(&base, &format!("{limits}/MaxParallelTrainingJobs"), Some(&json!(1_001))), ErrorCode::ResourceLimitExceeded, "1000");
-    let endless = changed(
+    let mut endless = changed(
         &changed(&base, &limits, Some(&json!({"MaxParallelTrainingJobs": 1}))),
         &format!("{config}/TuningJobCompletionCriteria"),
         None,
     );
     refused(&endless, ErrorCode::ValidationException, "nothing would end the tuning job");
+    endless["Autotune"] = json!({"Mode": "Enabled"});
+    let ends = create(&endless).expect("Autotune finds the limits").completion;
+    assert_eq!((ends.not_improving, ends.convergence), (Some(30), true));
 }
 
 #[test]

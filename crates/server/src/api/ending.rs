@@ -1,0 +1,45 @@
+//! How a trial stands, in the words of `StudyTrial::state`: stopped early by the scheduler, cancelled by somebody, failed, or still under way.
+
+use shoal_plane::{JobView, SecondaryStatus, StopCause, TrialView, TuningEnd, TuningView};
+use shoal_store::JobRow;
+
+/// How a trial stands, and why it failed or was cancelled. One that came to the greatest resource is whole, though its training job was stopped there.
+/// `most`: the greatest resource, if the scheduler has one.
+pub(crate) fn of(
+    trial: &TrialView,
+    view: &JobView,
+    tuning: &TuningView,
+    row: &JobRow,
+    most: Option<u32>,
+) -> (&'static str, Option<String>) {
+    match row.status.as_str() {
+        "Completed" => ("Completed", None),
+        "Stopped" if most.is_some_and(|most| trial.resource >= most) => ("Completed", None),
+        "Failed" => ("Failed", view.failure_reason.clone()),
+        "Stopped" | "Stopping" => stopped(trial, view, tuning),
+        _ if trial.paused => ("Paused", None),
+        _ if view.secondary == SecondaryStatus::Pending => ("Waiting", None),
+        _ => ("Running", None),
+    }
+}
+
+/// The scheduler stops trials early, as others are more promising; whoever else ends one cancels it.
+fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView) -> (&'static str, Option<String>) {
+    let is_cut_short = matches!(tuning.end, Some(TuningEnd::User | TuningEnd::MaxRuntime));
+    let by = match view.stop {
+        Some(StopCause::Early) => return ("Stopped", None),
+        // It had made room for better ones, and the search came to its end without it.
+        _ if trial.passed_over && !is_cut_short => return ("Stopped", None),
+        Some(StopCause::User) => "it was stopped by its user (StopTrainingJob)",
+        Some(StopCause::MaxRuntime) => "it reached its MaxRuntimeInSeconds",
+        Some(StopCause::Tuning) | None => match tuning.end {
+            Some(TuningEnd::User) => "its tuning job was stopped by its user",
+            Some(TuningEnd::MaxRuntime) => "its tuning job reached its MaxRuntimeInSeconds",
+            Some(TuningEnd::Target) => "its tuning job had reached its target",
+            Some(TuningEnd::NotImproving | TuningEnd::Converged) => "its tuning job ended: results no longer improved",
+            Some(_) => "its tuning job ended",
+            None => "it was stopped before it ran",
+        },
+    };
+    ("Cancelled", Some(by.to_owned()))
+}
