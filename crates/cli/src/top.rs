@@ -1,4 +1,4 @@
-//! `shoal top`: the training jobs that run and wait, as a screen that refreshes itself.
+//! `shoal top`: the tuning jobs and training jobs that run and wait, as a screen that refreshes itself.
 
 mod frame;
 mod gather;

@@ -296,9 +296,7 @@ impl TrainingJob {
             Fact::ObjectiveReported { attempt, host, resource, value, .. } => {
                 let is_current = self.attempt.as_ref().is_some_and(|current| current.id == *attempt);
                 if let Some(trial) = self.trial.as_mut().filter(|trial| is_current && trial.resource < *resource) {
-                    trial.host = Some(*host);
-                    trial.resource = *resource;
-                    trial.value = *value;
+                    (trial.host, trial.resource, trial.value) = (Some(*host), *resource, *value);
                 }
                 false
             }

@@ -7,6 +7,7 @@ mod jobs;
 mod journal;
 mod process;
 mod requests;
+mod tunings;
 
 use std::{
     sync::{
@@ -16,13 +17,14 @@ use std::{
     time::Duration,
 };
 
-use shoal_plane::{SecondaryStatus, Time};
+use shoal_plane::{SecondaryStatus, Time, TuningStatus};
 use shoal_store::Journal;
 
 use self::{
     format::{Kind, Text},
     histogram::Histogram,
     jobs::Jobs,
+    tunings::Tunings,
 };
 pub(crate) use self::{process::Process, requests::Asked};
 use crate::attempts::Attempts;
@@ -41,6 +43,7 @@ pub(crate) struct Exporter {
     appends: Histogram<0>,
     tuner: Histogram<1>,
     jobs: Jobs,
+    tunings: Tunings,
     log_lines: AtomicU64,
     metric_points: AtomicU64,
     s3_received: AtomicU64,
@@ -48,19 +51,24 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Starts counting, with the jobs that are not over.
-    pub(crate) fn new<'a>(live: impl Iterator<Item = (&'a str, SecondaryStatus, Time)>) -> Arc<Self> {
+    /// Starts counting, with the training jobs and the tuning jobs that are not over.
+    pub(crate) fn new<'a>(
+        live: impl Iterator<Item = (&'a str, SecondaryStatus, Time)>,
+        tunings: impl Iterator<Item = (&'a str, TuningStatus, Time)>,
+    ) -> Arc<Self> {
         let exporter = Self {
             requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),
             appends: Histogram::new([], APPEND_SECONDS),
             tuner: Histogram::new(["kind"], TUNER_SECONDS),
             jobs: Jobs::new(),
+            tunings: Tunings::new(),
             log_lines: AtomicU64::default(),
             metric_points: AtomicU64::default(),
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
         };
         live.for_each(|(name, secondary, created)| exporter.jobs.goes_on(name, secondary.name(), created.0));
+        tunings.for_each(|(name, status, created)| exporter.tunings.goes_on(name, status.name(), created.0));
         Arc::new(exporter)
     }
 
@@ -86,6 +94,7 @@ impl Exporter {
         text.family("shoal_build_info", Kind::Gauge, "The server's version, as a label of a constant 1.");
         text.sample("shoal_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         self.jobs.write(&mut text);
+        self.tunings.write(&mut text);
         let attempts = attempts.all();
         let instances: usize = attempts.iter().map(|attempt| attempt.plan.assignments.len()).sum();
         let connected: usize = attempts.iter().map(|attempt| attempt.connected()).sum();

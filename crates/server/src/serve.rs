@@ -91,7 +91,9 @@ impl Server {
 
         let (act, actions) = mpsc::unbounded_channel();
         let search = SearchIndex::new();
-        let exporter = Exporter::new(recovered.state.in_progress());
+        let state = &recovered.state;
+        let tunings = state.tunings().filter_map(|name| Some((name, state.tuning(name)?))).filter(|(_, view)| view.ended.is_none());
+        let exporter = Exporter::new(state.in_progress(), tunings.map(|(name, view)| (name, view.status, view.created)));
         let (core, core_thread) = core::start(
             search.watch(exporter.watch(journal)),
             rows.clone(),

@@ -13,7 +13,7 @@
 //! | `{"op":"quit"}` | none |
 //!
 //! Beyond that, `init` takes `"searcher"` and `"scheduler"` (a name or a specification), `"objectives"` (`["minimize","maximize"]`; then `"values"` is
-//! told in place of `"value"`) and `"max_trials"`. A report's reply may carry `"to"` (a further resource to run to) and `"others"` (decisions on other trials); an
+//! told in place of `"value"`) and `"max_trials"`. A trial is told its result once, and a space has a parameter. A report's reply may carry `"to"` (a further resource to run to) and `"others"` (decisions on other trials); an
 //! ask's may carry `"origin"`, whose checkpoint to begin with. Without `"objectives"` values are minimised. What cannot be done is answered by `{"error":"..."}`,
 //! and changes nothing.
 
@@ -153,6 +153,9 @@ pub fn open(init: &str, strategy: &str) -> Result<(Study, JsonSpace), String> {
         Some(names) => names.iter().map(|name| direction(name)).collect::<Result<_, _>>()?,
     };
     let seed = seed(&init.seed).ok_or("\"seed\" must be a whole number")?;
+    if space.space().parameters().is_empty() {
+        return Err(r#"the space is empty, so there is nothing to search; give it a parameter, such as {"name":"lr","type":"continuous","min":0,"max":1}"#.to_owned());
+    }
     let Strategy { searcher, scheduler } = strategy;
     let spec = StudySpec { space: space.space().clone(), objectives, searcher, scheduler, seed, max_trials: init.max_trials };
     Ok((Study::new(spec).map_err(wrong)?, space))
@@ -166,6 +169,10 @@ impl Live {
             "tell" => {
                 let trial = self.trial(request)?;
                 let values = request.numbers().ok_or("needs \"value\" (null: the trial failed)")?;
+                let state = self.study.history().trial(trial).map(|known| known.state);
+                if matches!(state, Some(TrialState::Completed | TrialState::Failed)) {
+                    return Err(format!("trial \"t{trial}\" has been told its result already, and keeps it; ask for another trial"));
+                }
                 self.end(trial, values);
             }
             "done" => self.done(request)?,

@@ -1,6 +1,6 @@
 //! A picture as lines of text, as wide and as high as the terminal.
 
-use super::gather::{Job, Picture};
+use super::gather::{Job, Picture, Tuning};
 
 /// Cells of the bar that shows how much of its time a job has used.
 const BAR: usize = 10;
@@ -56,6 +56,11 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
         lines.push(paint(look, "31", &cut(trouble, look.width)));
     }
     lines.push(String::new());
+    if !picture.tunings.is_empty() {
+        let heading = ["TUNING JOB", "STATE", "TIME", "TRIALS OVER", "AT WORK", "BEST SO FAR"];
+        lines.extend(table(look, &heading, picture.tunings.iter().map(|it| (it.state.as_str(), search(it, now)))));
+        lines.push(String::new());
+    }
     let mut jobs: Vec<&Job> = picture.jobs.iter().collect();
     match look.order {
         Order::Newest => jobs.sort_by(|left, right| right.created.total_cmp(&left.created)),
@@ -73,19 +78,16 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
     } else {
         let shown: Vec<_> = jobs.iter().copied().skip(look.scroll).take(room).collect();
         let hidden = jobs.len() - shown.len() + picture.more;
-        lines.extend(table(look, &["NAME", "STATE", "TIME", "OF LIMIT", "INSTANCES", "METRICS, OR WHY IT WAITS"], &shown, |job| {
-            live(job, now)
-        }));
+        let heading = ["NAME", "STATE", "TIME", "OF LIMIT", "INSTANCES", "METRICS, OR WHY IT WAITS"];
+        lines.extend(table(look, &heading, shown.iter().map(|job| (job.state.as_str(), live(job, now)))));
         if hidden > 0 {
             lines.push(format!("and {hidden} more"));
         }
     }
     if !picture.ended.is_empty() {
         lines.push(String::new());
-        let shown: Vec<_> = picture.ended.iter().collect();
-        lines.extend(table(look, &["ENDED", "STATE", "TOOK", "AGO", "INSTANCES", "METRICS, OR WHY IT FAILED"], &shown, |job| {
-            over(job, now)
-        }));
+        let heading = ["ENDED", "STATE", "TOOK", "AGO", "INSTANCES", "METRICS, OR WHY IT FAILED"];
+        lines.extend(table(look, &heading, picture.ended.iter().map(|job| (job.state.as_str(), over(job, now)))));
     }
     lines.truncate(look.height.saturating_sub(1));
     if look.color {
@@ -104,11 +106,11 @@ fn headline(picture: &Picture) -> String {
     format!("shoal at {}   {running} running, {waiting} waiting, {instances} instance{plural} at work", picture.server)
 }
 
-/// A heading and a row for each job; the last column takes what is left of the width.
-fn table(look: &Look, heading: &[&str; 6], jobs: &[&Job], row: impl Fn(&Job) -> [String; 6]) -> Vec<String> {
-    let rows: Vec<[String; 6]> = jobs.iter().map(|job| row(job)).collect();
+/// A heading, and rows in the colours of their states; the last column takes what is left of the width.
+fn table<'a>(look: &Look, heading: &[&str; 6], rows: impl Iterator<Item = (&'a str, [String; 6])>) -> Vec<String> {
+    let rows: Vec<(&str, [String; 6])> = rows.collect();
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
+        let cells = rows.iter().map(|(_, row)| row[column].chars().count());
         cells.chain([heading[column].len()]).max().unwrap_or_default()
     };
     let mut widths: [usize; 5] = std::array::from_fn(width);
@@ -123,16 +125,16 @@ fn table(look: &Look, heading: &[&str; 6], jobs: &[&Job], row: impl Fn(&Job) -> 
         cut(&(line + cells[5]), look.width)
     };
     let mut lines = vec![paint(look, "1", line(*heading).trim_end())];
-    for (job, cells) in jobs.iter().zip(&rows) {
+    for (state, cells) in &rows {
         let text = line(std::array::from_fn(|column| cells[column].as_str()));
-        lines.push(paint(look, color(&job.state), text.trim_end()));
+        lines.push(paint(look, color(state), text.trim_end()));
     }
     lines
 }
 
 fn color(state: &str) -> &'static str {
     match state {
-        "Training" => "32",
+        "Training" | "InProgress" => "32",
         "Pending" | "Stopping" => "33",
         "Failed" => "31",
         "Completed" => "0",
@@ -151,6 +153,20 @@ fn live(job: &Job, now: f64) -> [String; 6] {
     // What every job's transition to Training says is no news.
     let why = if job.state == "Training" { metrics } else { message.trim_start_matches(CAPACITY).to_owned() };
     [job.name.clone(), job.state.clone(), duration(time), limit, instances(job), why]
+}
+
+fn search(tuning: &Tuning, now: f64) -> [String; 6] {
+    let most = tuning.most.map_or(String::new(), |most| format!(" of {most}"));
+    let failed = if tuning.failed > 0 { format!(", {} failed", tuning.failed) } else { String::new() };
+    let best = tuning.best.as_ref().map(|(metric, value, job)| format!("{metric} {}  ({job})", number(*value))).unwrap_or_default();
+    [
+        tuning.name.clone(),
+        tuning.state.clone(),
+        duration(now - tuning.created),
+        format!("{}{most}{failed}", tuning.over),
+        tuning.live.to_string(),
+        best,
+    ]
 }
 
 fn over(job: &Job, now: f64) -> [String; 6] {
@@ -262,9 +278,35 @@ failed  Failed  2.5s  0:29  2 x ml.m5.large  AlgorithmError: [2Jout";
     }
 
     #[test]
+    fn tuning_jobs_stand_above_their_trials() {
+        let lines = draw(&with_tuning(), &look(100, usize::MAX, false), 180_000).join("\n");
+        let expected = "
+TUNING JOB  STATE       TIME  TRIALS OVER       AT WORK  BEST SO FAR
+search      InProgress  2:00  7 of 30, 1 failed  4        auc 0.8123  (search-003)
+
+NAME ";
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed(&lines).contains(&squeezed(expected)), "{lines}");
+    }
+
+    fn with_tuning() -> Picture {
+        let tuning = Tuning {
+            name: "search".into(),
+            state: "InProgress".into(),
+            created: 60.0,
+            over: 7,
+            failed: 1,
+            live: 4,
+            most: Some(30),
+            best: Some(("auc".into(), 0.812_34, "search-003".into())),
+        };
+        Picture { tunings: vec![tuning], ..picture() }
+    }
+
+    #[test]
     fn a_frame_fits_its_terminal() {
         for (width, height) in [(200, 50), (80, 24), (40, 10), (20, 5)] {
-            let lines = draw(&picture(), &look(width, height, true), 180_000);
+            let lines = draw(&with_tuning(), &look(width, height, true), 180_000);
             assert_eq!(lines.len(), height, "{width} x {height}");
             for line in lines {
                 let visible = line

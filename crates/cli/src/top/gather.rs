@@ -6,6 +6,8 @@ use crate::client::{Client, ClientError, now_ms};
 
 /// Most jobs that are looked at one by one.
 const DETAILED: usize = 60;
+/// Most tuning jobs that are shown, the newest.
+const TUNINGS: usize = 8;
 /// How many of those that ended are shown.
 const ENDED: usize = 5;
 /// Metrics shown of a job.
@@ -18,6 +20,8 @@ const FRESH_S: u64 = 900;
 pub(super) struct Picture {
     /// `http://127.0.0.1:9777`.
     pub(super) server: String,
+    /// Tuning jobs that are not over.
+    pub(super) tunings: Vec<Tuning>,
     /// Jobs that are not over.
     pub(super) jobs: Vec<Job>,
     /// Not over, but too many to be looked at.
@@ -26,6 +30,26 @@ pub(super) struct Picture {
     pub(super) ended: Vec<Job>,
     /// Why this picture is an old one.
     pub(super) trouble: Option<String>,
+}
+
+/// A tuning job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tuning {
+    pub(super) name: String,
+    /// Status.
+    pub(super) state: String,
+    /// Seconds since the epoch.
+    pub(super) created: f64,
+    /// Trials that have ended, in whatever way.
+    pub(super) over: u64,
+    /// Of these, those that failed.
+    pub(super) failed: u64,
+    /// Trials that have begun and not ended.
+    pub(super) live: u64,
+    /// Most trials.
+    pub(super) most: Option<u64>,
+    /// Metric, value, training job.
+    pub(super) best: Option<(String, f64, String)>,
 }
 
 /// A training job.
@@ -61,7 +85,7 @@ impl Job {
 /// # Errors
 /// See [`ClientError`].
 pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
-    let mut picture = Picture { server: client.url(), ..Picture::default() };
+    let mut picture = Picture { server: client.url(), tunings: tunings(client)?, ..Picture::default() };
     for status in ["InProgress", "Stopping"] {
         let mut input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100});
         loop {
@@ -87,6 +111,42 @@ pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
         picture.ended.extend(job(client, summary, false)?);
     }
     Ok(picture)
+}
+
+/// Those that are not over, the newest first.
+fn tunings(client: &Client) -> Result<Vec<Tuning>, ClientError> {
+    let mut tunings = Vec::new();
+    for status in ["InProgress", "Stopping"] {
+        let input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": TUNINGS});
+        let answer = client.sagemaker("ListHyperParameterTuningJobs", &input)?;
+        for summary in answer["HyperParameterTuningJobSummaries"].as_array().into_iter().flatten() {
+            let name = &summary["HyperParameterTuningJobName"];
+            match client.sagemaker("DescribeHyperParameterTuningJob", &json!({"HyperParameterTuningJobName": name})) {
+                Err(error) if error.is_not_found() => {}
+                description => tunings.push(read_tuning(&description?)),
+            }
+        }
+    }
+    tunings.truncate(TUNINGS);
+    Ok(tunings)
+}
+
+fn read_tuning(description: &Value) -> Tuning {
+    let counters = &description["TrainingJobStatusCounters"];
+    let count = |name: &str| counters[name].as_u64().unwrap_or(0);
+    let best = &description["BestTrainingJob"];
+    let metric = &best["FinalHyperParameterTuningJobObjectiveMetric"];
+    let failed = count("RetryableError") + count("NonRetryableError");
+    Tuning {
+        name: text(&description["HyperParameterTuningJobName"]),
+        state: text(&description["HyperParameterTuningJobStatus"]),
+        created: description["CreationTime"].as_f64().unwrap_or_default(),
+        over: count("Completed") + count("Stopped") + failed,
+        failed,
+        live: count("InProgress"),
+        most: description["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"].as_u64(),
+        best: metric["Value"].as_f64().map(|value| (text(&metric["MetricName"]), value, text(&best["TrainingJobName"]))),
+    }
 }
 
 fn is_over(summary: &Value) -> bool {

@@ -21,6 +21,9 @@ impl<J: Journal> Journal for Watched<J> {
             match change {
                 RowChange::PutJob(row) => self.exporter.jobs.changed(row),
                 RowChange::MoveJob(progress) => self.exporter.jobs.moved(progress),
+                RowChange::PutTuning(row) => self.exporter.tunings.changed(row),
+                RowChange::MoveTuning(progress) => self.exporter.tunings.moved(progress),
+                RowChange::PutTrial(_) => self.exporter.tunings.has_started_a_trial(),
                 // Nothing here counts these.
                 _ => {}
             }

@@ -121,6 +121,11 @@ fn mistakes_are_named_and_change_nothing() {
     check(&mut session, r#"{"op":"init","space":[],"seed":1,"searcher":"newton"}"#, "there is no searcher \"newton\"; there are: random");
     check(&mut session, r#"{"op":"init","space":[],"seed":1,"objectives":["up"]}"#, "neither \"minimize\" nor \"maximize\"");
     check(&mut session, r#"{"op":"init","space":[],"seed":"x"}"#, "\"seed\" must be a whole number");
+    check(
+        &mut session,
+        r#"{"op":"init","space":[],"seed":1}"#,
+        "init: the space is empty, so there is nothing to search; give it a parameter",
+    );
     assert!(session.study().is_none());
     init(&mut session, "");
     check(&mut session, r#"{"op":"tell","id":"t5","value":1}"#, "tell: there is no trial \"t5\"");
@@ -130,5 +135,8 @@ fn mistakes_are_named_and_change_nothing() {
     check(&mut session, r#"{"op":"report","id":"t0","resource":0,"value":1}"#, "needs \"resource\", a whole number from 1");
     check(&mut session, r#"{"op":"inject","config":{"lr":2},"value":1}"#, "inject: parameter lr: 2 is not in its range");
     check(&mut session, r#"{"op":"inject","config":{"speed":2},"value":1}"#, "parameter speed: is not in the space; there are: lr, layers");
-    assert_eq!(session.study().unwrap().records().len(), 1);
+    assert_eq!(say(&mut session, r#"{"op":"tell","id":"t0","value":1}"#), json!({"ok": true}));
+    check(&mut session, r#"{"op":"tell","id":"t0","value":0}"#, "tell: trial \"t0\" has been told its result already, and keeps it");
+    let study = session.study().unwrap();
+    assert_eq!((study.records().len(), study.best().and_then(|best| study.history().trial(best)?.value())), (2, Some(1.0)));
 }
