@@ -198,7 +198,7 @@ def test_typing_errors_in_request_files(house, tmp_path):
         (["jobs", "stop", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
         (["jobs", "list", "--status", "Sleeping"], FAILED, "Sleeping"),
         (["jobs", "show", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
-        (["console", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
+        (["console", "nobody-knows-it"], NOT_FOUND, "there is no training or tuning job nobody-knows-it"),
         (["jobs", "checkpoints", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
         (["jobs", "list", "--limit", "0"], USAGE, "--limit"),
         (["serve", "--port", "47811"], USAGE, "use --listen 127.0.0.1:47811"),

@@ -8,7 +8,7 @@ import urllib.parse
 
 import pytest
 
-PAGES = ["/console", "/console/jobs/none", "/console/jobs/none/stop", "/console/no/such/page"]
+PAGES = ["/console", "/console/jobs/none", "/console/jobs/none/stop", "/console/tuning", "/console/tuning/none", "/console/no/such/page"]
 PARTS = ["/console/changes", "/console/jobs/none/series", "/console/jobs/none/logs", "/console/object?bucket=a&key=b"]
 
 

@@ -8,6 +8,7 @@ from browser import DESK, PHONE, FLAGS, chromium
 from house import eventually
 from playwright.sync_api import expect, sync_playwright
 from test_cli import FAILED, NOT_FOUND, USAGE, run
+from test_metrics_endpoint import fetch, samples
 
 # Learns a little in each of nine steps; how much, its hyperparameters say.
 PROGRAM = """
@@ -156,6 +157,10 @@ def test_parallel_and_stop(house, jobs, directory):
     eventually(lambda: len(running()) == 1)
     assert "up to 3 trials" in run(house, "tuning", "parallel", "changed", "3").stdout
     eventually(lambda: len(running()) == 3)
+    (line,) = [line.split() for line in run(house, "top", "--once").stdout.splitlines() if line.startswith("changed ")]
+    assert line[1] == "InProgress" and "of 40" in " ".join(line)
+    counted = samples(fetch(house))
+    assert counted[("shoal_tuning_jobs", "InProgress")] == 1 and counted[("shoal_trials_started_total",)] >= 11
     run(house, "tuning", "stop", "changed")
     stopped = eventually(lambda: (it := study(house, "changed"))["HyperParameterTuningJobStatus"] == "Stopped" and it)
     # Nobody found the others more promising: that is no early stop.

@@ -40,6 +40,8 @@ pub(crate) struct Client {
 pub(crate) enum Noun {
     TrainingJob,
     TuningJob,
+    /// One or the other.
+    EitherJob,
 }
 
 impl std::fmt::Display for Noun {
@@ -47,6 +49,7 @@ impl std::fmt::Display for Noun {
         f.write_str(match self {
             Self::TrainingJob => "training job",
             Self::TuningJob => "tuning job",
+            Self::EitherJob => "training or tuning job",
         })
     }
 }

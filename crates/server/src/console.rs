@@ -24,6 +24,8 @@ mod status;
 mod stop;
 mod throttle;
 mod timeline;
+mod tuning;
+mod tunings;
 
 use std::sync::Arc;
 
@@ -125,6 +127,9 @@ impl Console {
             ["changes"] if get => Ok(self.changes(visit.query.get("job").map(str::to_owned), until_s)),
             ["object"] if get => self.download(visit).await,
             ["jobs"] if get => Ok(see_other("/console")),
+            ["tuning"] if get => self.tunings_page(visit).await,
+            ["tuning", name] if get => self.tuning_page(visit, name).await,
+            ["tuning", name, "stop"] if post => self.stop_tuning(api, name).await,
             ["jobs", name] if get => self.job_page(visit, name).await,
             ["jobs", name, "series"] if get => self.series(visit, name).await,
             ["jobs", name, "logs"] if get => self.log_lines(visit, name).await,

@@ -35,6 +35,8 @@ struct JobPage {
     can_stop: bool,
     failure: Option<String>,
     waiting: Option<Waiting>,
+    /// Whose trial it is.
+    tuning: Option<String>,
     program: String,
     command: String,
     instances: String,
@@ -150,6 +152,7 @@ impl Console {
                 let place = if reason.place == 1 { "Next in the queue".to_owned() } else { place };
                 Waiting { place, lacks: lacks[..1].to_uppercase() + &lacks[1..] }
             }),
+            tuning: view.trial.as_ref().map(|trial| trial.tuning.clone()),
             program: program(world, algorithm.training_image.as_deref(), &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
             instances: instances(resources.instance_count, &resources.instance_type),

@@ -233,7 +233,7 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
 }
 
 /// The line of a failure reason that says most: the first, or of a traceback the last.
-fn gist(reason: &str) -> &str {
+pub(super) fn gist(reason: &str) -> &str {
     let mut lines = reason.lines().filter(|line| !line.trim().is_empty());
     let line = if reason.contains("Traceback (most recent call last)") { lines.next_back() } else { lines.next() };
     line.unwrap_or_default().trim()

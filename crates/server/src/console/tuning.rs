@@ -1,0 +1,265 @@
+//! A tuning job's page: best, counts, its trials, why some failed.
+
+use askama::Template;
+use http::Response;
+use shoal_plane::{JobView, TrialView, TuningView};
+use shoal_store::{JobRow, SortOrder, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_wire::{Call, CreateTuningJob, Goal};
+
+use super::{
+    Console, Visit, amounts, blocking,
+    frame::{Frame, Trouble, rendered},
+    jobs::gist,
+    see_other,
+    status::Badge,
+    tunings::{badge, best, strategy, trials},
+};
+use crate::{
+    api::{Api, Caller, ending},
+    core::now_ms,
+    effects::World,
+    http::Body,
+    tuning,
+};
+
+/// Most trials of each table.
+const MOST: usize = 30;
+/// Most trials in the picture, the last ones.
+const POINTS: usize = 500;
+/// Its box.
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 180.0;
+
+#[derive(Template)]
+#[template(path = "tuning.html")]
+struct TuningPage {
+    frame: Frame,
+    name: String,
+    arn: String,
+    badge: Badge,
+    live: bool,
+    can_stop: bool,
+    failure: Option<String>,
+    /// Metric, value, training job.
+    best: Option<(String, String, String)>,
+    strategy: String,
+    trials: String,
+    at_work: u32,
+    created_ms: u64,
+    duration: u64,
+    since_ms: Option<u64>,
+    picture: Option<Picture>,
+    tables: Vec<Table>,
+}
+
+/// The objective over the trials, in the order of their ends.
+struct Picture {
+    metric: String,
+    dots: Vec<Dot>,
+    /// Points of a polyline: the best so far.
+    best: String,
+    low: String,
+    high: String,
+}
+
+struct Dot {
+    x: String,
+    y: String,
+    kind: &'static str,
+    title: String,
+}
+
+struct Table {
+    id: &'static str,
+    title: &'static str,
+    lines: Vec<Line>,
+    more: bool,
+}
+
+struct Line {
+    name: String,
+    badge: Badge,
+    detail: String,
+    value: String,
+    resource: u32,
+    setting: String,
+}
+
+impl Console {
+    pub(super) async fn tuning_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+        let (world, frame, name) = (self.world.clone(), visit.frame(name), name.to_owned());
+        blocking(move || {
+            let row = row(&world, &name)?;
+            Ok(rendered(&page(&world, frame, &row)?))
+        })
+        .await
+    }
+
+    /// The API's own call.
+    pub(super) async fn stop_tuning(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
+        let (world, wanted) = (self.world.clone(), name.to_owned());
+        // A page for one that is not there says so in its own words.
+        blocking(move || row(&world, &wanted)).await?;
+        let caller = Caller { user_agent: "console".to_owned(), holder: crate::keys::Holder::Owner };
+        api.call(Call::StopTuningJob { name: name.to_owned() }, &caller).await?;
+        Ok(see_other(&format!("/console/tuning/{name}")))
+    }
+}
+
+fn row(world: &World, name: &str) -> Result<TuningRow, Trouble> {
+    let none = || Trouble::not_found(&format!("There is no tuning job {name}. It may have been deleted."));
+    world.rows.tuning(name)?.ok_or_else(none)
+}
+
+/// What trials are shown with.
+struct Study<'a> {
+    view: &'a TuningView,
+    /// By definition: the greatest resource, if the scheduler has one.
+    most: Vec<Option<u32>>,
+}
+
+fn page(world: &World, frame: Frame, row: &TuningRow) -> Result<TuningPage, Trouble> {
+    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+    let request = tuning::restore(&row.request, &*world.images)?;
+    let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images).unwrap_or_default();
+    let study = Study { view: &view, most: designs.iter().map(|design| design.study.scheduler.levels().last().copied()).collect() };
+    let goal = request.definitions.first().map_or(Goal::Minimize, |definition| definition.objective.goal);
+    let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
+    let job = view.best.as_ref().map(|best| best.job.clone()).unwrap_or_default();
+    Ok(TuningPage {
+        frame,
+        name: row.name.clone(),
+        arn: row.arn.clone(),
+        badge: badge(view.status),
+        live: view.ended.is_none(),
+        can_stop: view.status == shoal_plane::TuningStatus::InProgress,
+        failure: view.failure_reason.clone(),
+        best: best(&request, &view).map(|(metric, value)| (metric, value, job)),
+        strategy: strategy(world, row, &request),
+        trials: trials(&request, &view),
+        at_work: view.active,
+        created_ms: row.created_ms,
+        duration: end_ms.saturating_sub(view.created.0),
+        since_ms: view.ended.is_none().then_some(view.created.0),
+        picture: picture(world, row, &request, goal, &study)?,
+        tables: tables(world, row, goal, &study)?,
+    })
+}
+
+fn tables(world: &World, row: &TuningRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
+    let of = |status: Option<&str>, sort, order| TrialFilter {
+        tuning: row.name.clone(),
+        status: status.map(str::to_owned),
+        sort,
+        order,
+        limit: MOST,
+        ..TrialFilter::default()
+    };
+    let best_first = if goal == Goal::Maximize { SortOrder::Descending } else { SortOrder::Ascending };
+    let wanted = [
+        ("at-work", "At work", of(Some("InProgress"), TrialSort::CreationTime, SortOrder::Ascending)),
+        ("best", "Best trials", of(None, TrialSort::Value, best_first)),
+        ("failed", "Failed trials", of(Some("Failed"), TrialSort::CreationTime, SortOrder::Ascending)),
+    ];
+    let mut tables = Vec::new();
+    for (id, title, filter) in wanted {
+        let page = world.rows.list_trials(&filter)?;
+        let shown = page.rows.iter().filter(|(trial, _)| id != "best" || trial.value.is_some());
+        let lines: Vec<Line> = shown.map(|(trial, job)| line(trial, job, study)).collect::<Result<_, _>>()?;
+        if !lines.is_empty() {
+            tables.push(Table { id, title, more: page.next.is_some() && lines.len() == MOST, lines });
+        }
+    }
+    Ok(tables)
+}
+
+fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Trouble> {
+    serde_json::from_slice(bytes).map_err(|error| Trouble::ours(&error))
+}
+
+/// State and reason of a trial, and what is known of it.
+fn state(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<(&'static str, Option<String>, TrialView), Trouble> {
+    let (known, view): (TrialView, JobView) = (read(&trial.view)?, read(&job.view)?);
+    let most = study.most.get(known.definition as usize).copied().flatten();
+    let (state, reason) = ending::of(&known, &view, study.view, job, most);
+    Ok((state, reason, known))
+}
+
+fn line(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<Line, Trouble> {
+    let (state, reason, known) = state(trial, job, study)?;
+    let (kind, word) = match state {
+        "Completed" => ("completed", "Completed"),
+        "Stopped" => ("stopped", "Stopped early"),
+        "Cancelled" => ("stopped", "Cancelled"),
+        "Failed" => ("failed", "Failed"),
+        "Paused" => ("waiting", "Paused"),
+        "Waiting" => ("waiting", "Waiting"),
+        _ => ("running", "Running"),
+    };
+    let tuned: Vec<(String, String)> = read(&trial.tuned)?;
+    let value = trial.value.or(known.objective).filter(|_| state != "Failed");
+    Ok(Line {
+        name: trial.job.clone(),
+        badge: Badge { kind, word },
+        detail: reason.as_deref().map(gist).unwrap_or_default().to_owned(),
+        value: value.map_or("–".to_owned(), amounts::value),
+        resource: known.resource,
+        setting: tuned.iter().map(|(name, value)| format!("{name}={}", rounded(value))).collect::<Vec<_>>().join("  "),
+    })
+}
+
+/// Long fractions in few digits.
+fn rounded(text: &str) -> String {
+    match text.parse::<f64>() {
+        Ok(value) if text.len() > 9 && value.is_finite() && value.fract() != 0.0 => amounts::value(value),
+        _ => text.to_owned(),
+    }
+}
+
+fn picture(world: &World, row: &TuningRow, request: &CreateTuningJob, goal: Goal, study: &Study<'_>) -> Result<Option<Picture>, Trouble> {
+    let filter = TrialFilter {
+        tuning: row.name.clone(),
+        sort: TrialSort::CreationTime,
+        order: SortOrder::Descending,
+        limit: POINTS,
+        ..TrialFilter::default()
+    };
+    let mut ended = Vec::new();
+    for (trial, job) in world.rows.list_trials(&filter)?.rows {
+        if let Some(value) = trial.value.filter(|value| value.is_finite() && job.ended) {
+            ended.push((job.ended_ms.unwrap_or(job.modified_ms), value, state(&trial, &job, study)?.0, trial.job));
+        }
+    }
+    if ended.len() < 2 {
+        return Ok(None);
+    }
+    ended.sort_by_key(|(at, ..)| *at);
+    let values = || ended.iter().map(|(_, value, ..)| *value);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    let span = if high > low { high - low } else { 1.0 };
+    let x = |place: usize| 12.0 + (WIDTH - 24.0) * place as f64 / (ended.len() - 1) as f64;
+    let y = |value: f64| 12.0 + (HEIGHT - 24.0) * (high - value) / span;
+    let mut so_far: Option<f64> = None;
+    let mut steps = Vec::new();
+    for (place, value) in values().enumerate() {
+        let is_better = so_far.is_none_or(|best| if goal == Goal::Maximize { value > best } else { value < best });
+        if is_better {
+            steps.extend(so_far.map(|best| format!("{:.1},{:.1}", x(place), y(best))));
+            so_far = Some(value);
+        }
+        steps.push(format!("{:.1},{:.1}", x(place), y(so_far.unwrap_or(value))));
+    }
+    let dots = ended.iter().enumerate().map(|(place, (_, value, state, job))| Dot {
+        x: format!("{:.1}", x(place)),
+        y: format!("{:.1}", y(*value)),
+        kind: if *state == "Completed" { "completed" } else { "stopped" },
+        title: format!("{job}: {}", amounts::value(*value)),
+    });
+    Ok(Some(Picture {
+        metric: request.definitions.first().map(|definition| definition.objective.metric.clone()).unwrap_or_default(),
+        dots: dots.collect(),
+        best: steps.join(" "),
+        low: amounts::value(low),
+        high: amounts::value(high),
+    }))
+}

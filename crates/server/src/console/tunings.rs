@@ -1,0 +1,142 @@
+//! The list of tuning jobs.
+
+use askama::Template;
+use http::Response;
+use shoal_plane::{TuningStatus, TuningView};
+use shoal_store::{Cursor, JobFilter, JobSort, SortOrder, TuningRow};
+use shoal_wire::CreateTuningJob;
+
+use super::{
+    Console, Visit, amounts, blocking,
+    frame::{Frame, Trouble, rendered},
+    query::address,
+    status::Badge,
+};
+use crate::{core::now_ms, effects::World, http::Body, tuning};
+
+/// Rows of a page.
+const PAGE: usize = 50;
+
+#[derive(Template)]
+#[template(path = "tunings.html")]
+struct TuningsPage {
+    frame: Frame,
+    search: String,
+    lines: Vec<Line>,
+    /// The server has no tuning job at all.
+    fresh: bool,
+    older: Option<String>,
+    /// Not the first page.
+    later: bool,
+    live: bool,
+}
+
+struct Line {
+    name: String,
+    badge: Badge,
+    detail: String,
+    /// Metric and best value.
+    best: Option<(String, String)>,
+    strategy: String,
+    trials: String,
+    created_ms: u64,
+    duration: u64,
+    /// Since when it runs, while it does.
+    since_ms: Option<u64>,
+}
+
+/// What a tuning job's status looks like.
+pub(super) fn badge(status: TuningStatus) -> Badge {
+    let (kind, word) = match status {
+        TuningStatus::InProgress => ("running", "Running"),
+        TuningStatus::Stopping => ("stopping", "Stopping"),
+        TuningStatus::Completed => ("completed", "Completed"),
+        TuningStatus::Failed => ("failed", "Failed"),
+        TuningStatus::Stopped => ("stopped", "Stopped"),
+    };
+    Badge { kind, word }
+}
+
+impl Console {
+    pub(super) async fn tunings_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+        let search = visit.query.get("q").unwrap_or_default().to_owned();
+        let after = visit.query.get("after").and_then(|text| text.parse::<Cursor>().ok());
+        let later = after.is_some();
+        let filter = JobFilter {
+            name_contains: Some(search.clone()).filter(|text| !text.is_empty()),
+            sort: JobSort::CreationTime,
+            order: SortOrder::Descending,
+            limit: PAGE,
+            after,
+            ..JobFilter::default()
+        };
+        let world = self.world.clone();
+        let (lines, next) = blocking(move || {
+            let page = world.rows.list_tunings(&filter)?;
+            let lines = page.rows.iter().map(|row| line(&world, row)).collect::<Result<Vec<_>, _>>()?;
+            Ok((lines, page.next))
+        })
+        .await?;
+        let page = TuningsPage {
+            frame: visit.frame("Tuning jobs"),
+            fresh: lines.is_empty() && search.is_empty() && !later,
+            live: lines.iter().any(|line| line.since_ms.is_some()),
+            older: next.map(|cursor| address("/console/tuning", &[("q", &search), ("after", &cursor.to_string())])),
+            later,
+            lines,
+            search,
+        };
+        Ok(rendered(&page))
+    }
+}
+
+fn line(world: &World, row: &TuningRow) -> Result<Line, Trouble> {
+    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+    let request = tuning::restore(&row.request, &*world.images)?;
+    let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
+    Ok(Line {
+        name: row.name.clone(),
+        badge: badge(view.status),
+        detail: view.failure_reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or_default().to_owned(),
+        best: best(&request, &view),
+        strategy: strategy(world, row, &request),
+        trials: trials(&request, &view),
+        created_ms: row.created_ms,
+        duration: end_ms.saturating_sub(view.created.0),
+        since_ms: view.ended.is_none().then_some(view.created.0),
+    })
+}
+
+/// Metric and value of the best trial.
+pub(super) fn best(request: &CreateTuningJob, view: &TuningView) -> Option<(String, String)> {
+    let best = view.best.as_ref()?;
+    let definition = request.definitions.get(best.definition as usize)?;
+    Some((definition.objective.metric.clone(), amounts::value(best.value)))
+}
+
+/// `7 of 30, 1 failed`: trials that are over, of how many.
+pub(super) fn trials(request: &CreateTuningJob, view: &TuningView) -> String {
+    let counts = &view.training;
+    let failed = counts.retryable_error + counts.non_retryable_error;
+    let over = amounts::count(u64::from(counts.completed + counts.stopped + failed));
+    let most = request.limits.max_jobs.map_or(String::new(), |most| format!(" of {}", amounts::count(u64::from(most))));
+    let failed = if failed > 0 { format!(", {} failed", amounts::count(u64::from(failed))) } else { String::new() };
+    format!("{over}{most}{failed}")
+}
+
+/// Searcher and scheduler, as they are composed; the API's name of it where that cannot be found out any more.
+pub(super) fn strategy(world: &World, row: &TuningRow, request: &CreateTuningJob) -> String {
+    let Ok(designs) = tuning::designs(request, tuning::seed(request, &row.uid), &*world.images) else {
+        return request.strategy.as_str().to_owned();
+    };
+    let kind = |spec: Result<serde_json::Value, serde_json::Error>| {
+        spec.ok().and_then(|spec| spec.get("kind")?.as_str().map(|kind| kind.replace('_', "-"))).unwrap_or_default()
+    };
+    designs.first().map_or(String::new(), |design| {
+        let searcher = kind(serde_json::to_value(&design.study.searcher));
+        match kind(serde_json::to_value(&design.study.scheduler)) {
+            scheduler if scheduler == "none" || scheduler.is_empty() => searcher,
+            scheduler => format!("{searcher} + {scheduler}"),
+        }
+    })
+}
