@@ -41,7 +41,7 @@ pub(crate) enum Noun {
     TrainingJob,
     TuningJob,
     /// One or the other.
-    EitherJob,
+    Either,
 }
 
 impl std::fmt::Display for Noun {
@@ -49,7 +49,7 @@ impl std::fmt::Display for Noun {
         f.write_str(match self {
             Self::TrainingJob => "training job",
             Self::TuningJob => "tuning job",
-            Self::EitherJob => "training or tuning job",
+            Self::Either => "training or tuning job",
         })
     }
 }

@@ -52,7 +52,7 @@ impl<'a> Patient<'a> {
                 }
                 if self.away_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                     return Err(error).with_context(|| match noun {
-                        Noun::TrainingJob | Noun::EitherJob => {
+                        Noun::TrainingJob | Noun::Either => {
                             format!("`shoal jobs logs -f {job}` follows the job when the server is back")
                         }
                         Noun::TuningJob => format!("`shoal tuning show {job}` tells how it stands when the server is back"),

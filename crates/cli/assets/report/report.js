@@ -42,6 +42,7 @@
   const legend = { textStyle: { color: ink }, top: 0, itemWidth: 16, itemHeight: 10 };
   const grid = { left: 70, right: 24, top: 36, bottom: 50 };
   const bare = { ...grid, top: 12 };
+  const narrow = innerWidth < 640;
   const tip = trial => `<b>${escaped(trial.name)}</b><br>${escaped(named(trial.state))}, ${trial.astray ? "nan" : number(trial.value)}<br>` +
     study.parameters.filter(p => p.name in trial.values).map(p => `${escaped(p.name)} = ${escaped(rounded(trial.values[p.name]))}`).join("<br>");
 
@@ -103,9 +104,9 @@
     const scale = dark ? ["#9d6fe0", "#4f8fd0", "#35b779", "#f5d33c"] : ["#440154", "#31688e", "#35b779", "#e3b505"];
     draw("parallel", {
       tooltip: {}, parallelAxis: axes,
-      parallel: { left: 60, right: 190, top: 40, bottom: 30, parallelAxisDefault: { nameLocation: "end" } },
+      parallel: { left: narrow ? 40 : 60, right: narrow ? 50 : 190, top: 40, bottom: narrow ? 80 : 30, parallelAxisDefault: { nameLocation: "end" } },
       visualMap: {
-        show: true, right: 0, top: "middle", min: at(.05), max: Math.max(at(.95), at(.05) + 1e-12), dimension: axes.length - 1, calculable: true,
+        show: true, ...(narrow ? { orient: "horizontal", left: "center", bottom: 0 } : { right: 0, top: "middle" }), min: at(.05), max: Math.max(at(.95), at(.05) + 1e-12), dimension: axes.length - 1, calculable: true,
         precision: 4, inRange: { color: maximize ? scale : scale.slice().reverse() }, textStyle: { color: ink },
       },
       series: [{
@@ -121,8 +122,8 @@
   // What mattered.
   const important = study.importance.slice().reverse();
   draw("importance", {
-    grid: { ...bare, left: 150 }, tooltip: { trigger: "axis", valueFormatter: v => (100 * v).toFixed(1) + " %" },
-    xAxis: axis("share of the variation explained", { type: "value", scale: false, axisLabel: { color: quiet, formatter: v => (100 * v).toFixed(0) + " %" } }),
+    grid: { ...bare, left: narrow ? 90 : 150 }, tooltip: { trigger: "axis", valueFormatter: v => (100 * v).toFixed(1) + " %" },
+    xAxis: axis("share of the variation explained", { type: "value", scale: false, axisLabel: { color: quiet, hideOverlap: true, formatter: v => (100 * v).toFixed(0) + " %" } }),
     yAxis: axis("", { type: "category", data: important.map(i => i.name) }),
     series: [{ type: "bar", data: important.map(i => i.weight), barMaxWidth: 40, itemStyle: { color: blue } }],
   });
