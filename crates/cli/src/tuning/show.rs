@@ -165,7 +165,7 @@ mod tests {
             "  time      10.0 s in all, 4 s billable\n",
             "  search    random, scheduler hyperband; validation:auc, maximised\n",
             "          1  ████████████████████████████████████████  3 reached, 1 ended\n",
-            "  TRIAL  VALUE    RESOURCE  STATE      HYPERPARAMETERS\n  t-002  0.76000  9         Completed  eta=0.2",
+            "  TRIAL  VALUE    RESOURCE  STATE          HYPERPARAMETERS\n  t-002  0.76000  9         Completed      eta=0.2",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
