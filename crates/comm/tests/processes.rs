@@ -23,15 +23,17 @@ fn main() -> ExitCode {
         };
     }
     let trials = vec![
-        Trial::test("a_killed_rank_is_known_and_the_others_go_on", || played(4, Blow::Kill, false)),
-        Trial::test("a_stopped_rank_is_known_and_the_others_go_on", || played(3, Blow::Stop, false)),
-        Trial::test("a_killed_rank_is_replaced", || played(3, Blow::Kill, true)),
+        Trial::test("a_killed_rank_is_known_and_the_others_go_on", || played(4, Blow::Kill, false, "tcp")),
+        Trial::test("a_killed_rank_is_known_in_shared_memory", || played(3, Blow::Kill, false, "auto")),
+        Trial::test("a_killed_rank_is_replaced_in_shared_memory", || played(3, Blow::Kill, true, "auto")),
+        Trial::test("a_stopped_rank_is_known_and_the_others_go_on", || played(3, Blow::Stop, false, "tcp")),
+        Trial::test("a_killed_rank_is_replaced", || played(3, Blow::Kill, true, "tcp")),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "libtest-mimic's kind of test")]
-fn played(ranks: usize, blow: Blow, replace: bool) -> Result<(), libtest_mimic::Failed> {
+fn played(ranks: usize, blow: Blow, replace: bool, carrier: &'static str) -> Result<(), libtest_mimic::Failed> {
     let seed = std::env::var("SHOAL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rank::now);
     println!("SHOAL_TEST_SEED={seed}");
     let mut state = seed;
@@ -45,7 +47,7 @@ fn played(ranks: usize, blow: Blow, replace: bool) -> Result<(), libtest_mimic::
         // Of a hang, a silence below the heartbeat could be a busy machine's; deaths are known without one.
         let heartbeat = if blow == Blow::Kill { "60" } else { "3" };
         let after = Duration::from_micros(random(50_000));
-        let round = Round { ranks, victim, blow, after, length: 1 + random(200_000) as usize, replace, heartbeat };
+        let round = Round { ranks, victim, blow, after, length: 1 + random(200_000) as usize, replace, carrier, heartbeat };
         println!("{round:?}: {:?}", round::play(&program, &round));
     }
     Ok(())

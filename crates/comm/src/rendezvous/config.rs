@@ -39,7 +39,7 @@ impl fmt::Debug for Meeting {
 /// Which transport moves the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// What the library thinks best for where the ranks are.
+    /// Shared memory where all ranks are on one host, else TCP.
     #[default]
     Auto,
     /// TCP between all ranks, also on one host.

@@ -12,7 +12,7 @@ mod tcp_store;
 pub use config::{Carrier, Config, LEAST_HEARTBEAT, MOST_RANKS, Meeting};
 pub(crate) use door::{Door, Name, knock};
 pub(crate) use gather::{STALL, gather};
-pub(crate) use handshake::Purpose;
+pub(crate) use handshake::{Hello, Purpose, accept, connect, nonce};
 pub use handshake::{PROTOCOL, Secret};
 pub(crate) use member::{Member, host_identity, pid_namespace, rand_word, towards};
 pub use store::{FileStore, LocalStore, Store};
@@ -39,9 +39,9 @@ pub fn read_anything(bytes: &[u8]) -> usize {
         count += 1;
     }
     if let Some(head) = bytes.first_chunk()
-        && let Ok(hello) = handshake::Hello::decode(head)
+        && let Ok(hello) = Hello::decode(head)
     {
-        assert_eq!(handshake::Hello::decode(&hello.encode()), Ok(hello), "what was read can be said");
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello), "what was read can be said");
         count += 1;
     }
     if let Some(head) = bytes.first_chunk()

@@ -10,10 +10,10 @@ use crate::error::At;
 use crate::front::{Front, Options, Parts};
 use crate::guard::{Alarm, Fault, Stall, Watch};
 use crate::rendezvous::{
-    Config, Door, FileStore, Meeting, Member, Name, Purpose, Secret, Store, StoreServer, TcpStore, gather, host_identity, knock,
+    Carrier, Config, Door, FileStore, Meeting, Member, Name, Purpose, Secret, Store, StoreServer, TcpStore, gather, host_identity, knock,
     pid_namespace, rand_word, towards,
 };
-use crate::transport::{Transport, tcp};
+use crate::transport::{Transport, shm, tcp};
 use crate::watch::{Fate, Formation, Mesh};
 use crate::{Error, ProcessGroup};
 
@@ -154,6 +154,12 @@ impl Node {
         self.members()[node].clone()
     }
 
+    /// Whether that node is on this host, so that memory can be shared with it.
+    fn is_neighbour(&self, node: usize) -> bool {
+        let members = self.members();
+        members[node].host == members[self.me].host
+    }
+
     pub(super) fn watch(&self, node: usize, stream: TcpStream) -> Result<(), Error> {
         let (they, we) = (self.member(node), self.member(self.me));
         self.mesh.attach(node, stream, (they.pid_namespace == we.pid_namespace).then_some(they.pid))
@@ -244,7 +250,13 @@ impl Node {
         self.door.forget_before(epoch);
         let watch = Arc::new(Formation::new(&self.mesh, self.me, epoch, nodes));
         let end = Instant::now() + self.config.patience;
-        let transport: Arc<dyn Transport> = Arc::new(tcp::Tcp::connect(self, nodes, epoch, &*watch, end)?);
+        let shares = self.config.carrier == Carrier::Auto && nodes.len() > 1 && nodes.iter().all(|node| self.is_neighbour(*node));
+        let transport: Arc<dyn Transport> = if shares {
+            let segments = super::memory::exchange(self, nodes, epoch, &*watch, end)?;
+            Arc::new(shm::Shm::new(rank, segments, epoch)?)
+        } else {
+            Arc::new(tcp::Tcp::connect(self, nodes, epoch, &*watch, end)?)
+        };
         Ok(Parts {
             rank,
             size: nodes.len(),

@@ -32,6 +32,8 @@ pub(crate) struct Round {
     pub(crate) length: usize,
     /// Whether a replacement is started, else the others go on alone.
     pub(crate) replace: bool,
+    /// `auto`: shared memory, as all are on one host; or `tcp`.
+    pub(crate) carrier: &'static str,
     /// Heartbeat in seconds.
     pub(crate) heartbeat: &'static str,
 }
@@ -72,6 +74,7 @@ impl Rank {
             .env("SHOAL_COMM_DIRECTORY", meeting)
             .env("SHOAL_COMM_ADDRESS", "127.0.0.1")
             .env("SHOAL_COMM_HEARTBEAT", round.heartbeat)
+            .env("SHOAL_COMM_TRANSPORT", round.carrier)
             .env(rank::LENGTH, round.length.to_string())
             .env(rank::AFTER, if round.replace { "rejoin" } else { "shrink" })
             .env("SHOAL_COMM_REPLACES", if replaces { "1" } else { "0" })
