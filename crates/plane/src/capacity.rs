@@ -41,7 +41,7 @@ pub struct Placement {
 }
 
 /// What must not be over-committed, of a whole job or of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Resources {
     pub(crate) memory_bytes: u64,
     pub(crate) gpus: u32,

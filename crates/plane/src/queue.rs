@@ -67,10 +67,11 @@ fn latest_end_if_started(job: &TrainingJob, now: Time) -> Time {
 }
 
 /// The machine during one round of scheduling.
-struct Round {
+struct Round<'a> {
+    state: &'a State,
     now: Time,
     free: Resources,
-    /// Latest ends of those that run, and what each gives back then.
+    /// Latest ends of those that were started in this round, and what each gives back then.
     ends: Vec<(Time, Resources)>,
     /// Set by the first job that does not fit.
     head: Option<Reservation>,
@@ -82,7 +83,7 @@ struct Reservation {
     spare: Resources,
 }
 
-impl Round {
+impl Round<'_> {
     /// Whether the job may start; if so, what it needs is taken.
     fn admit(&mut self, job: &TrainingJob, demand: &Resources) -> bool {
         let end = latest_end_if_started(job, self.now);
@@ -105,11 +106,13 @@ impl Round {
         true
     }
 
-    fn reserve(&mut self, demand: &Resources) -> Reservation {
-        self.ends.sort_unstable_by_key(|(end, _)| *end);
+    fn reserve(&self, demand: &Resources) -> Reservation {
+        let running = self.state.holders().map(|(job, attempt)| (latest_end(job, attempt), held(job, attempt)));
+        let mut ends: Vec<_> = running.chain(self.ends.iter().copied()).collect();
+        ends.sort_unstable_by_key(|(end, _)| *end);
         let mut free = self.free;
         let mut at = self.now;
-        for (end, held) in &self.ends {
+        for (end, held) in &ends {
             if free.covers(demand) {
                 break;
             }
@@ -162,20 +165,18 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     if lines.is_empty() {
         return Vec::new();
     }
-    let mut free = state.capacity.resources();
     let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
-    let mut ends = Vec::new();
-    for (job, attempt) in state.holders() {
-        let held = held(job, attempt);
-        free = free.minus(&held);
-        free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
-        ends.push((latest_end(job, attempt), held));
-        let owner = job.trial.as_ref().map(|trial| trial.tuning.as_str());
-        if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
-            line.share += share(state, &held);
+    // Where one owner waits it is its turn, whatever it holds; so a machine without GPUs is not looked over for each trial of a lone tuning job.
+    if lines.len() > 1 || !free_gpus.is_empty() {
+        for (job, attempt) in state.holders() {
+            free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
+            let owner = job.trial.as_ref().map(|trial| trial.tuning.as_str());
+            if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
+                line.share += share(state, &held(job, attempt));
+            }
         }
     }
-    let mut round = Round { now, free, ends, head: None };
+    let mut round = Round { state, now, free: state.free(), ends: Vec::new(), head: None };
     let mut events = Vec::new();
     for _ in 0..LOOK_AHEAD {
         let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };

@@ -39,6 +39,8 @@ pub(crate) struct Index {
     pub(crate) lines: BTreeMap<Option<String>, BTreeSet<(u64, String)>>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<String, String>,
+    /// What they hold together.
+    pub(crate) held: Resources,
     pub(crate) deadlines: BTreeSet<(Time, String)>,
 }
 
@@ -68,6 +70,7 @@ impl Index {
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.insert(attempt.id.clone(), job.name.clone());
+            self.held = self.held.plus(&queue::held(job, attempt));
         }
         if let Some(at) = lifecycle::deadline(job) {
             self.deadlines.insert((at, job.name.clone()));
@@ -88,6 +91,7 @@ impl Index {
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.remove(&attempt.id);
+            self.held = self.held.minus(&queue::held(job, attempt));
         }
         if let Some(at) = lifecycle::deadline(job) {
             self.deadlines.remove(&(at, job.name.clone()));
@@ -240,8 +244,7 @@ impl State {
 
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
-        let held = self.holders().map(|(job, attempt)| queue::held(job, attempt));
-        held.fold(self.capacity.resources(), |free, held| free.minus(&held))
+        self.capacity.resources().minus(&self.index.held)
     }
 
     /// Jobs that hold capacity.
