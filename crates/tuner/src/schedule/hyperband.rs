@@ -35,6 +35,9 @@ pub struct HyperbandOptions {
     /// A bracket may spend the part `1 / share` of what the one below it may; 1: all the same.
     #[serde(default = "two")]
     pub share: u32,
+    /// Delayed promotion (see `ladder`): of those that came to a rung never more than `1 / eta` go on, whatever order they came in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub delayed: bool,
 }
 
 fn two() -> u32 {
@@ -44,7 +47,7 @@ fn two() -> u32 {
 impl HyperbandOptions {
     /// The defaults, up to a greatest resource.
     pub fn up_to(max_resource: u32) -> Self {
-        Self { form: Form::Promotion, eta: 3, min_resource: 1, max_resource, brackets: None, share: two() }
+        Self { form: Form::Promotion, eta: 3, min_resource: 1, max_resource, brackets: None, share: two(), delayed: false }
     }
 }
 
@@ -63,8 +66,8 @@ impl Hyperband {
     /// # Errors
     /// `eta` is below 2, `min_resource` is 0 or above `max_resource`, or there are no brackets or more than rungs.
     pub fn new(options: &HyperbandOptions) -> Result<Self, SpecError> {
-        let HyperbandOptions { form, eta, min_resource: min, max_resource: max, brackets, share } = *options;
-        let ladder = Ladder::new(Steps { form, eta, min, max, delayed: false }, "hyperband")?;
+        let HyperbandOptions { form, eta, min_resource: min, max_resource: max, brackets, share, delayed } = *options;
+        let ladder = Ladder::new(Steps { form, eta, min, max, delayed }, "hyperband")?;
         let most = ladder.height() + 1;
         let brackets = brackets.map_or(ladder.height().max(1), |brackets| brackets as usize);
         if brackets == 0 || brackets > most {

@@ -1,6 +1,6 @@
 //! Successive halving and Hyperband by hand.
 
-use shoal_tuner::{Ask, Direction, Outcome, Study, TrialId, TrialState, Verdict};
+use shoal_tuner::{Ask, Direction, Outcome, Rng, Study, TrialId, TrialState, Verdict};
 
 use crate::world::{Turn, run, study};
 
@@ -85,6 +85,25 @@ fn delayed_promotion_cannot_be_starved() {
     assert!(third <= all / 3 + 1 && ninth <= third / 3 + 1 && ninth >= 5, "{all} {third} {ninth}");
     let (all, third, _) = went(false);
     assert!(third > all * 2 / 3, "{all} {third}");
+}
+
+/// Thirty trials of at most 100 units in one bracket use a quarter of what all in full would, in whatever order they come, and three come to their end.
+#[test]
+fn delayed_promotion_bounds_what_thirty_trials_use() {
+    let spec = |delayed| format!(r#"{{"kind":"hyperband","min_resource":11,"max_resource":100,"brackets":1,"delayed":{delayed}}}"#);
+    let used = |delayed, value: fn(u64, u32) -> f64, seed| {
+        let mut study = study(&spec(delayed), Direction::Minimize, Some(30), seed);
+        let world = run(&mut study, 4, 100, 3001, |_, trial, _| Turn::Says(value(seed, trial)));
+        (world.units.values().sum::<u32>(), world.at.values().filter(|&&at| at == 100).count())
+    };
+    let orders: [fn(u64, u32) -> f64; 3] =
+        [|seed, trial| Rng::new(seed, u64::from(trial)).unit(), |_, trial| -f64::from(trial), |_, trial| f64::from(trial)];
+    for value in orders {
+        for seed in 0..20 {
+            assert_eq!(used(true, value, seed), (30 * 11 + 10 * (33 - 11) + 3 * (100 - 33), 3), "seed {seed}");
+        }
+    }
+    assert!(used(false, orders[1], 0).0 > 2000, "each better than all before");
 }
 
 #[test]
