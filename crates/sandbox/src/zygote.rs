@@ -161,8 +161,10 @@ pub fn serve(line: &UnixStream, mut prepare: impl FnMut(), program: impl Fn() ->
         set_environment(&env);
         // What cannot be prepared is found again, and told, by the run itself.
         let _ = catch_unwind(AssertUnwindSafe(&mut prepare));
+        // After the fork there is one in any case, and what waits for the others would wait forever.
+        let is_alone = threads() == Some(1);
         let child = match fork_child() {
-            Ok(Fork::Child) => become_run(&stdout, &stderr, &program),
+            Ok(Fork::Child) => become_run(&stdout, &stderr, is_alone, &program),
             Ok(Fork::Parent(child)) => child,
             Err(error) => {
                 eprintln!("a zygote cannot fork: {error}");
@@ -187,7 +189,8 @@ fn set_environment(env: &[(String, String)]) {
     }
 }
 
-fn become_run(stdout: &OwnedFd, stderr: &OwnedFd, program: &impl Fn() -> i32) -> ! {
+/// `is_alone`: the zygote has no other thread.
+fn become_run(stdout: &OwnedFd, stderr: &OwnedFd, is_alone: bool, program: &impl Fn() -> i32) -> ! {
     let ready = setsid()
         .and_then(|_| prctl::set_pdeathsig(Signal::SIGKILL))
         .and_then(|()| nix::unistd::dup2_stdout(stdout))
@@ -196,7 +199,7 @@ fn become_run(stdout: &OwnedFd, stderr: &OwnedFd, program: &impl Fn() -> i32) ->
         eprintln!("cannot prepare a process: {error}");
         std::process::exit(126);
     }
-    if threads() != Some(1) {
+    if !is_alone {
         let path = CString::new("/proc/self/exe").expect("it holds no zero");
         let arguments: Vec<CString> = std::env::args().filter_map(|argument| CString::new(argument).ok()).collect();
         let Err(error) = execv(&path, &arguments);

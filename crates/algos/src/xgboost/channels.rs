@@ -28,16 +28,18 @@ pub(super) fn check(instance: &Instance, hyperparameters: &Hyperparameters) -> R
     })
 }
 
-/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::prepare`].
-pub(super) fn prepare(instance: &Instance, format: Format) {
-    for name in ["train", "validation"].into_iter().filter(|name| instance.job.channels.contains_key(*name)) {
-        let path = instance.paths.channel(name);
-        if !prepared::has(&path, format)
-            && let Ok(Some(source)) = scan(&path, format)
+/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::prepare`]. `each_time` gets the sources if all channels have rows.
+pub(super) fn prepare(instance: &Instance, format: Format, each_time: impl FnOnce(&mut [&mut Source])) {
+    let names = ["train", "validation"].into_iter().filter(|name| instance.job.channels.contains_key(*name));
+    let paths: Vec<PathBuf> = names.map(|name| instance.paths.channel(name)).collect();
+    for path in &paths {
+        if !prepared::has(path, format)
+            && let Ok(Some(source)) = scan(path, format)
         {
-            prepared::put(path, format, source);
+            prepared::put(path.clone(), format, source);
         }
     }
+    prepared::with(&paths, format, each_time);
 }
 
 /// `None` if there are no rows.
@@ -65,6 +67,20 @@ mod prepared {
 
     pub(super) fn put(path: PathBuf, format: Format, source: Source) {
         sources().push((path, format, source));
+    }
+
+    /// All of these, in this order.
+    pub(super) fn with(paths: &[PathBuf], format: Format, look: impl FnOnce(&mut [&mut Source])) {
+        let mut all = sources();
+        let mut found: Vec<(usize, &mut Source)> = all
+            .iter_mut()
+            .filter(|(_, as_what, _)| *as_what == format)
+            .filter_map(|(of, _, source)| Some((paths.iter().position(|path| path == of)?, source)))
+            .collect();
+        if found.len() == paths.len() {
+            found.sort_unstable_by_key(|(place, _)| *place);
+            look(&mut found.into_iter().map(|(_, source)| source).collect::<Vec<_>>());
+        }
     }
 
     /// A forked process takes its own copy.

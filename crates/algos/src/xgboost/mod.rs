@@ -82,12 +82,21 @@ pub(crate) fn prepare() {
     ffi::api::let_threads_sleep();
     // Everything here is done again, and its failure told, by the training itself.
     let Ok(instance) = Instance::read(instance::paths()) else { return };
-    if load_library().is_err() {
+    let Ok((api, _)) = load_library() else { return };
+    // Here nobody reads warnings; the training gives its own.
+    if api.set_global_config(r#"{"verbosity": 0}"#).is_err() {
         return;
     }
-    let Ok(hyperparameters) = Hyperparameters::parse(&instance.job.hyperparameters) else { return };
+    let Ok(mut hyperparameters) = Hyperparameters::parse(&instance.job.hyperparameters) else { return };
+    if translate::translate(&mut hyperparameters.parameters, instance.job.world_size()).is_err() {
+        return;
+    }
     let Ok(format) = channels::check(&instance, &hyperparameters) else { return };
-    channels::prepare(&instance, format);
+    channels::prepare(&instance, format, |sources| {
+        if instance.job.world_size() == 1 {
+            train::prepare(api, &hyperparameters, sources);
+        }
+    });
 }
 
 /// Tells a failure in the log and in the failure file, which is never overwritten.

@@ -47,7 +47,7 @@ pub(super) fn train(
         }
         None => None,
     };
-    let sets = sets(api, hyperparameters, &mut channels, threads)?;
+    let sets = sets(api, hyperparameters, &mut channels, threads, group)?;
     drop(channels);
     let mut evaluator = Evaluator::new(&plan, judge);
     let directory = instance.paths.model();
@@ -74,25 +74,81 @@ fn of_objective(parameters: &[(String, String)]) -> Vec<(String, String)> {
     parameters.iter().filter(|(name, _)| names.contains(&name.as_str())).cloned().collect()
 }
 
-/// Builds the matrices; frees each channel's rows once they are in its matrix.
-fn sets(api: &'static Api, hyperparameters: &Hyperparameters, channels: &mut Channels, threads: usize) -> Result<Vec<Set>, Failure> {
-    // A quantile matrix cannot tell 0 bins; the library refuses the parameter itself.
-    let max_bin = hyperparameters.parameter("max_bin", "256").parse().unwrap_or(256);
-    let options = MatrixOptions { columns: channels.columns, threads, max_bin };
+/// The matrices, as they were built ahead or built now; frees each channel's rows once they are in its matrix.
+fn sets(
+    api: &'static Api,
+    hyperparameters: &Hyperparameters,
+    channels: &mut Channels,
+    threads: usize,
+    group: &Group,
+) -> Result<Vec<Set>, Failure> {
+    let options = options(hyperparameters, channels.columns, threads);
     let quantile = uses_histograms(hyperparameters);
+    let ahead = if quantile && group.size() == 1 { ahead::take(options, channels.validation.is_some()) } else { Vec::new() };
+    let mut ahead = ahead.into_iter();
     let mut sets: Vec<Set> = Vec::new();
     for (name, source) in
         std::iter::once(("train", &mut channels.train)).chain(channels.validation.as_mut().map(|source| ("validation", source)))
     {
-        let matrix = if quantile {
-            Matrix::quantile(api, source, sets.first().map(|train| &train.matrix), options)?
-        } else {
-            Matrix::plain(api, source, options)?
+        let matrix = match ahead.next() {
+            Some(matrix) => matrix,
+            None if quantile => Matrix::quantile(api, source, sets.first().map(|train| &train.matrix), options)?,
+            None => Matrix::plain(api, source, options)?,
         };
         source.forget_rows();
         sets.push(Set { name, matrix, labels: source.labels().to_vec() });
     }
     Ok(sets)
+}
+
+fn options(hyperparameters: &Hyperparameters, columns: usize, threads: usize) -> MatrixOptions {
+    // A quantile matrix cannot tell 0 bins; the library refuses the parameter itself.
+    let max_bin = hyperparameters.parameter("max_bin", "256").parse().unwrap_or(256);
+    MatrixOptions { columns, threads, max_bin }
+}
+
+/// Builds the matrices of a training on one host ahead, with this thread alone; for the first kind of them that is asked for.
+pub(super) fn prepare(api: &'static Api, hyperparameters: &Hyperparameters, sources: &mut [&mut Source]) {
+    let Some(columns) = sources.iter().map(|source| source.columns()).max() else { return };
+    if !uses_histograms(hyperparameters) || hyperparameters.kfold.is_some() || ahead::is_filled() {
+        return;
+    }
+    let options = options(hyperparameters, columns, 1);
+    let mut matrices: Vec<Matrix> = Vec::new();
+    for source in sources {
+        let Ok(matrix) = Matrix::quantile(api, source, matrices.first(), options) else { return };
+        source.rewind();
+        matrices.push(matrix);
+    }
+    ahead::put(options, matrices);
+}
+
+/// Matrices that were built before a training asked for them, of channels whose files never change.
+mod ahead {
+    use std::cell::RefCell;
+
+    use super::{Matrix, MatrixOptions};
+
+    thread_local! {
+        /// The train channel's first, then the validation channel's if there is one.
+        static MATRICES: RefCell<Option<(MatrixOptions, Vec<Matrix>)>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn is_filled() -> bool {
+        MATRICES.with_borrow(Option::is_some)
+    }
+
+    pub(super) fn put(options: MatrixOptions, matrices: Vec<Matrix>) {
+        MATRICES.set(Some((options, matrices)));
+    }
+
+    /// None if they are of another kind. A forked process takes its own copy.
+    pub(super) fn take(wanted: MatrixOptions, validates: bool) -> Vec<Matrix> {
+        let fits = |(options, matrices): &mut (MatrixOptions, Vec<Matrix>)| {
+            options.columns == wanted.columns && options.max_bin == wanted.max_bin && matrices.len() == 1 + usize::from(validates)
+        };
+        MATRICES.with_borrow_mut(|kept| kept.take_if(fits)).map_or_else(Vec::new, |(_, matrices)| matrices)
+    }
 }
 
 /// Whether trees are grown from histograms alone, so that the values themselves need not be kept.
