@@ -35,7 +35,7 @@ for epoch in range(1, 28):
 "#;
 
 pub(super) fn measure(runs: usize, progress: &mut Progress, lines: &mut Vec<Line>) -> Result<()> {
-    let (mut heard, mut gone, mut refilled) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Vec::with_capacity(runs);
     for run in 1..=runs {
         progress.draw(&format!("delays: run {run} of {runs}"));
         let mut server = Server::start()?;
@@ -45,15 +45,20 @@ pub(super) fn measure(runs: usize, progress: &mut Progress, lines: &mut Vec<Line
             serde_json::json!({"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 27}});
         run_one(&server, &request, Duration::from_millis(50), &mut |_| Ok(()))?;
         server.kill();
-        let all = delays(&server.data_dir())?;
-        ensure!(all.gone.0.len() >= 10, "only {} trials were stopped", all.gone.0.len());
-        heard.push(all.heard.percentile(95.0));
-        gone.push(all.gone.percentile(95.0));
-        refilled.push(all.refilled.percentile(95.0));
+        let delays = delays(&server.data_dir())?;
+        ensure!(delays.gone.0.len() >= 10, "only {} trials were stopped", delays.gone.0.len());
+        all.push(delays);
     }
-    lines.push(line("a value that is printed until it is judged, p95", heard, "ms", Some(Goal::AtMost(50.0))));
-    lines.push(line("the decision to stop a trial until its program is gone, p95", gone, "ms", Some(Goal::AtMost(100.0))));
-    lines.push(line("the decision until the next trial's program runs in its place, p95", refilled, "ms", Some(Goal::AtMost(100.0))));
+    let kinds: [(&str, fn(&Delays) -> &Spread, f64); 3] = [
+        ("a value that is printed until it is judged", |it| &it.heard, 50.0),
+        ("the decision to stop a trial until its program is gone", |it| &it.gone, 100.0),
+        ("the decision until the next trial's program runs in its place", |it| &it.refilled, 100.0),
+    ];
+    for (what, of, most) in kinds {
+        let each = |figure: fn(&Spread) -> f64| all.iter().map(|run| figure(of(run))).collect();
+        lines.push(line(format!("{what}, median"), each(Spread::median), "ms", None));
+        lines.push(line(format!("{what}, p95"), each(|it| it.percentile(95.0)), "ms", Some(Goal::AtMost(most))));
+    }
     Ok(())
 }
 

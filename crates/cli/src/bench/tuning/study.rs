@@ -34,7 +34,8 @@ pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Ve
         let ended = it["TrainingJobStatusCounters"]["Completed"].as_u64().unwrap_or_default();
         progress.draw(&format!("the large study: {ended} of {} trials", args.trials));
         if ended >= tenth * marks.len() as u64 {
-            marks.push(Mark { trials: ended, seconds: started.elapsed().as_secs_f64(), searched: searched(&server)? });
+            let cpu = machine::cpu_s(server.pid()).context("the server's processor time cannot be read")?;
+            marks.push(Mark { trials: ended, seconds: started.elapsed().as_secs_f64(), searched: searched(&server)?, cpu });
         }
         Ok(())
     })?;
@@ -49,9 +50,14 @@ pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Ve
         .map(|pair| (pair[1].searched - pair[0].searched) * 1e3 / (3.0 * (pair[1].trials - pair[0].trials) as f64))
         .collect();
     lines.push(line(format!("{} trials, {} at once: trials per second, by tenth", args.trials, args.parallel), rates, "/s", None));
-    lines.push(line("- the tuner's time per decision, by tenth", each.clone(), "ms", None));
-    if let (Some(first), Some(last)) = (each.first(), each.last()) {
-        lines.push(line("- the last tenth's against the first's", vec![last / first], "times", Some(Goal::AtMost(1.5))));
+    let cpu: Vec<_> = marks.windows(2).map(|pair| (pair[1].cpu - pair[0].cpu) * 1e3 / (pair[1].trials - pair[0].trials) as f64).collect();
+    for (what, each) in [("the tuner's time per decision", each), ("processor time of server and played agents per trial", cpu)] {
+        lines.push(line(format!("- {what}, by tenth"), each.clone(), "ms", None));
+        if let (Some(first), Some(last)) = (each.first(), each.last()) {
+            lines.push(line("  - in the first tenth", vec![*first], "ms", None));
+            lines.push(line("  - in the last tenth", vec![*last], "ms", None));
+            lines.push(line("  - the last against the first", vec![last / first], "times", Some(Goal::AtMost(1.5))));
+        }
     }
     lines.push(line("- decisions per second over all, durable", vec![decisions / whole], "/s", None));
     let bytes = machine::resident_bytes(server.pid()).context("the server's memory cannot be read")?;
@@ -76,6 +82,7 @@ struct Mark {
     trials: u64,
     seconds: f64,
     searched: f64,
+    cpu: f64,
 }
 
 /// Seconds that the tuner has computed so far.
