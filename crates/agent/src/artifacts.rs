@@ -11,6 +11,28 @@ use crate::pack::{PackError, Packed, pack};
 /// The directories below `/opt/ml` that are kept.
 const DIRECTORIES: [(Artifact, &str); 2] = [(Artifact::Model, "model"), (Artifact::Output, "output/data")];
 
+/// What is small is packed in a few milliseconds.
+const SMALL_BYTES: u64 = 1 << 20;
+const SMALL_ENTRIES: usize = 32;
+
+/// Whether there is little to send: a few small files, in no directories of their own.
+pub(crate) fn are_small(ml: &Path) -> bool {
+    let size = |directory: &str| -> std::io::Result<Option<u64>> {
+        let Some(root) = resolve(ml, Path::new(directory))? else { return Ok(Some(0)) };
+        let mut bytes = 0;
+        for (place, entry) in root.read_dir()?.enumerate() {
+            let metadata = entry?.metadata()?;
+            if place >= SMALL_ENTRIES || metadata.is_dir() {
+                return Ok(None);
+            }
+            bytes += metadata.len();
+        }
+        Ok(Some(bytes))
+    };
+    let sizes = DIRECTORIES.map(|(_, directory)| size(directory).ok().flatten());
+    sizes.into_iter().sum::<Option<u64>>().is_some_and(|bytes| bytes <= SMALL_BYTES)
+}
+
 /// Sends everything below the directories and says how much it was.
 pub(crate) fn send(ml: &Path, outbox: &Outbox) -> Result<(), PackError> {
     for (artifact, directory) in DIRECTORIES {

@@ -57,31 +57,47 @@ impl Outbox {
         self.append(|seq| encode(&Frame::Message(ToServer::Report(Report { seq, at_ms, body }))))
     }
 
+    /// Says all of this, so that the server hears it at once if there is room for it.
+    pub(crate) fn report_together(&self, at_ms: u64, bodies: Vec<ReportBody>) -> Result<(), Closed> {
+        let frame = |(seq, body)| encode(&Frame::Message(ToServer::Report(Report { seq, at_ms, body })));
+        self.append_all(|first| (first..).zip(bodies).map(frame).collect())
+    }
+
     /// Sends a part of an artifact; waits while the spool is full, which bounds what is under way.
     pub(crate) fn part(&self, artifact: Artifact, bytes: Vec<u8>) -> Result<(), Closed> {
         self.append(|seq| encode::<ToServer>(&Frame::Part { seq, artifact, bytes }))
     }
 
     fn append(&self, frame: impl FnOnce(u64) -> Result<Vec<u8>, FrameError>) -> Result<(), Closed> {
+        self.append_all(|first| frame(first).map(|frame| vec![frame]))
+    }
+
+    /// Numbers them from the number that it is given on.
+    fn append_all(&self, frames: impl FnOnce(u64) -> Result<Vec<Vec<u8>>, FrameError>) -> Result<(), Closed> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let frame = frame(self.lock().spool.next_number()).expect("what the agent says is far below the frame limit and always serialises");
+        let frames =
+            frames(self.lock().spool.next_number()).expect("what the agent says is far below the frame limit and always serialises");
         let mut state = self.lock();
         let mut complained = false;
-        loop {
-            if state.closed {
-                return Err(Closed);
-            }
-            if !state.spool.has_room(frame.len()) {
-                state = self.wait(state);
-                continue;
-            }
-            match state.spool.append(&frame) {
-                Ok(()) => break,
-                Err(error) => {
-                    if !std::mem::replace(&mut complained, true) {
-                        say(format_args!("cannot write the spool ({error}); the program's output waits until it can be written"));
+        for frame in frames {
+            loop {
+                if state.closed {
+                    return Err(Closed);
+                }
+                if !state.spool.has_room(frame.len()) {
+                    // The sender must hear of those before it.
+                    self.changed.notify_all();
+                    state = self.wait(state);
+                    continue;
+                }
+                match state.spool.append(&frame) {
+                    Ok(()) => break,
+                    Err(error) => {
+                        if !std::mem::replace(&mut complained, true) {
+                            say(format_args!("cannot write the spool ({error}); the program's output waits until it can be written"));
+                        }
+                        state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
                     }
-                    state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }

@@ -133,16 +133,19 @@ impl Connection<'_> {
         }
     }
 
-    /// Makes what has come durable, in order.
+    /// Makes what has come durable, in order. Facts that come together go to the core together, and share its wait for the disk.
     fn take(&mut self, frames: Vec<Frame<ToServer>>) -> io::Result<()> {
         let mut lines = LogLines { stream: self.stream_name(), lines: Vec::new() };
         let mut points = Vec::new();
+        let mut facts = Vec::new();
+        let mut has_parts = false;
         let mut last = self.acked;
         for frame in frames {
             match frame {
                 Frame::Part { seq, artifact, bytes } => {
                     if seq > last {
                         self.part(artifact, seq, &bytes)?;
+                        has_parts = true;
                         last = seq;
                     }
                 }
@@ -156,11 +159,16 @@ impl Connection<'_> {
                         ReportBody::Note { text } => lines.lines.push((report.at_ms, format!("[shoal] {text}"))),
                         ReportBody::ArtifactSent { .. } => {}
                         // A scheduler waits for it: the lines around it may come later.
-                        ReportBody::Objective { .. } => self.fact(report)?,
+                        body @ ReportBody::Objective { .. } => facts.extend(self.command(Report { body, ..report })),
                         body => {
-                            // A reader who sees the job ended must find its last lines: they become durable first.
-                            self.ingest(report.seq - 1, &mut lines, &mut points)?;
-                            self.fact(Report { body, ..report })?;
+                            if has_parts || !lines.lines.is_empty() || !points.is_empty() {
+                                // A reader who sees the job ended must find its last lines, and who stores its artifacts must not have their parts
+                                // sent anew: they become durable first. Their number says that all before them is.
+                                self.tell(&mut facts)?;
+                                self.ingest(report.seq - 1, &mut lines, &mut points)?;
+                                has_parts = false;
+                            }
+                            facts.extend(self.command(Report { body, ..report }));
                         }
                     }
                 }
@@ -169,10 +177,21 @@ impl Connection<'_> {
                 _ => return Err(io::Error::other("only reports and parts come on this connection")),
             }
         }
+        self.tell(&mut facts)?;
         if last > self.acked || !lines.lines.is_empty() || !points.is_empty() {
             self.ingest(last, &mut lines, &mut points)?;
         }
         Ok(())
+    }
+
+    /// Tells the core, which answers when all of it is durable.
+    fn tell(&self, facts: &mut Vec<Command>) -> io::Result<()> {
+        if facts.is_empty() {
+            return Ok(());
+        }
+        // What the next server is to know of the attempt comes before what it knows of it.
+        self.attempt.sync_plan()?;
+        self.world.core.tell_all(std::mem::take(facts)).map_err(io::Error::other)
     }
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction.
@@ -206,8 +225,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// A report that the core wants to know of.
-    fn fact(&self, report: Report) -> io::Result<()> {
+    /// What the core wants to know of a report, if anything.
+    fn command(&self, report: Report) -> Option<Command> {
         let at = Time(report.at_ms);
         let report = match report.body {
             ReportBody::Phase { phase: Phase::Downloading } => InstanceReport::Downloading,
@@ -239,10 +258,9 @@ impl Connection<'_> {
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
             | ReportBody::Note { .. }
-            | ReportBody::ArtifactSent { .. } => return Ok(()),
+            | ReportBody::ArtifactSent { .. } => return None,
         };
-        let command = Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
-        self.world.core.tell(command).map_err(io::Error::other)
+        Some(Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report })
     }
 
     /// Keeps a part. On a full disk the job fails and its parts go: they hold the space that everything else waits for.
@@ -282,8 +300,8 @@ impl Connection<'_> {
         }
     }
 
-    fn sync_parts(&self) -> io::Result<()> {
-        self.parts.values().try_for_each(PartsWriter::sync)
+    fn sync_parts(&mut self) -> io::Result<()> {
+        self.parts.values_mut().try_for_each(PartsWriter::sync)
     }
 
     fn stream_name(&self) -> String {

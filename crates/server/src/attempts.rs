@@ -59,23 +59,25 @@ impl Plan {
         self.origin.as_ref().unwrap_or(&self.attempt)
     }
 
-    /// Writes the plan, durable on return.
+    /// Writes the plan: the server's end does not harm it. The machine's does before [`Attempt::sync_plan`], but that ends the agents, too, and
+    /// nobody has heard of them before.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
         let (path, temporary) = (run_dir.join(Self::FILE), run_dir.join("attempt.json.new"));
-        let mut file = fs::File::create(&temporary)?;
-        serde_json::to_writer(&mut file, self)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        fs::File::open(run_dir)?.sync_all()
+        fs::write(&temporary, serde_json::to_vec(self)?)?;
+        fs::rename(&temporary, &path)
     }
 
-    /// Reads the plan, if there is one.
+    /// Reads the plan, if there is one. One that the machine's end has kept from the disk is none.
     pub(crate) fn read(run_dir: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(run_dir.join(Self::FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read?,
         };
-        let plan: Self = serde_json::from_slice(&bytes)?;
+        let plan: Self = match serde_json::from_slice(&bytes) {
+            // Its end is missing, or blocks that were never written read as zeros.
+            Err(error) if error.is_eof() || bytes.contains(&0) => return Ok(None),
+            read => read?,
+        };
         if plan.version != Self::VERSION {
             return Err(io::Error::other(format!("{}: version {} is not known here", run_dir.display(), plan.version)));
         }
@@ -94,6 +96,8 @@ pub(crate) struct Attempt {
     hosts: Mutex<Vec<Host>>,
     /// A host has connected.
     connection: Condvar,
+    /// The plan's file is durable.
+    plan_is_synced: Mutex<bool>,
 }
 
 /// The way down to an agent. Messages are whole, whoever sends.
@@ -146,12 +150,24 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts), connection: Condvar::new() }
+        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts), connection: Condvar::new(), plan_is_synced: Mutex::new(false) }
     }
 
     /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's directory.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.allocation.dir.with_file_name(&self.plan.attempt)
+    }
+
+    /// Makes the plan durable, unless it is: called before anything that the agents say is.
+    pub(crate) fn sync_plan(&self) -> io::Result<()> {
+        let mut is_synced = self.plan_is_synced.lock().expect("no holder of this lock panics");
+        if !*is_synced {
+            let dir = self.run_dir();
+            fs::File::open(dir.join(Plan::FILE))?.sync_all()?;
+            fs::File::open(dir)?.sync_all()?;
+            *is_synced = true;
+        }
+        Ok(())
     }
 
     /// Waits until all hosts' agents are connected; says whether they are.

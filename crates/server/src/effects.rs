@@ -338,8 +338,12 @@ impl World {
         if let Some(running) = self.attempts.get(&attempt) {
             if self.park(&running) {
                 self.forget(&running);
+                // Whoever waits for the instance has it before the disk has answered.
                 self.keep(running.plan.origin());
                 self.pool.has_left(&attempt);
+                if let Err(error) = self.telemetry.forget(&attempt) {
+                    tracing::error!("{error}");
+                }
                 return self.insist(&Command::Released { attempt });
             }
             self.pool.has_left(&attempt);

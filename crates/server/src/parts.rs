@@ -35,6 +35,7 @@ pub(crate) fn remove(run_dir: &Path, hosts: u32) -> io::Result<()> {
 pub(crate) struct PartsWriter {
     file: File,
     last: u64,
+    is_synced: bool,
 }
 
 impl PartsWriter {
@@ -50,7 +51,7 @@ impl PartsWriter {
         }
         file.set_len(end)?;
         file.seek(SeekFrom::Start(end))?;
-        Ok(Self { file, last })
+        Ok(Self { file, last, is_synced: false })
     }
 
     /// Appends a part unless it is there. Durable after [`PartsWriter::sync`].
@@ -63,13 +64,19 @@ impl PartsWriter {
         record.extend_from_slice(&seq.to_le_bytes());
         record.extend_from_slice(&size.to_le_bytes());
         record.extend_from_slice(bytes);
+        self.is_synced = false;
         self.file.write_all(&record)?;
         self.last = seq;
         Ok(())
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// Makes durable what was appended, unless it is.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if !self.is_synced {
+            self.file.sync_data()?;
+            self.is_synced = true;
+        }
+        Ok(())
     }
 }
 

@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// An attempt is over whose instance stays.
+    /// An attempt is over whose instance stays: all of it goes but the numbers of its reports.
     pub(crate) fn forget(&self, attempt: &Attempt) {
         let id = &attempt.plan.attempt;
         self.attempts.remove(id);
@@ -276,9 +276,6 @@ impl World {
         };
         if let Err(error) = removed {
             tracing::error!("{}: {error}", dir.display());
-        }
-        if let Err(error) = self.telemetry.forget(id) {
-            tracing::error!("{error}");
         }
     }
 

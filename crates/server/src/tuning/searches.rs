@@ -20,6 +20,9 @@ use crate::{Images, effects::describe, keys::sha256_hex};
 /// are not kept waiting.
 const SLICE: Duration = Duration::from_millis(5);
 
+/// See [`Searches::is_quick`].
+const QUICK: Duration = Duration::from_millis(2);
+
 /// The studies of a tuning job that lives.
 #[derive(Debug)]
 pub(super) struct Searches {
@@ -28,6 +31,8 @@ pub(super) struct Searches {
     searches: Vec<Search>,
     /// Records that are stored.
     stored: u64,
+    /// How long the last suggestion took.
+    took: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -105,7 +110,7 @@ impl Searches {
             region: around.region.to_owned(),
             account: around.account.to_owned(),
         };
-        let mut all = Self { request, nursery, searches, stored: 0 };
+        let mut all = Self { request, nursery, searches, stored: 0, took: None };
         all.replay(around.rows)?;
         all.share_out();
         if all.stored == 0 {
@@ -120,6 +125,11 @@ impl Searches {
     /// Whether they are of this tuning job, and not of an earlier one of its name.
     pub(super) fn are_of(&self, tuning: &TuningRow) -> bool {
         self.nursery.uid == tuning.uid
+    }
+
+    /// Whether a suggestion is likely to take less time than making something durable.
+    pub(super) fn is_quick(&self) -> bool {
+        self.took.is_some_and(|took| took < QUICK)
     }
 
     fn replay(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
@@ -243,6 +253,7 @@ impl Searches {
             records.extend(new.map(|record| StudyRecord { definition, record }));
             self.share_out();
         }
+        self.took = Some(began.elapsed());
         let tuning = self.nursery.tuning.clone();
         let known = children.iter().map(|new| new.child.clone()).collect();
         Ok(Told { command: Command::Suggested { tuning, seq, records, children: known, waits }, children })

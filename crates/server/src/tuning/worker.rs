@@ -239,8 +239,10 @@ impl Turn<'_> {
                 left.clear();
                 return Ok(());
             };
-            // Judgements go together. A suggestion goes alone: its numbers must be durable before anything rests on them.
-            let together = left.iter().take_while(|action| matches!(action, Action::Observe { .. })).count().max(1);
+            // Judgements go together. A suggestion goes with them only where it takes no time, as they are waited for, and nothing goes with it
+            // that comes after: its numbers must be durable before anything rests on them.
+            let judgements = left.iter().take_while(|action| matches!(action, Action::Observe { .. })).count();
+            let together = if searches.is_quick() { judgements + 1 } else { judgements.max(1) }.min(left.len());
             let mut told: Vec<Told> = Vec::with_capacity(together);
             for action in &left[..together] {
                 let began = Instant::now();
