@@ -63,3 +63,11 @@ def study(house, tuning):
     with place:
         rows = database.execute("SELECT bytes FROM tuner_record WHERE tuning = ? ORDER BY seq", [tuning])
         return [json.loads(row[0]) for row in rows]
+
+
+def paused(house, tuning):
+    """Names of the training jobs of a tuning job's paused trials."""
+    place, database = _copy(house, "shoal")
+    with place:
+        rows = database.execute("SELECT job, view FROM trial WHERE tuning = ?", [tuning])
+        return {job for job, view in rows if json.loads(view).get("paused")}

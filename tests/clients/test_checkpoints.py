@@ -170,7 +170,7 @@ def test_every_host_is_restored_and_the_last_writer_wins(jobs):
 cd /tmp/state; find . -type f | sort | tr '\\n' ' '; cat old sub/old; echo
 echo changed > old; rm sub/old
 hostname > own-$(hostname)
-[ $(hostname) = algo-1 ] || sleep 2
+[ $(hostname) = algo-1 ] || sleep 5
 hostname > both
 """
     changes = {"EnableNetworkIsolation": True, **config("hosts", "/tmp/state/")}

@@ -27,7 +27,7 @@ def frozen(pid):
 
 @pytest.fixture(scope="module")
 def jobs(make_house):
-    return Jobs(make_house("--silence-s", "3", "--grace-s", "1"))
+    return Jobs(make_house("--silence-s", "5", "--grace-s", "1"))
 
 
 def running(jobs, line=WAITS, word="ready", instances=3):
@@ -52,7 +52,7 @@ def test_an_agent_that_stays_frozen_is_given_up(jobs, host):
     name, namespaces = running(jobs)
     with frozen(traces.agents(jobs.house)[host]):
         reason = jobs.failed(name)
-        assert reason.startswith(f"InternalServerError: the agent of algo-{host} was silent for 3 s"), reason
+        assert reason.startswith(f"InternalServerError: the agent of algo-{host} was silent for 5 s"), reason
         traces.nothing_left(jobs.house, namespaces)
 
 
@@ -115,7 +115,7 @@ def test_a_frozen_program_can_be_stopped(jobs, who):
 
 
 def test_a_frozen_program_reaches_its_maximum_runtime(jobs):
-    name = jobs.command(WAITS, StoppingCondition={"MaxRuntimeInSeconds": 2})
+    name = jobs.command(WAITS, StoppingCondition={"MaxRuntimeInSeconds": 8})
     eventually(lambda: traces.ranks(jobs.house))
     (pid,) = traces.ranks(jobs.house)
     with frozen(pid):

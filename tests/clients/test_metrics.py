@@ -31,7 +31,7 @@ def test_stderr_counts_too(jobs):
 def test_of_several_hosts_the_latest_line_counts(jobs):
     script = """
     echo first=1
-    if [ "$(hostname)" = algo-2 ]; then sleep 0.5; echo loss=2; else echo loss=1; fi
+    if [ "$(hostname)" = algo-2 ]; then sleep 4; echo loss=2; else echo loss=1; fi
     """
     name = jobs.script(script, instances=2, metrics=[("loss", r"loss=(\S+)"), ("first", r"first=(\S+)")])
     jobs.completed(name)

@@ -30,7 +30,7 @@ def test_a_deaf_program_is_killed_after_the_grace(new_house):
 
 
 def test_time_runs_out(jobs):
-    name = jobs.script(TRAPS, StoppingCondition={"MaxRuntimeInSeconds": 1})
+    name = jobs.script(TRAPS, StoppingCondition={"MaxRuntimeInSeconds": 6})
     it = jobs.wait(name)
     assert (it["TrainingJobStatus"], it["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
     assert jobs.artifact(name) == {"half.txt": b"half\n"}

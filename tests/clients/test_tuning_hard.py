@@ -27,11 +27,10 @@ class Hard:
         self.jobs = Jobs(self.house)
         self.tunings = Tunings(self.jobs)
 
-    def kept(self, trials=9, parallel=2, epochs=9, place="hard", **changes):
+    def kept(self, scheduler, trials=9, parallel=2, epochs=9, place="hard", **changes):
         """A search whose trials pause, and go on where they were, with checkpoints."""
         definition = self.tunings.curve(epochs=epochs, program=SLOW, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{place}"}, **changes)
-        strategy = {"scheduler": {"kind": "asha", "max_resource": epochs, "form": "promotion"}}
-        return self.tunings.create(definition, trials=trials, parallel=parallel, tags=tag(strategy))
+        return self.tunings.create(definition, trials=trials, parallel=parallel, tags=tag({"scheduler": scheduler}))
 
     def states(self, name):
         study = json.loads(run(self.house, "tuning", "show", name, "--json").stdout)
@@ -88,24 +87,43 @@ def test_an_agent_is_killed_in_a_trial(hard, retries):
     hard.check(name, 3)
 
 
+def agents_of(house, jobs):
+    """Ids of the agents that serve these training jobs."""
+    plans = [json.loads(path.read_text()) for path in (house.data / "runs").glob("*/attempt.json")]
+    origins = [plan.get("origin") or plan["attempt"] for plan in plans if plan["job"] in jobs]
+    return {int(file.read_text().split()[0]) for origin in origins for file in (house.data / "runs" / origin).glob("agent-*.pid")}
+
+
+PAUSING = {
+    "asha": {"kind": "asha", "max_resource": 9, "form": "promotion"},
+    "round_robin": {"kind": "round_robin", "width": 4},
+    "pbt": {"kind": "pbt", "population": 4, "interval": 2, "max_resource": 9},
+}
+
+
 @pytest.mark.parametrize("loses_agents", [False, True], ids=["server", "server and frozen trials"])
-def test_the_server_is_killed_with_paused_trials(hard, loses_agents):
+@pytest.mark.parametrize("scheduler", PAUSING)
+def test_the_server_is_killed_with_paused_trials(hard, scheduler, loses_agents):
     """Paused trials are frozen and outlive their server. Those that do not go on at their checkpoints, as further attempts."""
-    name = hard.kept(**{"RetryStrategy": {"MaximumRetryAttempts": 3}} if loses_agents else {})
+    name = hard.kept(PAUSING[scheduler], **{"RetryStrategy": {"MaximumRetryAttempts": 3}} if loses_agents else {})
     eventually(lambda: hard.states(name).count("Paused") >= 2)
-    before = set(traces.agents_of_all(hard.house))
+    # Nothing changes between the look and the kill.
+    os.kill(hard.house.pid, signal.SIGSTOP)
+    frozen = agents_of(hard.house, records.paused(hard.house, name))
     hard.house.stop(signal.SIGKILL)
-    # One more may just have been started.
     left = set(traces.agents_of_all(hard.house))
-    assert left >= before, "a server's end is no trial's"
+    assert frozen and left >= frozen, "a server's end is no trial's"
     if loses_agents:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     hard.house.start()
     hard.connect()
     it = hard.tunings.completed(name)
-    assert it["TrainingJobStatusCounters"]["Completed"] + it["TrainingJobStatusCounters"]["Stopped"] == 9, it["TrainingJobStatusCounters"]
-    trials, reported = hard.check(name, 9)
+    # A population comes to its end with as many replacements as it had bad members.
+    count = len(hard.tunings.trials(name)) if scheduler == "pbt" else 9
+    assert 4 <= count <= 9
+    assert it["TrainingJobStatusCounters"]["Completed"] + it["TrainingJobStatusCounters"]["Stopped"] == count, it["TrainingJobStatusCounters"]
+    trials, reported = hard.check(name, count)
     assert max(max(resources) for resources in reported.values()) == 9, "someone came to the end"
     assert it["BestTrainingJob"]["TrainingJobName"] in {trial["TrainingJobName"] for trial in trials}
     eventually(lambda: not traces.agents_of_all(hard.house))

@@ -25,7 +25,7 @@ impl House {
         let mut server = shoal(dir.path());
         server.args(["serve", "--listen", "127.0.0.1:0", "--grace-s", "1"]).stdout(Stdio::null());
         let mut house = Self { server: server.spawn().unwrap(), dir };
-        let patience = Instant::now() + Duration::from_secs(60);
+        let patience = Instant::now() + Duration::from_secs(240);
         while !house.dir.path().join("address").exists() {
             assert_eq!(house.server.try_wait().unwrap(), None, "the server ended");
             assert!(Instant::now() < patience, "the server does not come up");

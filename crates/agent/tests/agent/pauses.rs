@@ -26,7 +26,7 @@ fn lines(stage: &Stage) -> usize {
 fn standstill(stage: &Stage) -> usize {
     loop {
         let before = lines(stage);
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_millis(700));
         if lines(stage) == before {
             return before;
         }

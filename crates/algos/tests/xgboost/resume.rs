@@ -41,7 +41,7 @@ impl Case {
         let mut cluster = self.start(table, ROUNDS, directory);
         let began = Instant::now();
         while !cluster.instances[0].stdout().contains(&format!("[{round}]\t")) {
-            assert!(began.elapsed() < Duration::from_secs(60), "{}", cluster.instances[0].stdout());
+            assert!(began.elapsed() < Duration::from_secs(240), "{}", cluster.instances[0].stdout());
             std::thread::sleep(Duration::from_millis(1));
         }
         for instance in &mut cluster.instances {

@@ -31,20 +31,26 @@ fn frozen(stage: &Stage, instance: &Instance) -> Sandbox {
     let sandbox = stage.start(instance).unwrap();
     until("the first ticks", || ticks(instance) > 50);
     sandbox.control().freeze().unwrap();
+    standstill(instance);
+    sandbox
+}
+
+/// Waits for a freeze, whose order is on its way for a moment; how many ticks there are then. Half a second without a tick, of which there may be a
+/// hundred, is no pause of a busy machine's.
+fn standstill(instance: &Instance) -> u64 {
     let mut before = u64::MAX;
-    // The order is on its way for a moment.
     until("the standstill", || {
-        sleep(Duration::from_millis(30));
+        sleep(Duration::from_millis(500));
         std::mem::replace(&mut before, ticks(instance)) == ticks(instance)
     });
-    sandbox
+    before
 }
 
 fn stand_still(stage: &Stage) -> Outcome {
     let instance = stage.shell(TICKS);
     let sandbox = frozen(stage, &instance);
     for _ in 0..3 {
-        let before = ticks(&instance);
+        let before = standstill(&instance);
         // Orders may be repeated.
         sandbox.control().freeze().unwrap();
         sleep(Duration::from_millis(100));
@@ -52,7 +58,6 @@ fn stand_still(stage: &Stage) -> Outcome {
         sandbox.control().thaw().unwrap();
         until("more ticks", || ticks(&instance) > before + 50);
         sandbox.control().freeze().unwrap();
-        sleep(Duration::from_millis(100));
     }
     sandbox.kill();
     assert_eq!(ended(sandbox).exit.signal, Some(9));
@@ -179,10 +184,10 @@ fn terminated_alone(stage: &Stage) -> Outcome {
         let mut lines = BufReader::new(stdout).lines();
         assert_eq!(lines.by_ref().nth(1).unwrap().unwrap(), "up");
         // A signal in a run's first instant, before the zygote has told whom it forked, ends the zygote along with it.
-        sleep(Duration::from_millis(100));
+        sleep(Duration::from_millis(500));
         if frozen {
             control.freeze().unwrap();
-            sleep(Duration::from_millis(50));
+            sleep(Duration::from_millis(500));
         }
         control.terminate().unwrap();
         if frozen {

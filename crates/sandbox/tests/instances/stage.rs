@@ -13,7 +13,7 @@ use shoal_sandbox::{Exit, Isolation, Mount, Network, Sandbox, SandboxError, Sand
 pub(crate) type Outcome = Result<(), String>;
 
 /// Longer than anything takes that will ever happen; waiting for it means failure.
-const NEVER: Duration = Duration::from_secs(60);
+const NEVER: Duration = Duration::from_secs(240);
 
 pub(crate) struct Stage {
     pub support: Support,

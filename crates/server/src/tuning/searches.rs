@@ -1,20 +1,23 @@
 //! One tuning job's studies: made of its row and its records, asked and told in the order of the core's wishes.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use shoal_plane::{Command, Observation, StudyRecord, TrialView};
 use shoal_store::{Rows, StoreError, TrialFilter, TuningRow};
-use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, Verdict};
+use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, TrialId, Verdict};
 use shoal_wire::CreateTuningJob;
 
 use super::{
     Design, NewChild,
     children::{Newborn, Nursery},
     designs,
-    origins::{ON_ITS_WAY, has_checkpoint},
+    origins::has_checkpoint,
     parents::{Finished, finished},
 };
-use crate::{Images, effects::describe, keys::sha256_hex};
+use crate::{Images, core::now_ms, effects::describe, keys::sha256_hex};
 
 /// An answer goes out after so much computing, with what it has: the first trials start while the rest are still suggested, and others' searches
 /// are not kept waiting.
@@ -43,6 +46,8 @@ struct Search {
     exhausted: bool,
     /// Training jobs by trial, for those that others may copy.
     jobs: Vec<Option<String>>,
+    /// When a trial that may be copied told its last value, in milliseconds since the epoch.
+    told_ms: HashMap<TrialId, u64>,
     /// Records of before the first suggestion that the core does not know yet.
     injected: Vec<Record>,
 }
@@ -101,8 +106,8 @@ impl Searches {
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {
             let study = Study::new(design.study.clone()).map_err(never)?;
-            let (jobs, injected) = (Vec::new(), Vec::new());
-            searches.push(Search { design, study, started: 0, exhausted: false, jobs, injected });
+            let (jobs, told_ms, injected) = (Vec::new(), HashMap::new(), Vec::new());
+            searches.push(Search { design, study, started: 0, exhausted: false, jobs, told_ms, injected });
         }
         let nursery = Nursery {
             tuning: tuning.name.clone(),
@@ -116,7 +121,7 @@ impl Searches {
         if all.stored == 0 {
             all.know_parents(around.rows)?;
         }
-        if all.searches.iter().any(|search| matches!(search.design.study.scheduler, SchedulerSpec::Pbt(_))) {
+        if all.searches.iter().any(Search::copies) {
             all.know_jobs(around.rows)?;
         }
         Ok(all)
@@ -233,8 +238,9 @@ impl Searches {
                 Ask::Start(start) => {
                     given += 1;
                     let mut origin = start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
+                    let told_ms = start.origin.and_then(|origin| search.told_ms.get(&origin.trial).copied()).unwrap_or(0);
                     if let Some(job) = &origin
-                        && !has_checkpoint(rows, job, began + ON_ITS_WAY)?
+                        && !has_checkpoint(rows, job, told_ms)?
                     {
                         tracing::warn!(
                             "{job} has no checkpoint: trial {number} of tuning job {}, which was to begin with it, begins anew",
@@ -269,9 +275,13 @@ impl Searches {
         match what {
             Observation::Reported { resource, value } => {
                 search.study.report(trial, *resource, &[value.unwrap_or(f64::NAN)]);
+                if search.copies() {
+                    search.told_ms.insert(trial, now_ms());
+                }
             }
             Observation::Ended { outcome } => {
                 search.study.end(trial, outcome.clone());
+                search.told_ms.remove(&trial);
             }
         }
         let records: Vec<_> = search.study.records()[number..].to_vec();
@@ -293,6 +303,11 @@ impl Search {
         self.started += 1;
         self.jobs.resize(trial as usize + 1, None);
         self.jobs[trial as usize] = Some(job.to_owned());
+    }
+
+    /// Its trials may begin with others' checkpoints.
+    fn copies(&self) -> bool {
+        matches!(self.design.study.scheduler, SchedulerSpec::Pbt(_))
     }
 
     /// What counts beside the study itself.

@@ -235,7 +235,7 @@ fn a_look_costs_what_is_new() {
 fn a_copy_begins_with_a_checkpoint_or_is_none() {
     let strategy = r#"{"scheduler":{"kind":"pbt","population":2,"quantile":0.5,"max_resource":3}}"#;
     let changes = json!({"Tags": [{"Key": "shoal:strategy", "Value": strategy}]});
-    for (comes, is_over) in [(true, false), (false, true), (false, false)] {
+    for (comes, is_over, is_old) in [(true, false, false), (true, false, true), (false, true, false), (false, false, false)] {
         let mut definition = definition(None);
         definition["CheckpointConfig"] = json!({"S3Uri": "s3://bucket/kept"});
         let mut changes = changes.clone();
@@ -249,7 +249,13 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
             fixture.store(&told);
         }
         let best = children[0].child.name.clone();
-        let receipt = CheckpointRow { job: best.clone(), path: "state".to_owned(), host: 1, bytes: 1, sha256: String::new(), saved_ms: 1 };
+        let receipt = |saved_ms| {
+            let (path, sha256) = ("state".to_owned(), String::new());
+            RowChange::PutCheckpoint(CheckpointRow { job: best.clone(), path, host: 1, bytes: 1, sha256, saved_ms })
+        };
+        if is_old {
+            fixture.put(receipt(1));
+        }
         let rows = fixture.journal.rows();
         let began = Instant::now();
         let told = std::thread::scope(|scope| {
@@ -257,7 +263,7 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
             std::thread::sleep(Duration::from_millis(300));
             assert_eq!(asked.is_finished(), is_over, "it waits for what may still come");
             if comes {
-                fixture.put(RowChange::PutCheckpoint(receipt));
+                fixture.put(receipt(u64::MAX >> 1));
             }
             asked.join().unwrap()
         });
