@@ -135,7 +135,8 @@ def test_a_population_goes_on_at_the_checkpoints_of_the_best(house, jobs, tuning
     it = tunings.completed(name)
     trials = tunings.trials(name)
     counters = it["TrainingJobStatusCounters"]
-    assert counters["Completed"] + counters["Stopped"] == len(trials) and 4 <= len(trials) <= 12, counters
+    reasons = [trial["FailureReason"] for trial in trials if trial["TrainingJobStatus"] == "Failed"]
+    assert counters["Completed"] + counters["Stopped"] == len(trials) and 4 <= len(trials) <= 12, (counters, reasons)
     kept = [row["record"] for row in records.study(house, name)]
     starts = [it["answer"]["start"] for it in kept if it["type"] == "asked" and "start" in it["answer"]]
     origins = {start["trial"]: start.get("origin") for start in starts}
