@@ -33,7 +33,7 @@ def test_an_estimator_is_made_of_a_job(house, jobs):
         "tags": [{"Key": "team", "Value": "trees"}, {"Key": "stage", "Value": "late"}],
         "hyperparameters": request["HyperParameters"],
         "instances": [1, "ml.m5.large"],
-        "max_run": 120,
+        "max_run": 600,
         "model": f"s3://{BUCKET}/out/{name}/output/model.tar.gz",
         "description": "Completed",
     }

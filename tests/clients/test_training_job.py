@@ -30,7 +30,7 @@ def test_the_request_is_echoed(jobs, name):
     assert it["Environment"] == {"COLOUR": "red"}
     assert it["AlgorithmSpecification"]["TrainingImage"] == "shoal/host"
     assert it["ResourceConfig"]["InstanceCount"] == 1
-    assert it["StoppingCondition"]["MaxRuntimeInSeconds"] == 120
+    assert it["StoppingCondition"]["MaxRuntimeInSeconds"] == 600
     assert it["InputDataConfig"][0]["ChannelName"] == "code"
     assert it["OutputDataConfig"]["KmsKeyId"] == ""
 
