@@ -91,11 +91,9 @@ fn play(part: &Part) -> Result<()> {
     while serve_attempt(part, &attempt, &token)? {
         let mut stream = UnixStream::connect(&part.socket)?;
         say(&mut stream, &ToServer::Idle(hello(&part.attempt, &part.token)))?;
-        (attempt, token) = match next(&mut stream, &mut Decoder::default()) {
-            Ok(ToAgent::Serve { attempt, token }) => (attempt, token),
-            // The server closes the connections of those that it needs no longer.
-            Ok(_) | Err(_) => break,
-        };
+        // The server closes the connections of those that it needs no longer.
+        let Ok(ToAgent::Serve { attempt: its, token: its_token }) = next(&mut stream, &mut Decoder::default()) else { break };
+        (attempt, token) = (its, its_token);
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) fn measure(runs: usize, progress: &mut Progress, lines: &mut Vec<Line
         ensure!(delays.gone.0.len() >= 10, "only {} trials were stopped", delays.gone.0.len());
         all.push(delays);
     }
-    let kinds: [(&str, fn(&Delays) -> &Spread, f64); 3] = [
+    let kinds: [(&str, Of, f64); 3] = [
         ("a value that is printed until it is judged", |it| &it.heard, 50.0),
         ("the decision to stop a trial until its program is gone", |it| &it.gone, 100.0),
         ("the decision until the next trial's program runs in its place", |it| &it.refilled, 100.0),
@@ -69,6 +69,9 @@ struct Delays {
     gone: Spread,
     refilled: Spread,
 }
+
+/// One of them.
+type Of = fn(&Delays) -> &Spread;
 
 /// What a trial printed: when it began, and when it said each value.
 type Printed = HashMap<String, (f64, Vec<f64>)>;
