@@ -66,7 +66,8 @@ impl Tcp {
         for (list, purpose) in streams.iter_mut().zip([Purpose::Data, Purpose::Messages]) {
             for other in nodes.iter().filter(|other| **other != node.me) {
                 let stream = node.reach(*other, Name { purpose, group, epoch }, alarm, end)?;
-                socket::prepare(&stream).map_err(|error| Error::io(format!("set up the data connection to rank {other}"), error))?;
+                socket::prepare(&stream, nodes.len())
+                    .map_err(|error| Error::io(format!("set up the data connection to rank {other}"), error))?;
                 list.push(stream);
             }
         }
@@ -93,15 +94,16 @@ impl Tcp {
         if n == 1 {
             return Ok(UNMEASURED);
         }
-        let (mut small, mut large) = (f64::INFINITY, f64::INFINITY);
-        for _ in 0..5 {
-            small = small.min(timed(&Call::barrier())?);
+        // The mean of several: a rank that comes late to one finds the others' bytes there already, and they find its late in the next.
+        let (mut small, mut large) = (0.0, 0.0);
+        timed(&Call::barrier())?;
+        for _ in 0..SMALL_PROBES {
+            small += timed(&Call::barrier())? / f64::from(SMALL_PROBES);
         }
         let own = vec![0_u8; PROBE];
         let mut all = vec![0_u8; PROBE * n];
-        for _ in 0..3 {
-            timed(&Call::barrier())?;
-            large = large.min(timed(&Call::new(Kind::AllGather, DType::U8, own.as_ptr(), all.as_mut_ptr(), PROBE))?);
+        for _ in 0..LARGE_PROBES {
+            large += timed(&Call::new(Kind::AllGather, DType::U8, own.as_ptr(), all.as_mut_ptr(), PROBE))? / f64::from(LARGE_PROBES);
         }
         let mut figures = [small, large];
         let address = figures.as_mut_ptr().cast::<u8>();
@@ -137,6 +139,9 @@ impl Tcp {
     }
 }
 
+/// How often each is measured.
+const SMALL_PROBES: u32 = 8;
+const LARGE_PROBES: u32 = 3;
 /// Bytes of one rank in the measurement of bandwidth.
 const PROBE: usize = 128 * 1024;
 /// Whatever the model says: below this, everything fits into one packet or few; above, memory and incast would be wasted.

@@ -1,0 +1,164 @@
+//! Measures over real processes.
+//!
+//! `wire failure ROUNDS [RANKS]`: kills, stops and replaces ranks on this host and prints how long it took to be known and to re-form.
+//!
+//! `wire rank LABEL OPS SIZES SECONDS`: one rank of a measurement of operations; its group is in the environment (`RANK`, `WORLD_SIZE`, ...), and
+//! `SHF` names a file of 4 MiB that all ranks map to start each operation together. Rank 0 prints `label,op,ranks,bytes,iterations,least,median,p90`
+//! in microseconds, of the slowest rank each.
+
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
+
+#[path = "../tests/processes/rank.rs"]
+mod rank;
+#[path = "../tests/processes/round.rs"]
+mod round;
+
+use std::env;
+use std::fs::OpenOptions;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use round::{Blow, Round};
+use shoal_comm::rendezvous::Config;
+use shoal_comm::{ProcessGroupExt, ReduceOp, join};
+
+fn main() {
+    let arguments: Vec<_> = env::args().collect();
+    if env::var_os("SHOAL_TEST_RANK").is_some() {
+        if let Err(error) = rank::main() {
+            eprintln!("rank {}: {error}", env::var("RANK").unwrap_or_default());
+            std::process::exit(1);
+        }
+        return;
+    }
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
+        ["failure", rounds] => failure(rounds.parse().unwrap(), 4),
+        ["failure", rounds, ranks] => failure(rounds.parse().unwrap(), ranks.parse().unwrap()),
+        ["rank", label, ops, sizes, seconds] => operations(label, ops, sizes, seconds.parse().unwrap()),
+        _ => panic!("usage: wire failure ROUNDS [RANKS] | wire rank LABEL OPS SIZES SECONDS"),
+    }
+}
+
+fn failure(rounds: usize, ranks: usize) {
+    let program = env::current_exe().unwrap();
+    println!("what,carrier,ranks,rounds,known_median_ms,known_most_ms,formed_median_ms,formed_most_ms");
+    for (what, blow, replace, heartbeat) in
+        [("kill", Blow::Kill, false, "5"), ("hang", Blow::Stop, false, "0.5"), ("replace", Blow::Kill, true, "5")]
+    {
+        for carrier in ["auto", "tcp"] {
+            let (mut known, mut formed) = (Vec::new(), Vec::new());
+            for number in 0..rounds {
+                let after = Duration::from_millis(10 + (number as u64 * 37) % 50);
+                let round = Round { ranks, victim: number % ranks, blow, after, length: 4 << 20, replace, carrier, heartbeat };
+                let figures = round::play(&program, &round);
+                known.push(figures.known);
+                formed.push(figures.formed);
+            }
+            known.sort_by(f64::total_cmp);
+            formed.sort_by(f64::total_cmp);
+            let (middle, last) = (rounds / 2, rounds - 1);
+            println!("{what},{carrier},{ranks},{rounds},{:.1},{:.1},{:.1},{:.1}", known[middle], known[last], formed[middle], formed[last]);
+        }
+    }
+}
+
+/// Iterations of which times are kept.
+const MOST: usize = 2000;
+
+/// Words in a file that all ranks map: where they wait for each other, and leave their times.
+struct Board {
+    words: &'static [AtomicU64],
+    rank: usize,
+    size: usize,
+    turns: u64,
+}
+
+impl Board {
+    fn open(rank: usize, size: usize) -> Self {
+        let file = OpenOptions::new().read(true).write(true).open(env::var("SHF").unwrap()).unwrap();
+        let bytes = 4 << 20;
+        #[expect(unsafe_code, reason = "a mapping is reached by address")]
+        // SAFETY: the file has that size, and all of it is only reached as atomic words, for as long as the process lives.
+        let words = unsafe {
+            use rustix::mm::{MapFlags, ProtFlags, mmap};
+            let address = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0).unwrap();
+            std::slice::from_raw_parts(address.cast::<AtomicU64>(), bytes / 8)
+        };
+        Self { words, rank, size, turns: 0 }
+    }
+
+    fn barrier(&mut self) {
+        self.turns += 1;
+        self.words[self.rank * 16].store(self.turns, Ordering::SeqCst);
+        for other in 0..self.size {
+            let mut looks = 0;
+            while self.words[other * 16].load(Ordering::SeqCst) < self.turns {
+                looks += 1;
+                if looks < 2000 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(200)) }
+            }
+        }
+    }
+
+    fn time(&self, rank: usize, iteration: usize) -> &AtomicU64 {
+        &self.words[2048 + rank * MOST + iteration]
+    }
+}
+
+fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
+    let group = join(Config::from_env().unwrap()).unwrap();
+    let (rank, size) = (group.rank(), group.size());
+    let mut board = Board::open(rank, size);
+    if rank == 0 {
+        eprintln!("{}", group.plan());
+    }
+    for bytes in sizes.split(',').map(|size| size.parse::<usize>().unwrap()) {
+        for op in ops.split(',') {
+            let (len, piece) = (bytes / 4, bytes / 4 / size);
+            let source = vec![rank as f32 + 1.0; len];
+            let mut target = vec![0.0_f32; len];
+            let warm_up = if bytes <= 65_536 { 20 } else { 3 };
+            let (mut done, mut begun) = (0, Instant::now());
+            for iteration in 0.. {
+                target.copy_from_slice(&source);
+                if iteration == warm_up {
+                    begun = Instant::now();
+                }
+                board.barrier();
+                let start = Instant::now();
+                match op {
+                    "allreduce" => group.all_reduce(&mut target, ReduceOp::Sum).unwrap(),
+                    "bcast" => group.broadcast(&mut target, 0).unwrap(),
+                    "reduce_scatter" => group.reduce_scatter(&source[..piece * size], &mut target[..piece], ReduceOp::Sum).unwrap(),
+                    "allgather" => group.all_gather(&source[..piece], &mut target[..piece * size]).unwrap(),
+                    other => panic!("no operation {other}"),
+                }
+                let took = start.elapsed().as_nanos() as u64;
+                if iteration >= warm_up {
+                    board.time(rank, done).store(took, Ordering::SeqCst);
+                    done += 1;
+                }
+                let stops = done >= 5 && begun.elapsed().as_secs_f64() > seconds || done == MOST;
+                if rank == 0 {
+                    board.words[1000].store(u64::from(stops), Ordering::SeqCst);
+                }
+                board.barrier();
+                let stop = board.words[1000].load(Ordering::SeqCst) == 1;
+                board.barrier();
+                if stop {
+                    break;
+                }
+            }
+            if op == "allreduce" {
+                assert_eq!(target[len - 1], (size * (size + 1) / 2) as f32);
+            }
+            if rank == 0 {
+                let slowest = |iteration| (0..size).map(|rank| board.time(rank, iteration).load(Ordering::SeqCst)).max().unwrap();
+                let mut times: Vec<_> = (0..done).map(slowest).collect();
+                times.sort_unstable();
+                let us = |index: usize| times[index] as f64 / 1e3;
+                println!("{label},{op},{size},{bytes},{done},{:.1},{:.1},{:.1}", us(0), us(done / 2), us(done * 9 / 10));
+            }
+            board.barrier();
+        }
+    }
+}
