@@ -31,6 +31,7 @@
 //! This crate depends on no other of ours.
 
 mod call;
+pub mod compress;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod cost;

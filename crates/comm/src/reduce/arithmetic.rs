@@ -11,7 +11,7 @@ pub(super) trait Operation<V>: Copy {
 }
 
 /// How an element is computed with.
-pub(super) trait Lane: Copy {
+pub(crate) trait Lane: Copy {
     /// What it is computed in.
     type Value: Copy;
     /// To what it is computed in.

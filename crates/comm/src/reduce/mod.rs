@@ -7,6 +7,7 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+pub(crate) use arithmetic::Lane;
 use half::{bf16, f16};
 
 use self::{
