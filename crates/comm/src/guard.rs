@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Call, Error, error::At};
+use crate::{Call, Error, error::At, timeline::Way};
 
 /// Something that ends the work of the whole group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +161,8 @@ pub(crate) struct Guard<'a> {
     watch: Option<&'a dyn Watch>,
     /// When the others were asked last whether they wait in the same call.
     asked: Cell<Option<Instant>>,
+    /// How the transport does it, for the timeline.
+    way: Cell<Way>,
 }
 
 impl fmt::Debug for Guard<'_> {
@@ -215,12 +217,23 @@ impl<'a> Guard<'a> {
     pub(crate) fn new(call: &'a Call, rank: usize, number: u64, terms: &Terms<'a>) -> Self {
         let Terms { epoch, alarm, limit, spins, stall, watch } = *terms;
         let (started, told, asked) = (Cell::new(None), Cell::new(false), Cell::new(None));
-        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked }
+        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked, way: Cell::default() }
     }
 
     /// What this guard polls.
     pub(crate) fn alarm(&self) -> &Alarm {
         self.alarm
+    }
+
+    /// The transport says how it does this operation.
+    #[inline]
+    pub(crate) fn took(&self, way: Way) {
+        self.way.set(way);
+    }
+
+    /// How the transport said that it does it.
+    pub(crate) fn way(&self) -> Way {
+        self.way.get()
     }
 
     /// What this guard watches over, for errors.

@@ -28,6 +28,8 @@
 //! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
 //! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
 //!
+//! On the seam only, over any transport: [`compress`] sends less. [`timeline`] says what each rank did and when.
+//!
 //! This crate depends on no other of ours.
 
 mod call;
@@ -45,6 +47,7 @@ mod memory;
 mod op;
 mod reduce;
 pub mod rendezvous;
+pub mod timeline;
 mod transport;
 mod watch;
 mod wireup;

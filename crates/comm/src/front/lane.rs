@@ -58,11 +58,17 @@ impl fmt::Debug for Line {
 pub(super) struct Turn<'a> {
     lane: &'a Lane,
     number: u64,
+    has_waited: bool,
 }
 
 impl Turn<'_> {
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Whether it was not its turn at once.
+    pub(super) fn has_waited(&self) -> bool {
+        self.has_waited
     }
 }
 
@@ -90,10 +96,11 @@ impl Lane {
 
     #[inline]
     fn wait_for(&self, number: u64) -> Turn<'_> {
-        if self.served.load(Ordering::Acquire) != number {
+        let has_waited = self.served.load(Ordering::Acquire) != number;
+        if has_waited {
             self.wait_asleep(number);
         }
-        Turn { lane: self, number }
+        Turn { lane: self, number, has_waited }
     }
 
     #[cold]

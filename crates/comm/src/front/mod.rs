@@ -21,6 +21,7 @@ use crate::{
     Call, DType, Error, Kind, Memory, ProcessGroup, Work,
     guard::{Among, Fault, Guard, Terms, Watch},
     reduce::Stores,
+    timeline::{Since, Track, Way},
     transport::{
         Transport,
         direct::{self, View},
@@ -92,13 +93,21 @@ struct Core {
     broken: OnceLock<Error>,
     /// This rank has made the group anew.
     revoked: AtomicBool,
+    track: Track,
 }
 
 impl Front {
     pub(crate) fn new(parts: Parts) -> Self {
+        let track = Track::of_root(parts.rank);
+        Self::with(parts, track)
+    }
+
+    /// A group whose operations the timeline knows as those of `track`.
+    fn with(parts: Parts, track: Track) -> Self {
         let spins = if parts.size > 1 { parts.transport.spins() } else { 0 };
         let collectives = Arc::new(Lane::default());
-        let core = Core { parts, spins, collectives, messages: Mutex::default(), broken: OnceLock::new(), revoked: AtomicBool::new(false) };
+        let core =
+            Core { parts, spins, collectives, messages: Mutex::default(), broken: OnceLock::new(), revoked: AtomicBool::new(false), track };
         Self { core: Arc::new(core), splits: AtomicU64::new(0) }
     }
 }
@@ -127,24 +136,27 @@ impl Core {
     /// # Safety
     /// As for [`ProcessGroup::run`].
     #[expect(unsafe_code, reason = "calls are addresses")]
-    unsafe fn perform(&self, lane: &Lane, number: u64, call: &Call) -> Result<(), Error> {
+    unsafe fn perform(&self, lane: &Lane, number: u64, call: &Call, since: Since) -> Result<(), Error> {
         let Parts { rank, size, epoch, transport, watch, options, .. } = &self.parts;
         let limit = call.deadline.unwrap_or(options.deadline);
         let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall, watch: Some(&**watch) };
         let guard = Guard::new(call, *rank, number, &terms);
         if watch.alarm().is_raised() || self.broken.get().is_some() {
+            self.track.record(call, number, *epoch, since, Way::Only, true);
             return Err(self.refuse(number, call, &guard));
         }
         if *size == 1 {
             let view = View { send: call.send, recv: call.recv, mine: 0 };
             // SAFETY: the caller's promise; there is no other rank.
             unsafe { direct::share(call, 0, &[view], Stores::Cached) };
+            self.track.record(call, number, *epoch, since, Way::Only, false);
             return Ok(());
         }
         // SAFETY: the caller's promise.
         let kept = options.keep_input.then(|| unsafe { Kept::of(call, *rank, *size) }).flatten();
         // SAFETY: the caller's promise; this is the lane's turn.
         let result = unsafe { transport.execute(call, number, &guard) };
+        self.track.record(call, number, *epoch, since, guard.way(), result.is_err());
         if let (Err(_), Some(kept)) = (&result, &kept) {
             // SAFETY: the caller's promise, which lasts until the operation is over.
             unsafe { kept.put_back(call) };
@@ -237,9 +249,11 @@ impl ProcessGroup for Front {
         let core = &self.core;
         call.check(core.parts.rank, core.parts.size)?;
         core.with_lane(call, |lane| {
+            let called = core.track.now();
             let turn = lane.next_turn();
+            let begun = if turn.has_waited() { core.track.now() } else { called };
             // SAFETY: the caller's promise.
-            unsafe { core.perform(lane, turn.number(), call) }
+            unsafe { core.perform(lane, turn.number(), call, Since { called, begun }) }
         })
     }
 
@@ -248,9 +262,11 @@ impl ProcessGroup for Front {
         call.check(core.parts.rank, core.parts.size)?;
         core.with_lane(&call.clone(), |lane| {
             let (core, of_worker) = (Arc::clone(core), Arc::clone(lane));
+            let called = core.track.now();
             lane.enqueue(call, move |number, call| {
+                let since = Since { called, begun: core.track.now() };
                 // SAFETY: who called `start` promised that the addresses are valid until the work is done.
-                unsafe { core.perform(&of_worker, number, call) }
+                unsafe { core.perform(&of_worker, number, call, since) }
             })
         })
     }
@@ -289,19 +305,19 @@ impl ProcessGroup for Front {
             reform: Arc::new(Whole),
             options: Arc::clone(options),
         };
-        Ok(Some(Arc::new(Self::new(parts))))
+        Ok(Some(Arc::new(Self::with(parts, self.core.track.split(id)))))
     }
 
     fn shrink(&self) -> Result<Arc<dyn ProcessGroup>, Error> {
         let parts = self.core.parts.reform.shrink()?;
         self.core.revoke();
-        Ok(Arc::new(Self::new(parts)))
+        Ok(Arc::new(Self::with(parts, self.core.track.clone())))
     }
 
     fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {
         let parts = self.core.parts.reform.rejoin(patience)?;
         self.core.revoke();
-        Ok(Arc::new(Self::new(parts)))
+        Ok(Arc::new(Self::with(parts, self.core.track.clone())))
     }
 
     fn plan(&self) -> String {

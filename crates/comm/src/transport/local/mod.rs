@@ -17,6 +17,7 @@ use crate::{
     front::{Front, Options},
     guard::Guard,
     reduce::Stores,
+    timeline::Way,
     transport::{Transport, direct},
 };
 
@@ -67,6 +68,7 @@ impl Transport for Local {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let signature = call.signature(self.world.epoch);
         let Some((sender, receiver)) = call.between(self.rank) else {
+            guard.took(Way::Direct);
             let views = self.world.collectives.enter(self.rank, self.rank, seq, signature, call, guard)?;
             // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
             unsafe { direct::share(call, self.rank, &views, Stores::Cached) };

@@ -37,6 +37,7 @@ use crate::{
     Call, Error, Kind, Memory,
     guard::{Backoff, Guard, Pace},
     reduce::Stores,
+    timeline::Way,
     transport::{
         Transport,
         direct::{self, PerRank, View},
@@ -194,9 +195,11 @@ impl Shm {
         };
         let notes = PerRank::new(n, note);
         if notes.iter().any(|(send, _)| *send == NOWHERE) {
+            guard.took(Way::Staged);
             // SAFETY: the caller's promise; whoever was registered has not staged yet.
             return unsafe { self.staged(call, seq, &range, registered, guard) };
         }
+        guard.took(Way::Direct);
         let views = PerRank::new(n, |other| {
             if other == self.rank {
                 return View { send: call.send, recv: call.recv, mine: call.offset(other) };
@@ -223,8 +226,14 @@ impl Transport for Shm {
                 Kind::Recv { from, .. } => self.recv(call, from, signature, guard),
                 Kind::AllToAll if call.counts.is_some() => self.uneven_all_to_all(call, seq, signature, guard),
                 _ => match flat::gift(call, self.size()) {
-                    given if given <= control::INLINE => self.inline(call, seq, signature, guard),
-                    given if given <= self.tuning.flat(call.kind) => self.flat(call, seq, signature, guard),
+                    given if given <= control::INLINE => {
+                        guard.took(Way::Inline);
+                        self.inline(call, seq, signature, guard)
+                    }
+                    given if given <= self.tuning.flat(call.kind) => {
+                        guard.took(Way::Flat);
+                        self.flat(call, seq, signature, guard)
+                    }
                     _ => self.long(call, seq, signature, guard),
                 },
             }

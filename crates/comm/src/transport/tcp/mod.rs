@@ -16,6 +16,7 @@ use super::Transport;
 use crate::cost::{Algorithm, Link};
 use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
 use crate::rendezvous::{Name, Purpose};
+use crate::timeline::Way;
 use crate::watch::Fate;
 use crate::wireup::Node;
 use crate::{Call, DType, Error, Kind, Memory, ReduceOp};
@@ -45,6 +46,18 @@ struct Lanes {
 const UNMEASURED: Link = Link { latency: 50e-6, bandwidth: 125e6 };
 
 impl Tcp {
+    /// How it goes, as [`Transport::plan`] says.
+    fn way(&self, call: &Call) -> Way {
+        let is_short = call.len * call.dtype.size() <= self.flat();
+        match call.kind {
+            Kind::Barrier => Way::Flat,
+            Kind::AllReduce(_) if self.nodes.len() == 2 || is_short => Way::Flat,
+            Kind::AllReduce(_) | Kind::Reduce { .. } => Way::Halves,
+            Kind::Broadcast { .. } if self.nodes.len() > 2 && !is_short => Way::Chain,
+            _ => Way::Pairs,
+        }
+    }
+
     /// Connects with all nodes of a group of that epoch, and measures the links.
     pub(crate) fn connect(node: &Arc<Node>, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Self, Error> {
         let mut tcp = Self::open(node, nodes, node.group(), epoch, UNMEASURED, Some(watch.alarm()), end)?;
@@ -152,6 +165,7 @@ const MOST_FLAT: usize = 1 << 20;
 impl Transport for Tcp {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let head = Head { seq, signature: call.signature(self.epoch) };
+        guard.took(self.way(call));
         let done = match call.kind {
             // SAFETY: the caller's promise.
             Kind::Send { to, .. } => unsafe { self.messages.send(self.lane(to), call, head, guard, &|lane| self.rank_of(lane)) },
