@@ -140,6 +140,9 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 /// The longest sleep: an alarm, or a wake-up that was lost, is seen after it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
+/// The limit of a wait that may last as long as the other lives, and of which nobody need be told.
+pub(crate) const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// After how long a wait may mean that the ranks called different things and wait for each other; and how often to look again.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -329,7 +332,7 @@ impl<'a> Guard<'a> {
                 return Err(self.dispute());
             }
         }
-        if waited >= self.stall.after && !self.told.replace(true) {
+        if waited >= self.stall.after && self.limit < UNLIMITED && !self.told.replace(true) {
             (self.stall.tell)(&self.at(), waited, &missing());
         }
         Ok(())

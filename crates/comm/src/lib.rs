@@ -28,7 +28,7 @@
 //! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
 //! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
 //!
-//! On the seam only, over any transport: [`compress`] sends less. [`timeline`] says what each rank did and when.
+//! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server. [`timeline`] says what each rank did and when.
 //!
 //! This crate depends on no other of ours.
 
@@ -47,6 +47,7 @@ mod memory;
 mod op;
 mod reduce;
 pub mod rendezvous;
+pub mod server;
 pub mod timeline;
 mod transport;
 mod watch;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::{Event, Way, op_code};
 use crate::{DType, Kind, ReduceOp};
 
-/// Events that are kept.
+/// Events that are kept, and the one that is being written.
 const CAPACITY: usize = 1 << 14;
 /// Words of an event: a cache line.
 const WORDS: usize = 8;
@@ -44,10 +44,9 @@ impl Ring {
             .map(|number| std::array::from_fn(|i| self.slots[number as usize % CAPACITY][i].load(Ordering::Relaxed)))
             .collect();
         fence(Ordering::Acquire);
-        // The event that is being written now may have begun to overwrite one more.
+        // The event that is being written now, which is not counted yet, overwrites one more.
         let after = self.count.load(Ordering::Relaxed);
-        let untouched = if after == before { oldest } else { (after + 1).saturating_sub(CAPACITY as u64).max(oldest) };
-        let lost = untouched.min(before);
+        let lost = (after + 1).saturating_sub(CAPACITY as u64).min(before);
         (words[(lost - oldest) as usize..].iter().map(unpack).collect(), lost)
     }
 }
@@ -139,8 +138,8 @@ mod tests {
         let total = CAPACITY as u64 + 100;
         (0..total).for_each(|number| ring.push(&event(number)));
         let (events, lost) = ring.events();
-        assert_eq!((events.len(), lost), (CAPACITY, 100));
-        assert!(events.iter().zip(100..).all(|(got, number)| *got == event(number)));
+        assert_eq!((events.len(), lost), (CAPACITY - 1, 101));
+        assert!(events.iter().zip(101..).all(|(got, number)| *got == event(number)));
     }
 
     #[test]
