@@ -99,6 +99,9 @@ fn partition(all: &[(String, ObjectMeta)], host: u32, hosts: u32) -> Vec<(String
     all.iter().skip(host as usize - 1).step_by(hosts as usize).cloned().collect()
 }
 
+/// So often checkpoints are listed anew that are replaced while a tree is made of them.
+const TRIES: u32 = 100;
+
 /// Trees of links below the data directory, one for each set of objects, kept while a live attempt reads it.
 pub(crate) struct Trees {
     root: PathBuf,
@@ -145,10 +148,19 @@ impl Trees {
     /// # Errors
     /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare_checkpoints(&self, attempt: &str, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
-        let found = match checkpoints_of(&self.objects, uri) {
-            Ok(found) if found.is_empty() => return Ok(None),
-            Err(StoreError::NoSuchBucket(_)) => return Ok(None),
-            found => found.and_then(|found| self.tree(attempt, &found)),
+        let mut tries = 0;
+        let found = loop {
+            let found = match checkpoints_of(&self.objects, uri) {
+                Ok(found) if found.is_empty() => return Ok(None),
+                Err(StoreError::NoSuchBucket(_)) => return Ok(None),
+                found => found.and_then(|found| self.tree(attempt, &found)),
+            };
+            tries += 1;
+            match found {
+                // They may be those of a trial that runs on, and replaces them.
+                Err(StoreError::ObjectGone { .. }) if tries < TRIES => {}
+                found => break found,
+            }
         };
         found.map(Some).map_err(|error| format!("checkpoints below {uri}: {}", crate::effects::describe(&error)))
     }
@@ -304,6 +316,29 @@ mod tests {
         }
         seen.sort();
         assert_eq!(seen, ["0", "1", "2", "3", "4", "5", "6"]);
+    }
+
+    #[test]
+    fn checkpoints_that_are_replaced_meanwhile_are_a_tree() {
+        let (_temp, dir, objects) = house(&["d/state", "d/other"]);
+        let trees = Trees::new(dir.channels_path(), objects.clone());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0_u32.. {
+                    if over.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    objects.put("bkt", "d/state", &round.to_le_bytes(), &Attributes::default()).unwrap();
+                }
+            });
+            let uri = "s3://bkt/d".parse().unwrap();
+            let made: Vec<_> = (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}"), &uri)).collect();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            for tree in made {
+                assert!(tree.unwrap().unwrap().join("state").exists());
+            }
+        });
     }
 
     #[test]
