@@ -136,6 +136,10 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     outcome.count("tidy", problems.is_empty());
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     outcome.count("clippy", succeeds(cargo(workspace).args(clippy))?);
+    let model = ["test", "--release", "-p", "shoal-comm", "--test", "loom"];
+    let mut model_checked = cargo(workspace);
+    model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));
+    outcome.count("the flags of shared memory in a model (loom)", succeeds(&mut model_checked)?);
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
     Ok(())

@@ -322,7 +322,10 @@ impl<'a> Guard<'a> {
             return Err(Error::Deadline { waiting_for: missing(), milliseconds, at: self.at() });
         }
         if let Some(rank) = missing().into_iter().find(|rank| self.alarm.has_left(*rank)) {
-            self.alarm.raise(Fault::Died { rank, how: "it has left the group".to_owned() });
+            let fault = Fault::Died { rank, how: "it has left the group".to_owned() };
+            // The others hear why before they hear what this rank does about it.
+            self.watch.into_iter().for_each(|watch| watch.tell(&fault));
+            self.alarm.raise(fault);
             return Err(self.failure());
         }
         if waited >= SUSPICIOUS && self.asked.get().is_none_or(|asked| now - asked >= ASK_AGAIN) {

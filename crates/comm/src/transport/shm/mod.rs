@@ -8,7 +8,7 @@
 //! ahead, so two are enough. Long operations on registered memory go directly ([`super::direct`]): the arrival says where each rank's memory is, and a
 //! second flag says that its share is done. Others go step by step through stages (`staged`). Messages have mailboxes (`messages`).
 //!
-//! How arrivals, stages and mailboxes hand memory over is model-checked with loom (`model`).
+//! How arrivals, stages and mailboxes hand memory over is model-checked with loom (tests/loom.rs).
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
