@@ -1,5 +1,7 @@
-//! The native half of the Python package `shoal`: a study as a Python object. What people use is `shoal.tuner` (py/python/shoal/tuner.py), which
-//! speaks Python; spaces and configurations cross as the JSON of the tuner's protocol, numbers as numbers.
+//! The native half of the Python package `shoal`: a study as a Python object (what people use is `shoal.tuner`, py/python/shoal/tuner.py, which
+//! speaks Python; spaces and configurations cross as the JSON of the tuner's protocol, numbers as numbers), and process groups (`comm`).
+
+mod comm;
 
 use std::sync::Mutex;
 
@@ -230,5 +232,6 @@ fn names() -> Vec<(&'static str, &'static str)> {
 #[pymodule(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Study>()?;
+    comm::register(module)?;
     module.add_function(wrap_pyfunction!(names, module)?)
 }

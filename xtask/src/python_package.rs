@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    outcome::Outcome,
+    outcome::{Outcome, Skip},
     workspace::{Workspace, shown, succeeds},
 };
 
@@ -55,6 +55,11 @@ fn count(text: &str, outcome: &mut Outcome) {
         match line.split_once(' ') {
             Some(("PASSED", _)) => outcome.passed += 1,
             Some(("FAILED" | "ERROR", test)) => outcome.fail(test),
+            // `SKIPPED [3] tests/t.py:7: why`
+            Some(("SKIPPED", which)) => {
+                let (name, reason) = which.split_once(": ").unwrap_or((which, "for no reason that it says"));
+                outcome.skipped.push(Skip { name: format!("py/{name}"), reason: reason.to_owned() });
+            }
             _ => {}
         }
     }
@@ -67,8 +72,9 @@ mod tests {
     #[test]
     fn the_summary_is_counted() {
         let mut outcome = Outcome::default();
-        let text = "..F [100%]\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\n1 failed";
+        let text = "..F [100%]\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
         count(text, &mut outcome);
         assert_eq!((outcome.passed, outcome.failed.len()), (2, 2));
+        assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7".to_owned(), reason: "needs torch: x".to_owned() }]);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 14] = [
+const REASONS: [(&str, Lacks); 15] = [
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
@@ -28,6 +28,8 @@ const REASONS: [(&str, Lacks); 14] = [
     ("without root nothing is shown as another user's", |_| true),
     ("needs promtool", |_| !runs("command -v promtool")),
     ("needs an address beside loopback", |_| says("hostname -I", "")),
+    // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
+    ("needs torch", |_| !runs("${SHOAL_TORCH_PYTHON:-python3} -c 'import torch'")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
 ];
 

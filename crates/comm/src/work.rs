@@ -43,8 +43,8 @@ impl Work {
         Self { shared: Arc::new(Shared { state: Mutex::new(State { result: None, keeps: None }), done: Condvar::new() }) }
     }
 
-    /// Hands over what must live until the operation is done.
-    pub(crate) fn keep(&self, what: Box<dyn Any + Send>) {
+    /// Hands over what must live until the operation is done; it is dropped with the last of the work's clones, of which the operation itself holds one.
+    pub fn keep(&self, what: Box<dyn Any + Send>) {
         self.shared.lock().keeps = Some(what);
     }
 

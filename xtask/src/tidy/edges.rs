@@ -24,7 +24,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     // For tests only.
     ("sim", &["plane", "tuner", "launch"]),
     // The Python package.
-    ("py", &["tuner"]),
+    ("py", &["comm", "tuner"]),
     ("xtask", &[]),
 ];
 

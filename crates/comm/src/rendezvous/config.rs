@@ -98,11 +98,17 @@ impl Config {
     /// The same from any table of variables.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variables = Variables(&lookup);
-        let (rank, size) = (variables.number("RANK")?, variables.number("WORLD_SIZE")?);
         let meeting = match variables.text("SHOAL_COMM_DIRECTORY") {
             Some(path) => Meeting::Directory(path.into()),
             None => Meeting::Tcp { host: variables.required("MASTER_ADDR")?, port: variables.number("MASTER_PORT")? },
         };
+        Self::read_at(meeting, lookup)
+    }
+
+    /// The same for ranks that meet elsewhere than the table says.
+    pub fn read_at(meeting: Meeting, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let variables = Variables(&lookup);
+        let (rank, size) = (variables.number("RANK")?, variables.number("WORLD_SIZE")?);
         let mut config = Self::new(rank, size, meeting);
         config.secret = Secret::new(variables.text("SHOAL_COMM_SECRET").unwrap_or_default());
         let times = [

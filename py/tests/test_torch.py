@@ -1,0 +1,47 @@
+"""`shoal.torch` as PyTorch programs use it: real processes, real tensors."""
+
+import pytest
+import torch_ranks
+from torch_ranks import Ranks
+
+pytestmark = torch_ranks.needs_torch()
+
+COLLECTIVES = [
+    "all_reduce",
+    "all_reduce_of_all_sorts",
+    "futures",
+    "reduce_and_broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "gather_and_scatter",
+    "all_to_all",
+    "messages",
+    "objects",
+    "barriers",
+    "groups",
+    "coalesced",
+    "functional",
+    "registered",
+    "mistakes",
+]
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """Ranks by their number, made when first asked for."""
+    made: dict[int, Ranks] = {}
+
+    def of(size: int) -> Ranks:
+        if size not in made or not made[size].living():
+            made[size] = Ranks(size)
+        return made[size]
+
+    yield of
+    for it in made.values():
+        it.end()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives(ranks, size, name):
+    ranks(size).check("torch_collectives", name)
