@@ -1,6 +1,5 @@
 """Process groups for PyTorch: `import shoal.torch`, then `torch.distributed.init_process_group("shoal")`."""
 
-import torch as _torch
 import torch.distributed as _dist
 
 from shoal.comm import (
@@ -16,6 +15,7 @@ from shoal.comm import (
 )
 from shoal.torch import hooks
 from shoal.torch.backend import create as _create
+from shoal.torch.backend import empty
 from shoal.torch.backend import of as _of
 from shoal.torch.optimizer import DistributedOptimizer
 
@@ -34,15 +34,6 @@ __all__ = [
     "hooks",
     "plan",
 ]
-
-
-def empty(*shape: int, dtype: _torch.dtype | None = None, group: _dist.ProcessGroup | None = None) -> _torch.Tensor:
-    """A tensor in the group's registered memory, where the ranks of a host reduce and gather without a copy; zeros at first. All ranks of the group
-    call this in the same order with the same size."""
-    dtype = _torch.get_default_dtype() if dtype is None else dtype
-    count = _torch.Size(shape).numel()
-    memory = _of(group).native.alloc(max(count * dtype.itemsize, 1))
-    return _torch.from_dlpack(memory)[: count * dtype.itemsize].view(dtype).view(shape)
 
 
 def plan(group: _dist.ProcessGroup | None = None) -> str:

@@ -94,6 +94,20 @@ def _leave() -> None:
         backend.shutdown()
 
 
+def is_ours(group: dist.ProcessGroup) -> bool:
+    """Whether it is of this backend."""
+    return isinstance(group._get_backend(torch.device("cpu")), ShoalBackend)
+
+
+def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """A tensor in the group's registered memory, where the ranks of a host reduce and gather without a copy; zeros at first. All ranks of the group
+    call this in the same order with the same size."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    count = torch.Size(shape).numel()
+    memory = of(group).native.alloc(max(count * dtype.itemsize, 1))
+    return torch.from_dlpack(memory)[: count * dtype.itemsize].view(dtype).view(shape)
+
+
 def of(group: dist.ProcessGroup | None = None) -> ShoalBackend:
     """The backend of a process group (the default one if not said)."""
     group = dist.group.WORLD if group is None else group

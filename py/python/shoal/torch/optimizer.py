@@ -4,14 +4,16 @@ import torch
 import torch.distributed as dist
 
 from shoal.comm import ConfigError
+from shoal.torch.backend import empty, is_ours
 
 
 class _Bucket:
-    """Gradients of some parameters, side by side in one buffer."""
+    """Gradients of some parameters, side by side in one buffer: in registered memory, where the group has that."""
 
-    def __init__(self, parameters: list[torch.nn.Parameter]):
+    def __init__(self, parameters: list[torch.nn.Parameter], group: dist.ProcessGroup):
         self.parameters = parameters
-        self.buffer = torch.empty(sum(it.numel() for it in parameters), dtype=parameters[0].dtype)
+        count, dtype = sum(it.numel() for it in parameters), parameters[0].dtype
+        self.buffer = empty(count, dtype=dtype, group=group) if is_ours(group) else torch.empty(count, dtype=dtype)
         self.views = []
         at = 0
         for it in parameters:
@@ -35,8 +37,8 @@ class _Exchange:
             of_type = waiting.setdefault(it.dtype, [])
             of_type.append(it)
             if sum(one.numel() * one.element_size() for one in of_type) >= bucket_bytes:
-                self.buckets.append(_Bucket(waiting.pop(it.dtype)))
-        self.buckets += [_Bucket(rest) for rest in waiting.values()]
+                self.buckets.append(_Bucket(waiting.pop(it.dtype), group))
+        self.buckets += [_Bucket(rest, group) for rest in waiting.values()]
         for bucket in self.buckets:
             for it in bucket.parameters:
                 self.hooks.append(it.register_post_accumulate_grad_hook(lambda it, bucket=bucket: self._arrived(bucket, it)))
