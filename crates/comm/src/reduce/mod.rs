@@ -12,7 +12,7 @@ use half::{bf16, f16};
 
 use self::{
     arithmetic::{Avg, Max, Min, Product, Sum, Truth},
-    vector::{Width, copy_streaming, lanes, width},
+    vector::{Width, lanes, width},
 };
 use crate::{DType, ReduceOp};
 
@@ -91,13 +91,11 @@ pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, stor
         return;
     }
     // SAFETY: the caller's promise.
-    unsafe {
-        match stores {
-            Stores::Cached => target.copy_from_nonoverlapping(source, bytes),
-            Stores::Streaming => copy_streaming(target, source, bytes),
-        }
-    }
+    unsafe { if bytes < SHORT { target.copy_from_nonoverlapping(source, bytes) } else { vector::copy(target, source, bytes, stores) } }
 }
+
+/// Copies below this are the standard library's.
+const SHORT: usize = 512;
 
 /// Where there are no vectors to choose among: arm64 has its own in every build.
 #[cfg(not(target_arch = "x86_64"))]
@@ -133,7 +131,7 @@ mod vector {
 
     /// # Safety
     /// As [`super::copy`].
-    pub(super) unsafe fn copy_streaming(target: *mut u8, source: *const u8, bytes: usize) {
+    pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, _: Stores) {
         // SAFETY: the caller's promise.
         unsafe { target.copy_from_nonoverlapping(source, bytes) }
     }
@@ -203,12 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn streamed_copies_are_copies() {
-        for (shift, len) in [(0, 4096), (3, 1000), (63, 130), (0, 5), (1, 0)] {
+    fn copies_are_copies() {
+        let lengths = [(0, 4096), (3, 1000), (63, 130), (0, 5), (1, 0), (7, 5000)];
+        for ((shift, len), stores) in lengths.into_iter().flat_map(|it| [(it, Stores::Cached), (it, Stores::Streaming)]) {
             let source = noise(3, len + shift, DType::U8);
             let mut target = vec![0_u8; len + 64];
             // SAFETY: both have room, and are apart.
-            unsafe { copy(target[shift..].as_mut_ptr(), source[shift..].as_ptr(), len.min(target.len() - shift), Stores::Streaming) };
+            unsafe { copy(target[shift..].as_mut_ptr(), source[shift..].as_ptr(), len.min(target.len() - shift), stores) };
             let copied = len.min(target.len() - shift);
             assert_eq!(target[shift..shift + copied], source[shift..shift + copied]);
         }

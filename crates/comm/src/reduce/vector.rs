@@ -125,23 +125,27 @@ unsafe fn avx2<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, pa
 #[inline(always)]
 unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, part: &Part<'_>, stream: impl Fn([E; N], *mut u8)) {
     let Part { targets, sources, .. } = *part;
+    let Some((first, rest)) = sources.split_first() else { return };
     let mut offset = part.offset;
     for _ in 0..part.blocks {
+        // Plain loops: a closure of the library's array functions would be compiled apart, without the wide instructions.
         // SAFETY: the block is within the lengths that the caller promises.
-        let load = |source: &*const u8| unsafe { source.add(offset).cast::<[E; N]>().read_unaligned() };
-        let join = |mut sum: [E::Value; N], next: [E; N]| {
+        let head = unsafe { first.add(offset).cast::<[E; N]>().read_unaligned() };
+        let mut sum = [head[0].load(); N];
+        for i in 1..N {
+            sum[i] = head[i].load();
+        }
+        for source in rest {
+            // SAFETY: as above.
+            let next = unsafe { source.add(offset).cast::<[E; N]>().read_unaligned() };
             for i in 0..N {
                 sum[i] = operation.join(sum[i], next[i].load());
             }
-            sum
-        };
-        let sum = match sources {
-            // Two ranks, the commonest case, without a loop over sources.
-            [first, second] => join(load(first).map(Lane::load), load(second)),
-            [first, rest @ ..] => rest.iter().fold(load(first).map(Lane::load), |sum, source| join(sum, load(source))),
-            [] => return,
-        };
-        let result = sum.map(|sum| E::store(operation.finish(sum)));
+        }
+        let mut result = [E::store(operation.finish(sum[0])); N];
+        for i in 1..N {
+            result[i] = E::store(operation.finish(sum[i]));
+        }
         for target in targets {
             // SAFETY: as above.
             let target = unsafe { target.add(offset) };
@@ -160,52 +164,67 @@ unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation:
     }
 }
 
-/// Copies with stores past the caches; as [`super::copy`] where the processor is narrow.
+/// Copies by wide loads and stores that are aligned. The system's `memcpy` copies larger pieces by one instruction that is several times slower where
+/// source and target are not aligned alike and another core has the lines.
 ///
 /// # Safety
 /// Both addresses are valid for `bytes` and apart.
-pub(super) unsafe fn copy_streaming(target: *mut u8, source: *const u8, bytes: usize) {
+pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, stores: Stores) {
     let lead = target.align_offset(LINE).min(bytes);
     let blocks = (bytes - lead) / BLOCK;
     let rest = lead + blocks * BLOCK;
+    let streaming = stores == Stores::Streaming;
     // SAFETY: the parts are within `bytes`.
     unsafe {
         target.copy_from_nonoverlapping(source, lead);
-        let part = Part { targets: &[target], sources: &[source], offset: lead, blocks, streaming: true };
+        let (to, from) = (target.add(lead), source.add(lead));
         match width() {
-            Width::Avx512 => avx512_copy(&part),
-            Width::Avx2 => avx2_copy(&part),
-            Width::Narrow => target.add(lead).copy_from_nonoverlapping(source.add(lead), rest - lead),
+            Width::Avx512 => avx512_copy(to, from, blocks, streaming),
+            Width::Avx2 => avx2_copy(to, from, blocks, streaming),
+            Width::Narrow => to.copy_from_nonoverlapping(from, rest - lead),
         }
         target.add(rest).copy_from_nonoverlapping(source.add(rest), bytes - rest);
     }
 }
 
 #[target_feature(enable = "avx512f")]
-unsafe fn avx512_copy(part: &Part<'_>) {
+unsafe fn avx512_copy(target: *mut u8, source: *const u8, blocks: usize, streaming: bool) {
     // SAFETY: the caller's promise; the target is aligned to a line.
     unsafe {
-        for block in 0..part.blocks {
-            let at = part.offset + block * BLOCK;
-            let [one, two] = part.sources[0].add(at).cast::<[__m512i; 2]>().read_unaligned();
-            _mm512_stream_si512(part.targets[0].add(at).cast(), one);
-            _mm512_stream_si512(part.targets[0].add(at + 64).cast(), two);
+        for at in (0..blocks).map(|block| block * BLOCK) {
+            let [one, two] = source.add(at).cast::<[__m512i; 2]>().read_unaligned();
+            let to = target.add(at).cast::<__m512i>();
+            if streaming {
+                _mm512_stream_si512(to, one);
+                _mm512_stream_si512(to.add(1), two);
+            } else {
+                to.write(one);
+                to.add(1).write(two);
+            }
         }
-        _mm_sfence();
+        if streaming {
+            _mm_sfence();
+        }
     }
 }
 
 #[target_feature(enable = "avx2")]
-unsafe fn avx2_copy(part: &Part<'_>) {
+unsafe fn avx2_copy(target: *mut u8, source: *const u8, blocks: usize, streaming: bool) {
     // SAFETY: the caller's promise; the target is aligned to a line.
     unsafe {
-        for block in 0..part.blocks {
-            let at = part.offset + block * BLOCK;
-            let quarters = part.sources[0].add(at).cast::<[__m256i; 4]>().read_unaligned();
+        for at in (0..blocks).map(|block| block * BLOCK) {
+            let quarters = source.add(at).cast::<[__m256i; 4]>().read_unaligned();
+            let to = target.add(at).cast::<__m256i>();
             for (i, quarter) in quarters.into_iter().enumerate() {
-                _mm256_stream_si256(part.targets[0].add(at + i * 32).cast(), quarter);
+                if streaming {
+                    _mm256_stream_si256(to.add(i), quarter);
+                } else {
+                    to.add(i).write(quarter);
+                }
             }
         }
-        _mm_sfence();
+        if streaming {
+            _mm_sfence();
+        }
     }
 }
