@@ -40,7 +40,7 @@ class Hard:
         found = self.jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{trial['TrainingJobName']}/")
         return [stream["logStreamName"] for stream in found["logStreams"]]
 
-    def check(self, name, count):
+    def check(self, name, count, may_be_silent=False):
         """Every trial was started once, and each of its values counted once, in order."""
         trials = self.tunings.trials(name)
         assert len(trials) == count == len({trial["TrainingJobName"] for trial in trials})
@@ -52,7 +52,8 @@ class Hard:
             elif record["type"] == "reported":
                 reported.setdefault(record["trial"], []).append(record["resource"])
         assert sorted(asked) == list(range(count))
-        assert sorted(reported) == list(range(count)), "every trial has told a value"
+        silent = set(range(count)) - set(reported)
+        assert set(reported) <= set(range(count)) and (may_be_silent or not silent), f"trials that have told no value: {silent}"
         for trial, resources in reported.items():
             assert resources == sorted(set(resources)), (trial, resources)
         return trials, reported
@@ -123,7 +124,8 @@ def test_the_server_is_killed_with_paused_trials(hard, scheduler, loses_agents):
     count = len(hard.tunings.trials(name)) if scheduler == "pbt" else 9
     assert 4 <= count <= 9
     assert it["TrainingJobStatusCounters"]["Completed"] + it["TrainingJobStatusCounters"]["Stopped"] == count, it["TrainingJobStatusCounters"]
-    trials, reported = hard.check(name, count)
+    # A copy may begin with a checkpoint of the last epoch, and have nothing left to do or tell.
+    trials, reported = hard.check(name, count, may_be_silent=scheduler == "pbt")
     assert max(max(resources) for resources in reported.values()) == 9, "someone came to the end"
     assert it["BestTrainingJob"]["TrainingJobName"] in {trial["TrainingJobName"] for trial in trials}
     eventually(lambda: not traces.agents_of_all(hard.house))
@@ -145,15 +147,3 @@ def test_a_stop_comes_while_the_search_computes(hard):
     after = hard.tunings.create(hard.tunings.curve(epochs=1, pause=0), trials=2)
     hard.tunings.completed(after)
     assert len(hard.tunings.trials(name, MaxResults=100)) == len(ended), "nothing is started after the end"
-
-
-def test_a_training_job_that_cannot_be_made_fails_the_tuning_job(hard):
-    """The place of checkpoints is as long as it may be, and each trial's would be below it."""
-    uri = f"s3://{BUCKET}/"
-    definition = hard.tunings.curve(epochs=1, CheckpointConfig={"S3Uri": uri + "a" * (1024 - len(uri))})
-    name = hard.tunings.create(definition, trials=2)
-    it = hard.tunings.wait(name)
-    assert it["HyperParameterTuningJobStatus"] == "Failed"
-    reason = it["FailureReason"]
-    assert "The search for hyperparameters cannot go on" in reason and f"{name}-001-" in reason and "checkpointConfig" in reason, reason
-    assert hard.tunings.trials(name) == []

@@ -144,7 +144,7 @@ def test_failed_and_stopped_jobs_cost_the_next_nothing(jobs):
 @pytest.mark.parametrize("whom", ["agent", "stopped agent", "zygote", "init"])
 def test_whatever_happens_to_a_kept_instance(jobs, whom):
     if jobs.kind == "plain processes" and whom in ("zygote", "init"):
-        pytest.skip("plain processes keep agents only")
+        pytest.skip("plain processes do not promise this: they keep agents only")
     xgboost(jobs)
     agents = settled(jobs)
     if "agent" in whom:

@@ -11,7 +11,7 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 15] = [
+const REASONS: [(&str, Lacks); 17] = [
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
@@ -26,6 +26,9 @@ const REASONS: [(&str, Lacks); 15] = [
     ("only root gives files away", |_| true),
     ("needs root to have secrets", |_| true),
     ("without root nothing is shown as another user's", |_| true),
+    // Programs that another test starts, and what only measures.
+    ("run by the other test", |_| true),
+    ("a measurement: ", |_| true),
     ("needs promtool", |_| !runs("command -v promtool")),
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.

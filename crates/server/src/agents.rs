@@ -144,6 +144,8 @@ impl Connection<'_> {
             match frame {
                 Frame::Part { seq, artifact, bytes } => {
                     if seq > last {
+                        // Where there is no room for it, the core hears that after what came before.
+                        self.tell(&mut facts)?;
                         self.part(artifact, seq, &bytes)?;
                         has_parts = true;
                         last = seq;
@@ -208,6 +210,7 @@ impl Connection<'_> {
     }
 
     fn store(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
+        self.attempt.sync_plan()?;
         self.sync_parts()?;
         let empty = LogLines { stream: lines.stream.clone(), lines: Vec::new() };
         let lines = std::mem::replace(lines, empty);

@@ -145,6 +145,7 @@ impl Files<'_> {
         if self.saved.is_empty() {
             return Ok(());
         }
+        self.attempt.sync_plan()?;
         let saved = std::mem::take(&mut self.saved);
         let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
         self.world.core.tell_all(saved.iter().cloned().map(command).collect()).map_err(io::Error::other)?;

@@ -74,7 +74,8 @@ struct Envelope {
 }
 
 enum Message {
-    Do(Box<Envelope>),
+    /// All of these in one turn: one append refuses none of them or all, so that no later one is durable without those before it.
+    Do(Vec<Envelope>),
     View {
         job: String,
         reply: oneshot::Sender<Option<JobView>>,
@@ -100,19 +101,24 @@ impl Core {
     pub(crate) async fn ask(&self, command: Command, opaque: Option<Opaque>) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         let envelope = Envelope { command, opaque, children: Vec::new(), reply: Some(reply) };
-        self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
+        self.inbox.send(Message::Do(vec![envelope])).map_err(|_| Refusal::Stopping)?;
         answer.await.unwrap_or(Err(Refusal::Stopping))
     }
 
     /// The same for all of these, from a thread that may wait.
     fn tell_all_with(&self, commands: Vec<(Command, Opaque)>) -> Result<(), Refusal> {
-        let mut answers = Vec::with_capacity(commands.len());
-        for (command, opaque) in commands {
-            let (reply, answer) = oneshot::channel();
-            let envelope = Envelope { command, opaque: Some(opaque), children: Vec::new(), reply: Some(reply) };
-            self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
-            answers.push(answer);
-        }
+        self.do_all(commands.into_iter().map(|(command, opaque)| (command, Some(opaque), Vec::new())))
+    }
+
+    /// In one turn of the loop; waits for the last.
+    fn do_all(&self, commands: impl Iterator<Item = (Command, Option<Opaque>, Vec<NewChild>)>) -> Result<(), Refusal> {
+        let (envelopes, answers): (Vec<_>, Vec<_>) = commands
+            .map(|(command, opaque, children)| {
+                let (reply, answer) = oneshot::channel();
+                (Envelope { command, opaque, children, reply: Some(reply) }, answer)
+            })
+            .unzip();
+        self.inbox.send(Message::Do(envelopes)).map_err(|_| Refusal::Stopping)?;
         answers.into_iter().try_for_each(|answer| answer.blocking_recv().unwrap_or(Err(Refusal::Stopping)))
     }
 
@@ -128,21 +134,14 @@ impl Core {
         self.tell_all(vec![command])
     }
 
-    /// Tells all of these, which become durable together as far as the loop can, and waits for the last.
+    /// Tells all of these, which become durable together or not at all, and waits for the last.
     pub(crate) fn tell_all(&self, commands: Vec<Command>) -> Result<(), Refusal> {
         self.tell_searched(commands.into_iter().map(|command| (command, Vec::new())).collect())
     }
 
     /// The same, with the training jobs of trials that the commands start.
     pub(crate) fn tell_searched(&self, commands: Vec<(Command, Vec<NewChild>)>) -> Result<(), Refusal> {
-        let mut answers = Vec::with_capacity(commands.len());
-        for (command, children) in commands {
-            let (reply, answer) = oneshot::channel();
-            let envelope = Envelope { command, opaque: None, children, reply: Some(reply) };
-            self.inbox.send(Message::Do(Box::new(envelope))).map_err(|_| Refusal::Stopping)?;
-            answers.push(answer);
-        }
-        answers.into_iter().try_for_each(|answer| answer.blocking_recv().unwrap_or(Err(Refusal::Stopping)))
+        self.do_all(commands.into_iter().map(|(command, children)| (command, None, children)))
     }
 
     /// A live job as it is now. Rows serve all other reads; only a waiting job's place changes without an event of its own.
@@ -284,7 +283,7 @@ impl Loop {
                 Ok(first) => batch.push(first),
                 Err(RecvTimeoutError::Timeout) => {
                     let tick = Envelope { command: Command::Tick, opaque: None, children: Vec::new(), reply: None };
-                    batch.push(Message::Do(Box::new(tick)));
+                    batch.push(Message::Do(vec![tick]));
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -295,7 +294,7 @@ impl Loop {
             let mut tuning_edits = Vec::new();
             for message in batch {
                 match message {
-                    Message::Do(envelope) => commands.push(*envelope),
+                    Message::Do(envelopes) => commands.extend(envelopes),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
                     Message::EditTuning(edit) => tuning_edits.push(edit),

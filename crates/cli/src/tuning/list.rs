@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use shoal_wire::STRATEGY_TAG;
 
 use crate::{
-    client::{Client, ClientError},
+    client::Client,
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     } else {
         let mut rows = vec![["NAME", "STATUS", "STRATEGY", "TRIALS", "RUNNING", "CREATED", "ENDED"].map(str::to_owned).to_vec()];
         for summary in &summaries {
-            rows.push(row(summary, &strategy(&client, summary)?));
+            rows.push(row(summary, &strategy(&client, summary)));
         }
         show(&table(&rows))?;
     }
@@ -64,18 +64,15 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
 }
 
 /// The strategy's name: the API's, or the one that a tag has put in its place.
-///
-/// # Errors
-/// See [`ClientError`].
-pub(crate) fn strategy(client: &Client, summary: &Value) -> Result<String, ClientError> {
+pub(crate) fn strategy(client: &Client, summary: &Value) -> String {
     let of_the_api = summary["Strategy"].as_str().unwrap_or_default().to_owned();
     let answer = match client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]})) {
-        // It was deleted in between.
-        Err(error) if error.is_not_found() => return Ok(of_the_api),
-        answer => answer?,
+        // It was deleted in between, or its tags are not this user's to see: the table is worth more than the name.
+        Err(_) => return of_the_api,
+        Ok(answer) => answer,
     };
     let tag = answer["Tags"].as_array().into_iter().flatten().find(|tag| tag["Key"] == STRATEGY_TAG);
-    Ok(tag.and_then(|tag| tag["Value"].as_str()).map_or(of_the_api, named))
+    tag.and_then(|tag| tag["Value"].as_str()).map_or(of_the_api, named)
 }
 
 /// A tag's value in few words: a name as it stands, of an object its parts, joined as names are.

@@ -1,6 +1,6 @@
 //! What each rank did and when: every operation with its wait, begin, end, bytes and algorithm, as a Chrome trace (Perfetto reads it, too).
 //!
-//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its group goes and when the process ends. [`merge`] makes one trace of
+//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its group goes and when the process ends. [`merge()`] makes one trace of
 //! the ranks' files, on one clock. The last 16,383 operations of each thread are kept; how many more there were is in the file (`lost`). An operation costs two
 //! looks at the clock and a line of memory; no lock is taken. A process that is killed writes nothing.
 

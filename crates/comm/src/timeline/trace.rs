@@ -1,4 +1,4 @@
-//! One rank's operations as a Chrome trace. Each event is a line of its own with its members in one order, which is what [`super::merge`] relies on.
+//! One rank's operations as a Chrome trace. Each event is a line of its own with its members in one order, which is what [`super::merge()`] relies on.
 
 use std::{fmt::Write as _, sync::Arc};
 

@@ -16,7 +16,7 @@ pub(crate) fn of(
         "Completed" => ("Completed", None),
         "Stopped" if most.is_some_and(|most| trial.resource >= most) => ("Completed", None),
         "Failed" => ("Failed", view.failure_reason.clone()),
-        "Stopped" | "Stopping" => stopped(trial, view, tuning),
+        "Stopped" | "Stopping" => stopped(trial, view, tuning, row),
         _ if trial.paused => ("Paused", None),
         _ if view.secondary == SecondaryStatus::Pending => ("Waiting", None),
         _ => ("Running", None),
@@ -24,21 +24,27 @@ pub(crate) fn of(
 }
 
 /// The scheduler stops trials early, as others are more promising; whoever else ends one cancels it.
-fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView) -> (&'static str, Option<String>) {
-    let is_cut_short = matches!(tuning.end, Some(TuningEnd::User | TuningEnd::MaxRuntime));
+fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView, row: &JobRow) -> (&'static str, Option<String>) {
+    let is_whole = !matches!(
+        tuning.end,
+        Some(TuningEnd::User | TuningEnd::MaxRuntime | TuningEnd::Search | TuningEnd::Failures | TuningEnd::NoObjective)
+    );
     let by = match view.stop {
         Some(StopCause::Early) => return ("Stopped", None),
-        // It had made room for better ones, and the search came to its end without it.
-        _ if trial.passed_over && !is_cut_short => return ("Stopped", None),
         Some(StopCause::User) => "it was stopped by its user (StopTrainingJob)",
         Some(StopCause::MaxRuntime) => "it reached its MaxRuntimeInSeconds",
+        // It had made room for better ones, and the search came to its end without it.
+        _ if trial.passed_over && is_whole => return ("Stopped", None),
+        // What was stored before causes were: it ran, and nobody knows more.
+        None if row.ended && trial.resource > 0 && tuning.end.is_none_or(|_| is_whole) => return ("Stopped", None),
         Some(StopCause::Tuning) | None => match tuning.end {
             Some(TuningEnd::User) => "its tuning job was stopped by its user",
             Some(TuningEnd::MaxRuntime) => "its tuning job reached its MaxRuntimeInSeconds",
             Some(TuningEnd::Target) => "its tuning job had reached its target",
             Some(TuningEnd::NotImproving | TuningEnd::Converged) => "its tuning job ended: results no longer improved",
             Some(_) => "its tuning job ended",
-            None => "it was stopped before it ran",
+            None if trial.resource == 0 => "it was stopped before it ran",
+            None => "it was stopped while it rested",
         },
     };
     ("Cancelled", Some(by.to_owned()))

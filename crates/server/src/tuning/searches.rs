@@ -132,9 +132,10 @@ impl Searches {
         self.nursery.uid == tuning.uid
     }
 
-    /// Whether a suggestion is likely to take less time than making something durable.
+    /// Whether a suggestion is likely to take less time than making something durable. One that copies may wait for a checkpoint.
     pub(super) fn is_quick(&self) -> bool {
-        self.took.is_some_and(|took| took < QUICK)
+        let copies = |search: &Search| matches!(search.design.study.scheduler, SchedulerSpec::Pbt(_));
+        self.took.is_some_and(|took| took < QUICK) && !self.searches.iter().any(copies)
     }
 
     fn replay(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {

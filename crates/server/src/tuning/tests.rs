@@ -260,8 +260,10 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
         let began = Instant::now();
         let told = std::thread::scope(|scope| {
             let asked = scope.spawn(|| open.suggest(&rows, 3, 1).unwrap());
-            std::thread::sleep(Duration::from_millis(300));
-            assert_eq!(asked.is_finished(), is_over, "it waits for what may still come");
+            if !is_over {
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(!asked.is_finished() || is_old, "it waits for what may still come");
+            }
             if comes {
                 fixture.put(receipt(u64::MAX >> 1));
             }

@@ -319,7 +319,9 @@ fn count(
     tags: &[crate::Tag],
 ) -> Result<(), Error> {
     // Autotune finds the limits that are not given, AWS says, and not how: here it ends where results no longer improve.
-    if autotune && limits.max_jobs.is_none() && limits.max_runtime_s.is_none() && *completion == CompletionCriteria::default() {
+    // A grid has an end of its own.
+    let may_go_on = strategy != Strategy::Grid && limits.max_jobs.is_none() && limits.max_runtime_s.is_none();
+    if autotune && may_go_on && *completion == CompletionCriteria::default() {
         *completion = CompletionCriteria { target: None, not_improving: Some(AUTOTUNE_NOT_IMPROVING), convergence: true };
     }
     // The ranges of Autotune are not known yet, and a strategy of ours counts for itself.
