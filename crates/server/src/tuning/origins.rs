@@ -11,8 +11,6 @@ use shoal_store::{Rows, StoreError};
 pub(super) const FIRST: Duration = Duration::from_secs(4);
 /// How long for one that is newer than the origin's last value, if there is an older one: a program may save before it tells, or not every time.
 pub(super) const NEWER: Duration = Duration::from_millis(1500);
-/// A checkpoint of several files is whole when none has come for so long: files settle and arrive one by one.
-const QUIET: Duration = Duration::from_millis(300);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Receipts that are read at once.
@@ -25,17 +23,12 @@ const PAGE: usize = 1000;
 /// The storage's.
 pub(super) fn has_checkpoint(rows: &dyn Rows, job: &str, told_ms: u64) -> Result<bool, StoreError> {
     let began = Instant::now();
-    let (mut last, mut changed) = (None, began);
     loop {
         // Before the look at its receipts: none comes after its end.
         let is_over = rows.job(job)?.is_none_or(|row| row.ended);
         let newest = newest(rows, job)?;
-        if newest != last {
-            (last, changed) = (newest, Instant::now());
-        }
-        let is_new = newest.is_some_and(|at| at >= told_ms) && changed.elapsed() >= QUIET;
         let patience = if newest.is_some() { NEWER } else { FIRST };
-        if is_over || is_new || began.elapsed() >= patience {
+        if is_over || newest.is_some_and(|at| at >= told_ms) || began.elapsed() >= patience {
             return Ok(newest.is_some());
         }
         thread::sleep(LOOK);
