@@ -5,7 +5,7 @@
 //! It promises: what it reports arrives once and in order, also over a server that goes away and comes back; its memory is bounded, and a
 //! program that says more than the server can take waits; when the lease is over it stops the program, cleans up and ends; nothing is
 //! left when it has ended, and when it is killed its instance dies with it. Where the server wants it, an agent serves one attempt after the
-//! other ([`warm`]): nothing of one is left when the next begins.
+//! other (`warm`): nothing of one is left when the next begins.
 //!
 //! It decides nothing: what to run, when to stop and whether the training job has failed are the server's affair.
 

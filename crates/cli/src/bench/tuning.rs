@@ -39,7 +39,7 @@ pub(crate) struct TuningArgs {
     /// Runs of the small studies on real agents; 0 leaves them out.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// A Python with raytune: runs 100 trials that do nothing there, too.
+    /// A Python with `ray[tune]`: runs 100 trials that do nothing there, too.
     #[arg(long, value_name = "PYTHON")]
     peer: Option<PathBuf>,
     /// Puts the section in this file, too.
