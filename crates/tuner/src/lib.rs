@@ -27,7 +27,7 @@
 //!
 //! Where to look: `space` and `scaling` say what may be tried; `history` is what is known; `search` has a file per searcher, `schedule` one per scheduler.
 //! [`named`] has strategies by name, [`protocol`] a study for other languages, `progress` the criteria by which a search may end, `transfer` warm starts,
-//! [`importance`] and [`pareto`] what people want to know afterwards. `docs/tuning.md` shows it from Rust, Python and the shell.
+//! [`importance()`] and [`pareto`] what people want to know afterwards. `docs/tuning.md` shows it from Rust, Python and the shell.
 
 mod config;
 mod error;

@@ -39,7 +39,7 @@ impl Matrix {
     }
 }
 
-/// c[i][j] -= sum over k of a(k, i) b[k][j], each element from the first k to the last, for 4 rows i and columns `from`..`to` (multiples of 8).
+/// `c[i][j] -= sum over k of a(k, i) b[k][j]`, each element from the first k to the last, for 4 rows i and columns `from`..`to` (multiples of 8).
 #[inline(always)]
 fn tiles(c: &mut [f64], stride: usize, a: &[[f64; ROWS]], b: &[f64], b_stride: usize, from: usize, to: usize) {
     let (first, rest) = c.split_at_mut(stride);

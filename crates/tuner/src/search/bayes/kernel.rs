@@ -151,7 +151,7 @@ struct Moments<'a> {
     alpha: &'a [f64],
 }
 
-/// With G = (alpha alpha' - K^-1) * slopes: for numbers h[i] = sum over j of G[i][j] (u[i] - u[j]); for choices h[0] = sum over i < j of G[i][j] where they differ.
+/// With G = (alpha alpha' - K^-1) * slopes: for numbers `h[i] = sum over j of G[i][j] (u[i] - u[j])`; for choices `h[0] = sum over i < j of G[i][j]` where they differ.
 impl Task for Moments<'_> {
     type Out = Vec<Vec<f64>>;
 
