@@ -77,20 +77,17 @@ impl Home {
         }
     }
 
-    /// Removes what an attempt has left. Where its instance stays, the directories on which that has its mounts stay, too: those of these
-    /// channels, and what they are in.
+    /// Removes what an attempt has left. Where its instance stays, the directories that every attempt has stay, too, empty: those of these
+    /// channels, on which it has its mounts, among them.
     pub(crate) fn clear(&self, kept: Option<&[String]>) -> io::Result<()> {
         let Some(channels) = kept else {
             self.remove()?;
             return fs::create_dir(&self.own);
         };
-        let ml = self.ml();
-        let is = |path: &Path, name: &str| path.file_name().is_some_and(|it| it == name);
-        empty(&self.own, |path| is(path, "ml") || is(path, "checkpoints"))?;
-        empty(&self.own.join("checkpoints"), |_| false)?;
-        empty(&ml, |path| is(path, "input"))?;
-        empty(&ml.join("input"), |path| is(path, "data"))?;
-        empty(&ml.join("input/data"), |path| channels.iter().any(|channel| is(path, channel)))
+        let tree = Paths::new(self.ml());
+        let of_channels = channels.iter().map(|channel| tree.channel(channel));
+        let staying: Vec<PathBuf> = tree.directories().into_iter().chain(of_channels).chain([self.own.join("checkpoints")]).collect();
+        empty(&self.own, &|path| staying.iter().any(|it| it.starts_with(path)))
     }
 
     /// Replaces the file that tells the program how far it may go. Nothing of the program may be running.
@@ -240,7 +237,9 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
 
 fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), InstanceError> {
     let tree = Paths::new(home.ml());
-    let of_channels = assignment.channels.iter().flat_map(|channel| [tree.channel(&channel.name), home.scratch(&channel.name)]);
+    // What a program of ours does not write in needs no place for changes.
+    let scratch = |name: &str| matches!(assignment.program, Program::Host { .. }).then(|| home.scratch(name));
+    let of_channels = assignment.channels.iter().flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)]).flatten();
     let of_checkpoints = assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
     for directory in tree.directories().into_iter().chain(of_channels).chain(of_checkpoints) {
         fs::create_dir_all(&directory).map_err(failed(|| format!("make {}", directory.display())))?;
@@ -256,17 +255,17 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-/// Removes everything in a directory but what is to be kept; a directory that is not there is empty. A link is no directory.
-fn empty(directory: &Path, keeps: impl Fn(&Path) -> bool) -> io::Result<()> {
-    let entries = match fs::symlink_metadata(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Ok(metadata) if !metadata.is_dir() => return Err(io::Error::other(format!("{} is no directory", directory.display()))),
-        _ => fs::read_dir(directory)?,
-    };
-    for entry in entries {
-        let path = entry?.path();
-        if !keeps(&path) {
+/// Removes everything in a directory but the directories that stay, and everything in those. A link is no directory.
+fn empty(directory: &Path, stays: &impl Fn(&Path) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if !stays(&path) {
             remove_tree(&path)?;
+        } else if entry.file_type()?.is_dir() {
+            empty(&path, stays)?;
+        } else {
+            return Err(io::Error::other(format!("{} is no directory", path.display())));
         }
     }
     Ok(())

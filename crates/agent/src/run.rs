@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_contract::{Definition, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
+use shoal_contract::{Definition, Expressions, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
@@ -93,9 +93,9 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         say(format_args!("no thread for the connection: {error}"));
         return End::Exit(ABANDONED);
     }
-    let (network, zygote, support) = match kept {
-        Some(kept) => (Some(kept.network), kept.zygote, Some(kept.support)),
-        None => (None, None, None),
+    let (network, zygote, support, expressions) = match kept {
+        Some(kept) => (Some(kept.network), kept.zygote, Some(kept.support), kept.expressions),
+        None => (None, None, None, Expressions::default()),
     };
     let mut agent = Agent {
         options,
@@ -108,6 +108,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         support,
         network,
         zygote,
+        expressions,
         mirror: None,
         frozen: false,
         resource: None,
@@ -181,6 +182,8 @@ struct Agent<'a> {
     network: Option<Network>,
     /// What the program can be a run of.
     zygote: Option<Zygote>,
+    /// Of the metric definitions.
+    expressions: Expressions,
     mirror: Option<Mirror>,
     frozen: bool,
     /// What the program was told of its resource.
@@ -282,10 +285,10 @@ impl Agent<'_> {
     }
 
     /// Connects the program's output with the outbox, and its endpoint with the server, and waits for its end.
-    fn attach(&self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
+    fn attach(&mut self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
         let definitions = assignment.metric_definitions.iter();
         let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
-        let scraper = Scraper::new(&Vec::from_iter(definitions));
+        let scraper = Scraper::new(&Vec::from_iter(definitions), &mut self.expressions);
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
@@ -452,7 +455,7 @@ impl Agent<'_> {
         let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
         let channels: Vec<String> = assignment.channels.iter().map(|channel| channel.name.clone()).collect();
         match self.home.clear(self.zygote.is_some().then_some(&*channels)) {
-            Ok(()) => End::Parked(Box::new(Kept { support, network, zygote: self.zygote })),
+            Ok(()) => End::Parked(Box::new(Kept { support, network, zygote: self.zygote, expressions: self.expressions })),
             Err(error) => {
                 say(format_args!("the instance is not kept, as something of its attempt would be left: {error}"));
                 End::Exit(RELEASED)

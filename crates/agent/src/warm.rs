@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shoal_contract::Expressions;
 use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
 use shoal_sandbox::{Network, Support, Zygote};
 
@@ -17,6 +18,7 @@ pub(crate) struct Kept {
     pub(crate) network: Network,
     /// What the next attempt's program is a run of; without one it gets a new sandbox.
     pub(crate) zygote: Option<Zygote>,
+    pub(crate) expressions: Expressions,
 }
 
 /// The next attempt and its secret; `None` when there is none to wait for: the server says so, or is gone.

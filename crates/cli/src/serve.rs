@@ -128,7 +128,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
         images: Arc::new(OurImages),
-        sweep: Arc::new(shoal_sandbox::sweep),
+        sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })
 }

@@ -26,6 +26,6 @@ pub use facts::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts};
 pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use job::{ChannelConfig, ConfigError, Job, checkpoint_directory};
 pub use log_line::escape_line;
-pub use metrics::{Definition, Rejected, Scraper, Value};
+pub use metrics::{Definition, Expressions, Rejected, Scraper, Value};
 pub use paths::{BASE, Paths};
 pub use resource::{RESOURCE_FILE, Resource};

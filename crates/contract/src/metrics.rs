@@ -1,5 +1,7 @@
 //! Values that metric definitions find in log lines.
 
+use std::{collections::HashMap, sync::Arc};
+
 use fancy_regex::{Regex, RegexBuilder};
 
 use crate::log_line::readable;
@@ -43,10 +45,14 @@ pub struct Rejected {
     pub reason: String,
 }
 
+/// Expressions that are compiled, by their text: for those who scrape with the same definitions again.
+#[derive(Debug, Default)]
+pub struct Expressions(HashMap<String, Arc<Regex>>);
+
 #[derive(Debug)]
 struct Search {
     name: String,
-    regex: Regex,
+    regex: Arc<Regex>,
     overruns: u32,
 }
 
@@ -58,12 +64,18 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Compiles the definitions; those that do not compile are told by [`Self::take_rejected`].
-    pub fn new(definitions: &[Definition]) -> Self {
+    /// Compiles the definitions that are not among the compiled, which then has these alone; those that do not compile are told by
+    /// [`Self::take_rejected`].
+    pub fn new(definitions: &[Definition], compiled: &mut Expressions) -> Self {
         let (mut searches, mut rejected) = (Vec::new(), Vec::new());
+        let known = std::mem::take(&mut compiled.0);
         for Definition { name, regex } in definitions {
-            match RegexBuilder::new(regex).backtrack_limit(STEP_LIMIT).build() {
-                Ok(regex) => searches.push(Search { name: name.clone(), regex, overruns: 0 }),
+            let again = known.get(regex).map(|regex| Ok(regex.clone()));
+            match again.unwrap_or_else(|| RegexBuilder::new(regex).backtrack_limit(STEP_LIMIT).build().map(Arc::new)) {
+                Ok(regex) => {
+                    compiled.0.insert(regex.as_str().to_owned(), regex.clone());
+                    searches.push(Search { name: name.clone(), regex, overruns: 0 });
+                }
                 Err(error) => {
                     rejected.push(Rejected { name: name.clone(), reason: format!("its regex {regex:?} does not compile: {error}") });
                 }
@@ -135,7 +147,7 @@ mod tests {
     use crate::escape_line;
 
     fn scrape(regex: &str, line: &str) -> Vec<f64> {
-        let mut scraper = Scraper::new(&[Definition { name: "m".into(), regex: regex.into() }]);
+        let mut scraper = Scraper::new(&[Definition { name: "m".into(), regex: regex.into() }], &mut Expressions::default());
         assert_eq!(scraper.take_rejected(), [], "{regex}");
         scraper.values(&escape_line(line.as_bytes()), line.as_bytes()).into_iter().map(|value| value.value).collect()
     }
@@ -185,7 +197,7 @@ mod tests {
     #[test]
     fn a_bad_definition_is_told_and_spoils_no_other() {
         let definitions = [("bad", "("), ("good", "v=(\\d+)")].map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
-        let mut scraper = Scraper::new(&definitions);
+        let mut scraper = Scraper::new(&definitions, &mut Expressions::default());
         let rejected = scraper.take_rejected();
         assert_eq!(rejected.len(), 1);
         assert!(rejected[0].name == "bad" && rejected[0].reason.contains("does not compile"), "{rejected:?}");
@@ -197,7 +209,7 @@ mod tests {
         // The back reference keeps it from the linear engine; the run of a's makes the backtracking exponential.
         let definitions =
             [("evil", r"(a+)+\1$"), ("good", "v=(\\d+)")].map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
-        let mut scraper = Scraper::new(&definitions);
+        let mut scraper = Scraper::new(&definitions, &mut Expressions::default());
         let line = format!("{}b v=3", "a".repeat(4000));
         let mut rejected = Vec::new();
         for _ in 0..2 * OVERRUNS {

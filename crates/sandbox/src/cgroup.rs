@@ -251,8 +251,8 @@ fn kill_members(directory: &Path) {
     }
 }
 
-/// Every group of ours, anywhere, whose name begins so.
-pub(crate) fn named(prefix: &str) -> Vec<PathBuf> {
+/// Every group of ours, anywhere, whose name is meant.
+pub(crate) fn named(is_meant: &impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -260,7 +260,7 @@ pub(crate) fn named(prefix: &str) -> Vec<PathBuf> {
             && system.starts_with("cgroup")
             && let Some(point) = mount.split(' ').nth(4)
         {
-            search(Path::new(point), prefix, &mut found);
+            search(Path::new(point), is_meant, &mut found);
         }
     }
     found.sort();
@@ -268,16 +268,16 @@ pub(crate) fn named(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-fn search(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
+fn search(directory: &Path, is_meant: &impl Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
     let ours = directory.file_name().is_some_and(|name| name == PARENT);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if ours && entry.file_name().to_string_lossy().starts_with(prefix) {
+        if ours && is_meant(&entry.file_name().to_string_lossy()) {
             found.push(entry.path());
         } else {
-            search(&entry.path(), prefix, found);
+            search(&entry.path(), is_meant, found);
         }
     }
 }

@@ -8,11 +8,12 @@ use nix::unistd::Pid;
 
 use crate::{cgroup, plain, reexec};
 
-/// Kills every instance and network whose id begins so, and removes their control groups. For a caller whose own are all ended: those of
+/// Kills every instance and network whose id begins with one of these, and removes their control groups. For a caller whose own are all ended: those of
 /// living ones are killed as well. Says what it did, in sentences; what belongs to other users stays.
-pub fn sweep(id_prefix: &str) -> Vec<String> {
-    let mut done = kill_all(|id| id.starts_with(id_prefix));
-    for group in cgroup::named(id_prefix) {
+pub fn sweep(id_prefixes: &[impl AsRef<str>]) -> Vec<String> {
+    let is_meant = |id: &str| id_prefixes.iter().any(|prefix| id.starts_with(prefix.as_ref()));
+    let mut done = kill_all(is_meant);
+    for group in cgroup::named(&is_meant) {
         match cgroup::remove(&group) {
             Ok(()) => done.push(format!("removed control group {}", group.display())),
             Err(error) => done.push(format!("could not remove control group {}: {error}", group.display())),

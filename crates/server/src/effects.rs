@@ -18,13 +18,14 @@ use shoal_wire::CreateTrainingJob;
 use tokio::sync::mpsc;
 
 use crate::{
-    Images, RemoveTree, Sweep, artifacts,
+    Images, RemoveTree, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
     exporter::Exporter,
     keys::AccessKeys,
     plans::Launch,
+    sweeps::Sweeps,
     tuning::{Looks, Tuner},
     warm::Pool,
 };
@@ -50,7 +51,7 @@ pub(crate) struct World {
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) keys: AccessKeys,
-    pub(crate) sweep: Sweep,
+    pub(crate) sweeps: Sweeps,
     pub(crate) remove_tree: RemoveTree,
     pub(crate) region: String,
     pub(crate) account: String,

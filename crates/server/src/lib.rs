@@ -27,6 +27,7 @@ mod serve;
 mod sessions;
 mod silence;
 mod statistics;
+mod sweeps;
 mod tuning;
 mod warm;
 mod watching;

@@ -43,14 +43,14 @@ pub struct Options {
     pub lease_s: Option<u64>,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
-    /// Removes what dead instances left on this machine, by the prefix of their sandbox ids; says what it removed.
+    /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says what it removed.
     pub sweep: Sweep,
     /// Removes a directory that programs have written in, however deep.
     pub remove_tree: RemoveTree,
 }
 
 /// See [`Options::sweep`].
-pub type Sweep = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+pub type Sweep = Arc<dyn Fn(&[String]) -> Vec<String> + Send + Sync>;
 
 /// See [`Options::remove_tree`].
 pub type RemoveTree = fn(&Path) -> std::io::Result<()>;

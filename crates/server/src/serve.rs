@@ -37,6 +37,7 @@ use crate::{
     keys::KeyRing,
     recovery,
     search::SearchIndex,
+    sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
     warm::Pool,
 };
@@ -120,7 +121,7 @@ impl Server {
             launcher: options.launcher,
             images: options.images,
             keys: keys.clone(),
-            sweep: options.sweep,
+            sweeps: Sweeps::new(options.sweep),
             remove_tree: options.remove_tree,
             region: options.region.clone(),
             account: options.account.clone(),

@@ -252,9 +252,7 @@ impl World {
         if let Err(error) = self.launcher.stop(allocation) {
             tracing::error!("{}", describe(&error));
         }
-        for removed in (self.sweep)(&format!("{}-{origin}-", self.data_id)) {
-            tracing::info!("{removed}");
-        }
+        self.sweeps.clear(format!("{}-{origin}-", self.data_id));
         let dir = run_dir(&self.runs, origin);
         if let Err(error) = (self.remove_tree)(&dir) {
             tracing::error!("{}: {error}", dir.display());

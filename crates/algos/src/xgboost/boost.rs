@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::checkpoints::{self, Checkpoints};
+use super::checkpoints::{self, Checkpoints, Renewal};
 use super::early_stopping::EarlyStopping;
 use super::evaluate::{self, Evaluator, Score, Set};
 use super::failure::Failure;
@@ -60,6 +60,9 @@ impl Boost<'_> {
             None => (self.booster(train, sets)?, 0),
             Some(resumed) => (self.renewed(train, sets, &resumed.model, resumed.rounds)?, resumed.rounds),
         };
+        if let Some(turns) = &mut turns {
+            turns.begins(done);
+        }
         if let Some((_, stopping)) = &mut stopping {
             checkpoints::take_stopping(&mut booster, stopping)?;
         }
@@ -93,8 +96,13 @@ impl Boost<'_> {
                 if is_first {
                     checkpoints.write(&mut booster, round + 1, stopping.as_ref().map(|(_, stopping)| stopping))?;
                 }
-                if checkpoints.renews() && !is_last {
-                    booster = self.renewed(whole, sets, &booster.to_bytes()?, round + 1)?;
+                match checkpoints.renewal().filter(|_| !is_last) {
+                    Some(Renewal::Updaters) => {
+                        booster.renew_updaters()?;
+                        self.reseed(&mut booster, round + 1)?;
+                    }
+                    Some(Renewal::Booster) => booster = self.renewed(whole, sets, &booster.to_bytes()?, round + 1)?,
+                    None => {}
                 }
             }
             if is_told && pauses {
@@ -124,8 +132,12 @@ impl Boost<'_> {
         let mut booster = self.empty(train, sets)?;
         booster.replace_model(model)?;
         self.tell(&mut booster)?;
-        booster.set("seed", &checkpoints::seed(self.hyperparameters, rounds).to_string())?;
+        self.reseed(&mut booster, rounds)?;
         Ok(booster)
+    }
+
+    fn reseed(&self, booster: &mut Booster, rounds: u32) -> Result<(), Failure> {
+        Ok(booster.set("seed", &checkpoints::seed(self.hyperparameters, rounds).to_string())?)
     }
 
     fn empty(&self, train: Option<&Matrix>, sets: &[Set]) -> Result<Booster, Failure> {

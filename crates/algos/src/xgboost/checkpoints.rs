@@ -2,7 +2,7 @@
 //! training that finds some goes on behind the newest. The model is then byte for byte that of a training that was never interrupted.
 //!
 //! Where rounds draw random numbers (sampling, dart), the library's generators are no part of a model. So at certain rounds an uninterrupted training
-//! builds its booster anew from the model too, with a seed that follows from the round, and only there checkpoints are written: after every one
+//! builds its updaters (or its whole booster) anew too, with a seed that follows from the round, and only there checkpoints are written: after every one
 //! of the first 20 rounds, then whenever a tenth has been added. They depend on nothing but the round, so they are the same whatever the
 //! number of rounds asked for, and what an interruption costs is a tenth at most. All other trainings need none of this and write a checkpoint
 //! after a round if the last one is a second old.
@@ -33,11 +33,20 @@ const STOPPING: &str = "shoal_early_stopping";
 /// Between the seeds of two rounds; odd, so that no two rounds share one.
 const SEED_STEP: i64 = 1_000_003;
 
+/// What a training whose rounds draw random numbers makes anew at a checkpoint, to go on as one that begins with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// What grows trees: the predictions that it has for its rows stay, which are the most work.
+    Updaters,
+    /// All.
+    Booster,
+}
+
 /// Where and when checkpoints are written.
 pub(super) struct Checkpoints {
     directory: PathBuf,
-    /// Rounds draw random numbers.
-    random: bool,
+    /// Of a training whose rounds draw random numbers.
+    renewal: Option<Renewal>,
     /// When the last one was written.
     written: Option<Instant>,
 }
@@ -63,7 +72,7 @@ impl Checkpoints {
                  checkpoint ends with a good model, but not with the same one; tree_method hist does",
             );
         }
-        Some(Self { directory: directory.to_owned(), random: draws_random_numbers(hyperparameters), written: None })
+        Some(Self { directory: directory.to_owned(), renewal: renewal(hyperparameters), written: None })
     }
 
     /// The newest checkpoint of at most `num_round` rounds that can be read, the same on all hosts. A collective call.
@@ -101,12 +110,12 @@ impl Checkpoints {
 
     /// Whether one is written after so many rounds. `is_last` says that no round follows.
     pub(super) fn is_due(&self, rounds: u32, is_last: bool) -> bool {
-        if self.random { is_boundary(rounds) } else { is_last || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE) }
+        if self.renewal.is_some() { is_boundary(rounds) } else { is_last || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE) }
     }
 
-    /// Whether the booster is built anew after each of them.
-    pub(super) fn renews(&self) -> bool {
-        self.random
+    /// What is made anew after each of them.
+    pub(super) fn renewal(&self) -> Option<Renewal> {
+        self.renewal
     }
 
     /// Writes the model of so many rounds, and forgets all but the newest.
@@ -157,11 +166,13 @@ fn files(directory: &Path) -> BTreeMap<u32, PathBuf> {
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?, entry.path()))).collect()
 }
 
-fn draws_random_numbers(hyperparameters: &Hyperparameters) -> bool {
+fn renewal(hyperparameters: &Hyperparameters) -> Option<Renewal> {
     let is_one = |name: &str| hyperparameters.parameter(name, "1").parse() == Ok(1.0);
     let samples = ["subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode"].into_iter().any(|name| !is_one(name));
     let is_plain = hyperparameters.parameter("booster", "gbtree") != "dart" && !hyperparameters.parameters.contains_key("updater");
-    samples || !is_plain || hyperparameters.parameter("objective", "").starts_with("rank:")
+    // An objective that draws pairs is no updater.
+    let others = !is_plain || hyperparameters.parameter("objective", "").starts_with("rank:");
+    if others { Some(Renewal::Booster) } else { samples.then_some(Renewal::Updaters) }
 }
 
 /// The first rounds, each; then whenever a tenth has been added.

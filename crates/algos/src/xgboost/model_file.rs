@@ -17,13 +17,14 @@ pub(super) fn save(booster: &Booster, directory: &Path, name: &str) -> Result<()
     replace(&booster.to_bytes()?, directory, name, TEMPORARY)
 }
 
-/// Writes `directory/name` as a whole; it is called `temporary` until then.
+/// Writes `directory/name` as a whole; it is called `temporary` until then. The kernel may write it to the disk when it likes: what outlives the
+/// machine is the copy in S3.
 pub(super) fn replace(bytes: &[u8], directory: &Path, name: &str, temporary: &str) -> Result<(), Failure> {
     let temporary = directory.join(temporary);
     let target = directory.join(name);
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::File::create(&temporary))
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| std::fs::rename(&temporary, &target))
         .map_err(|source| Failure::File { what: "write", path: target, source })
 }

@@ -14,6 +14,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Turns {
     file: PathBuf,
     resource: Resource,
+    /// Rounds of the checkpoint that it began with beyond what the tuning job counts: a copy's origin, say, has gone on since.
+    ahead: u64,
 }
 
 impl Turns {
@@ -21,7 +23,13 @@ impl Turns {
     pub(super) fn read(paths: &Paths) -> Option<Self> {
         let file = paths.base().join(RESOURCE_FILE);
         let resource = read(&file)?;
-        Some(Self { file, resource })
+        Some(Self { file, resource, ahead: 0 })
+    }
+
+    /// It begins with a checkpoint after so many rounds. The tuning job counts the values that it is told from here on, so a newer checkpoint than it
+    /// knows of must not make the training wait for leave to tell what the tuning job waits for.
+    pub(super) fn begins(&mut self, rounds: u32) {
+        self.ahead = u64::from(rounds).saturating_sub(self.resource.from);
     }
 
     /// Whether the values after so many rounds are known from an earlier attempt, which had gone beyond its last checkpoint.
@@ -31,7 +39,7 @@ impl Turns {
 
     /// Whether the training is to wait after so many rounds.
     pub(super) fn is_over(&self, rounds: u32) -> bool {
-        self.resource.until.is_some_and(|until| until <= u64::from(rounds))
+        self.resource.until.is_some_and(|until| until + self.ahead <= u64::from(rounds))
     }
 
     /// Waits until more rounds than these are wanted.
@@ -61,4 +69,23 @@ fn changes(file: &Path) -> Option<rustix::fd::OwnedFd> {
     let told = inotify::init(CreateFlags::CLOEXEC).ok()?;
     inotify::add_watch(&told, file.parent()?, WatchFlags::MOVED_TO).ok()?;
     Some(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_counted_from_the_checkpoint_that_it_began_with() {
+        let turns = |done| {
+            let mut turns = Turns { file: PathBuf::new(), resource: Resource { from: 2, until: Some(4) }, ahead: 0 };
+            turns.begins(done);
+            turns
+        };
+        for (done, known, last) in [(0, 2, 4), (2, 2, 4), (3, 2, 5), (7, 2, 9)] {
+            let turns = turns(done);
+            assert!(turns.is_known(known) && !turns.is_known(known + 1));
+            assert!(!turns.is_over(last - 1) && turns.is_over(last), "begun after {done}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! `shoal bench trials`: what a trial costs beside its training, on a new instance and on a kept one; and what it costs that two trials take turns.
 
+mod study;
+
 use std::{
     path::{Path, PathBuf},
     thread,
@@ -56,33 +58,41 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
     let mut progress = Progress::new();
     let server = Server::start()?;
     let client = server.client();
-    client.create_bucket("bench")?;
     let rows: String = (0..500_u32).map(|row| format!("{},{},{}\n", row % 2, row % 7, row * row % 101)).collect();
-    client.put_object("bench", "tiny/train.csv", &mut rows.as_bytes())?;
+    study::put_rows(&server, &rows)?;
     let mut lines = Vec::new();
     for (what, program) in [("XGBoost of 2 rounds", None), ("a `shoal/host` program", Some("echo begins; echo ends"))] {
         for (how, keep_s) in [("new instances", 0), ("a kept instance", KEPT_S)] {
             progress.draw(&format!("{what}, {how}"));
             let kind = format!("{}-{keep_s}", if program.is_some() { "host" } else { "xgboost" });
             let took = trials(client, &kind, program, keep_s, args.trials)?;
-            let goal = if program.is_none() && keep_s > 0 { Some(Goal::AtMost(10.0)) } else { None };
             let all = |of: fn(&Took) -> f64| took.iter().map(of).collect::<Vec<f64>>();
-            let mut add = |part: &str, values, goal| lines.push(report::line(format!("{what}, {how}: {part}"), values, "ms", goal));
-            add("request to first line", all(|it| it.start), None);
-            add("last line to `Completed`", all(|it| it.end), None);
-            add("both", all(|it| it.start + it.end), goal);
-            add("first line to last", all(|it| it.program), None);
+            let mut add = |part: &str, values| lines.push(report::line(format!("{what}, {how}: {part}"), values, "ms", None));
+            add("request to first line", all(|it| it.start));
+            add("last line to `Completed`", all(|it| it.end));
+            add("both", all(|it| it.start + it.end));
+            add("first line to last", all(|it| it.program));
         }
     }
+    progress.draw("a tuning job");
+    let gaps = study::one_after_the_other(&server, u32::try_from(args.trials)?)?;
+    let what = "XGBoost of 2 rounds in a tuning job, one trial after the other: last line to the next one's first";
+    lines.push(report::line(what, gaps, "ms", Some(Goal::AtMost(10.0))));
     drop(server);
     progress.draw("taking turns");
     lines.extend(turns(args.trials)?);
+    for (memory, what) in [("64GiB", "the trial that rests is frozen"), ("4GiB", "it ends, and goes on from its checkpoint")] {
+        let what = format!("a switch of turns in a tuning job, from the order to the next trial's first value: {what}");
+        lines.push(report::line(what, study::turns(memory, &rows)?, "ms", None));
+    }
     drop(progress);
     let intro = format!(
         "{machine}.\n\n{} training jobs of each kind, one after the other, of 500 rows; lines are dated when the agent reads them, whole milliseconds. A kept \
-         instance is what trials of a tuning job get, here by `KeepAlivePeriodInSeconds`. A switch of turns is the time from the order that freezes one instance \
-         to the first sign of life of another that is thawed",
-        args.trials
+         instance is what trials of a tuning job get, here by `KeepAlivePeriodInSeconds`; the client asks for the end of a training job all the time, which \
+         takes a part of the machine. A tuning job's trials are not asked for. A switch of turns by freezing is the time from the order that freezes one instance \
+         to the first sign of life of another that is thawed; those in a tuning job are Hyperband's, {} rounds at most, with one place",
+        args.trials,
+        study::ROUNDS,
     );
     let section = report::markdown("Tuning: trials", &intro, &lines);
     show(&section)?;

@@ -18,7 +18,7 @@ pub(super) fn sweep(parent: &Path) {
             continue;
         }
         let Ok(dir) = DataDir::open(&entry.path()) else { continue };
-        shoal_sandbox::sweep(dir.id());
+        shoal_sandbox::sweep(&[dir.id()]);
         if let Err(error) = shoal_sandbox::remove_tree(&entry.path()) {
             tracing::warn!("{} of an earlier demo cannot be removed: {error}", entry.path().display());
         }

@@ -66,10 +66,9 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
 /// The strategy's name: the API's, or the one that a tag has put in its place.
 pub(crate) fn strategy(client: &Client, summary: &Value) -> String {
     let of_the_api = summary["Strategy"].as_str().unwrap_or_default().to_owned();
-    let answer = match client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]})) {
-        // It was deleted in between, or its tags are not this user's to see: the table is worth more than the name.
-        Err(_) => return of_the_api,
-        Ok(answer) => answer,
+    // It was deleted in between, or its tags are not this user's to see: the table is worth more than the name.
+    let Ok(answer) = client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]})) else {
+        return of_the_api;
     };
     let tag = answer["Tags"].as_array().into_iter().flatten().find(|tag| tag["Key"] == STRATEGY_TAG);
     tag.and_then(|tag| tag["Value"].as_str()).map_or(of_the_api, named)

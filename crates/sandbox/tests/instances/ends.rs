@@ -119,7 +119,7 @@ fn a_killed_owner_takes_everything_along(stage: &Stage) -> Outcome {
     owner.wait().unwrap();
     until("the end of the processes", || processes_with(&mark).is_empty());
     let left = groups_with(&mark);
-    let swept = sweep(&mark);
+    let swept = sweep(&[&mark]);
     assert_eq!(swept.len(), left.len(), "{swept:?} {left:?}");
     assert_eq!(left.is_empty(), stage.support.cgroup.is_none(), "{left:?}");
     assert_nothing_left(&mark, &mark, dir.path());
@@ -145,13 +145,13 @@ fn a_sweep_ends_what_is_left(stage: &Stage) -> Outcome {
     instance.spec.command[2] = format!("{}; sleep 1000", daemon(&mark));
     let mut sandbox = stage.start(&instance).unwrap();
     assert_eq!(first_line(&mut sandbox.stdout().unwrap()), "started");
-    let swept = sweep(&instance.spec.id);
+    let swept = sweep(&[&instance.spec.id]);
     assert!(swept.iter().any(|line| line.starts_with("killed shoal-init")), "{swept:?}");
     // The daemon too, where it does not end with its first process.
     assert_eq!(processes_with(&mark), Vec::<String>::new());
     assert_eq!(sandbox.wait().unwrap().signal, Some(9));
     assert_nothing_left(&mark, &instance.spec.id, instance.dir.path());
-    assert_eq!(sweep(&instance.spec.id), Vec::<String>::new());
+    assert_eq!(sweep(&[&instance.spec.id]), Vec::<String>::new());
     Ok(())
 }
 
@@ -159,7 +159,7 @@ fn a_sweep_is_for_its_own_prefix(stage: &Stage) -> Outcome {
     let instance = stage.shell("trap 'exit 8' TERM; echo ready; while :; do sleep 0.01; done");
     let mut sandbox = stage.start(&instance).unwrap();
     assert_eq!(first_line(&mut sandbox.stdout().unwrap()), "ready");
-    assert_eq!(sweep("test-none-of-these"), Vec::<String>::new());
+    assert_eq!(sweep(&["test-none-of-these"]), Vec::<String>::new());
     sandbox.terminate().unwrap();
     assert_eq!(sandbox.wait().unwrap().code, Some(8));
     Ok(())

@@ -82,6 +82,8 @@ api! {
     XGBoosterGetAttr: fn(Handle, *const c_char, *mut *const c_char, *mut c_int) -> c_int;
     XGBoosterSetAttr: fn(Handle, *const c_char, *const c_char) -> c_int;
     XGBoosterLoadModelFromBuffer: fn(Handle, *const c_void, Count) -> c_int;
+    XGBoosterSaveJsonConfig: fn(Handle, *mut Count, *mut *const c_char) -> c_int;
+    XGBoosterLoadJsonConfig: fn(Handle, *const c_char) -> c_int;
     XGBoosterSaveModelToBuffer: fn(Handle, *const c_char, *mut Count, *mut *const c_char) -> c_int;
 
     XGTrackerCreate: fn(*const c_char, *mut Handle) -> c_int;

@@ -59,6 +59,18 @@ impl Booster {
         self.api.check(unsafe { (self.api.XGBoosterLoadModelFromBuffer)(self.handle, model.as_ptr().cast(), model.len() as u64) })
     }
 
+    /// Lets go of what grows trees and of its random generators: the next round makes new ones. The model, its parameters and the predictions of
+    /// cached matrices stay.
+    pub(in crate::xgboost) fn renew_updaters(&mut self) -> Result<(), XGBoostError> {
+        let (mut length, mut config) = (0, null());
+        // SAFETY: a live handle, and valid addresses for the results.
+        self.api.check(unsafe { (self.api.XGBoosterSaveJsonConfig)(self.handle, &raw mut length, &raw mut config) })?;
+        // SAFETY: a C string of this booster that lives until its next call.
+        let config = unsafe { CStr::from_ptr(config) }.to_owned();
+        // SAFETY: a live handle and C string. The library makes new updaters of a configuration that it loads.
+        self.api.check(unsafe { (self.api.XGBoosterLoadJsonConfig)(self.handle, config.as_ptr()) })
+    }
+
     /// Rounds that the model has.
     pub(in crate::xgboost) fn rounds(&self) -> Result<u32, XGBoostError> {
         let mut rounds = 0;

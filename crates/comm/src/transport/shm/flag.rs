@@ -19,6 +19,7 @@ pub(crate) struct Flag(AtomicU64);
 
 impl Flag {
     #[cfg(any(loom, test))]
+    #[cfg_attr(loom, allow(dead_code, reason = "the model is a test that takes this file in"))]
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
