@@ -107,8 +107,8 @@ fn run(server: &Server, request: &Value) -> Result<()> {
         let it = server.client().sagemaker("DescribeHyperParameterTuningJob", &name)?;
         match it["HyperParameterTuningJobStatus"].as_str() {
             Some("Completed") => return Ok(()),
-            Some("InProgress") if Instant::now() < until => thread::sleep(POLL),
-            other => bail!("the tuning job is {other:?}: {it}\n{}", server.said().unwrap_or_default()),
+            Some("InProgress" | "Stopping") if Instant::now() < until => thread::sleep(POLL),
+            other => bail!("the tuning job is {other:?}: {}\n{}", it["FailureReason"], server.said().unwrap_or_default()),
         }
     }
 }
