@@ -25,9 +25,13 @@ impl Sweeps {
     }
 
     /// Blocks until nothing is left on this machine of the instances whose sandbox ids begin so.
-    pub(crate) fn clear(&self, id_prefix: String) {
+    pub(crate) fn clear(&self, id_prefixes: impl IntoIterator<Item = String>) {
         let mut state = self.lock();
-        state.wanted.push(id_prefix);
+        let before = state.wanted.len();
+        state.wanted.extend(id_prefixes);
+        if state.wanted.len() == before {
+            return;
+        }
         // One that is under way may have passed by what this one is to find.
         let mine = state.begun + 1;
         while state.ended < mine {
@@ -87,7 +91,7 @@ mod tests {
         let sweeps = Arc::new(Sweeps::new(sweep));
         let clear = |name: &str| {
             let (sweeps, name) = (sweeps.clone(), name.to_owned());
-            thread::spawn(move || sweeps.clear(name))
+            thread::spawn(move || sweeps.clear([name]))
         };
         let first = clear("a");
         while rounds.lock().unwrap().is_empty() {
@@ -108,7 +112,7 @@ mod tests {
     fn one_that_panics_holds_up_nobody() {
         let sweeps = Arc::new(Sweeps::new(Arc::new(|prefixes: &[String]| if prefixes == ["a"] { panic!("meant") } else { Vec::new() })));
         let first = sweeps.clone();
-        assert!(thread::spawn(move || first.clear("a".to_owned())).join().is_err());
-        sweeps.clear("b".to_owned());
+        assert!(thread::spawn(move || first.clear(["a".to_owned()])).join().is_err());
+        sweeps.clear(["b".to_owned()]);
     }
 }

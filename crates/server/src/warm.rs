@@ -220,7 +220,8 @@ impl World {
         let is_over = |kept: &Kept, since: Instant| over.contains(&kept.keep) || since.elapsed().as_secs() >= kept.keep.idle_s;
         self.end_those(|kept| kept.since.is_some_and(|since| is_over(kept, since)));
         let ending = std::mem::take(&mut *self.pool.ending.lock().expect("no holder of this lock panics"));
-        ending.iter().for_each(|(origin, kept)| self.end_kept(origin, kept));
+        self.end_allocations(ending.iter().map(|(origin, kept)| (origin.as_str(), &kept.allocation)));
+        ending.iter().for_each(|(origin, _)| self.trees.release(&claim(origin)));
     }
 
     /// Makes room for a new instance.
@@ -249,13 +250,22 @@ impl World {
 
     /// Ends and removes what there is of an allocation.
     pub(crate) fn end_allocation(&self, origin: &str, allocation: &AllocationSpec) {
-        if let Err(error) = self.launcher.stop(allocation) {
-            tracing::error!("{}", describe(&error));
-        }
-        self.sweeps.clear(format!("{}-{origin}-", self.data_id));
-        let dir = run_dir(&self.runs, origin);
-        if let Err(error) = (self.remove_tree)(&dir) {
-            tracing::error!("{}: {error}", dir.display());
+        self.end_allocations([(origin, allocation)]);
+    }
+
+    fn end_allocations<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a AllocationSpec)>) {
+        let stopped = all.into_iter().inspect(|(_, allocation)| {
+            if let Err(error) = self.launcher.stop(allocation) {
+                tracing::error!("{}", describe(&error));
+            }
+        });
+        let origins: Vec<&str> = stopped.map(|(origin, _)| origin).collect();
+        self.sweeps.clear(origins.iter().map(|origin| format!("{}-{origin}-", self.data_id)));
+        for origin in origins {
+            let dir = run_dir(&self.runs, origin);
+            if let Err(error) = (self.remove_tree)(&dir) {
+                tracing::error!("{}: {error}", dir.display());
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use shoal_wire::{Service, client as wire};
 
@@ -40,7 +40,9 @@ pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Ve
         Ok(())
     })?;
     let counters = &end["TrainingJobStatusCounters"];
-    ensure!(counters["Completed"].as_u64() == Some(args.trials.into()), "not all trials completed: {counters}");
+    if counters["Completed"].as_u64() != Some(args.trials.into()) {
+        bail!("not all trials completed: {counters}; one failed because {}\n{}", a_reason(&server)?, server.said().unwrap_or_default());
+    }
     let whole = started.elapsed().as_secs_f64();
     let decisions = f64::from(args.trials) * 3.0;
     let rates: Vec<_> =
@@ -115,4 +117,11 @@ fn pages(server: &Server, calls: usize, sort: &str) -> Result<Spread> {
         token = answer["NextToken"].clone();
     }
     Ok(Spread(times))
+}
+
+/// Why one of the trials failed.
+fn a_reason(server: &Server) -> Result<Value> {
+    let failed = json!({"HyperParameterTuningJobName": NAME, "StatusEquals": "Failed", "MaxResults": 1});
+    let answer = server.client().sagemaker("ListTrainingJobsForHyperParameterTuningJob", &failed)?;
+    Ok(answer["TrainingJobSummaries"][0]["FailureReason"].clone())
 }
