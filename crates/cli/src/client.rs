@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use shoal_server::AccessKeys;
 use shoal_wire::{
     Service,
@@ -27,6 +27,9 @@ use crate::{
     exit::UsageError,
     settings::{ClientFlags, Settings},
 };
+
+/// Most entries in one answer of the API.
+const PAGE: usize = 100;
 
 /// A server as we speak with it.
 #[derive(Debug, Clone)]
@@ -179,6 +182,26 @@ impl Client {
     /// See [`ClientError`].
     pub(crate) fn sagemaker(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
         self.json(Service::SageMaker, operation, input)
+    }
+
+    /// What an operation of the SageMaker API lists under `key`, page by page: at most so many.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn list(&self, operation: &str, key: &str, mut input: Value, most: usize) -> Result<Vec<Value>, ClientError> {
+        let mut all: Vec<Value> = Vec::new();
+        while all.len() < most {
+            input["MaxResults"] = json!(PAGE.min(most - all.len()));
+            let mut answer = self.sagemaker(operation, &input)?;
+            if let Value::Array(page) = answer[key].take() {
+                all.extend(page);
+            }
+            match answer.get("NextToken") {
+                Some(token) => input["NextToken"] = token.clone(),
+                None => break,
+            }
+        }
+        Ok(all)
     }
 
     /// An operation of CloudWatch.

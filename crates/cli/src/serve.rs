@@ -96,16 +96,7 @@ async fn farewell(settings: &Settings) -> String {
 /// How many training jobs are not over.
 fn running(settings: &Settings) -> Result<usize> {
     let client = Client::local(settings)?;
-    let mut input = json!({"StatusEquals": "InProgress", "MaxResults": 100});
-    let mut jobs = 0;
-    loop {
-        let answer = client.sagemaker("ListTrainingJobs", &input)?;
-        jobs += answer["TrainingJobSummaries"].as_array().map_or(0, Vec::len);
-        match answer.get("NextToken") {
-            Some(token) => input["NextToken"] = token.clone(),
-            None => return Ok(jobs),
-        }
-    }
+    Ok(client.list("ListTrainingJobs", "TrainingJobSummaries", json!({"StatusEquals": "InProgress"}), usize::MAX)?.len())
 }
 
 /// What the settings mean for a server of this binary.

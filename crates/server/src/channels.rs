@@ -101,6 +101,8 @@ fn partition(all: &[(String, ObjectMeta)], host: u32, hosts: u32) -> Vec<(String
 
 /// So often checkpoints are listed anew that are replaced while a tree is made of them.
 const TRIES: u32 = 100;
+/// Between two of these.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Trees of links below the data directory, one for each set of objects, kept while a live attempt reads it.
 pub(crate) struct Trees {
@@ -158,7 +160,7 @@ impl Trees {
             tries += 1;
             match found {
                 // They may be those of a trial that runs on, and replaces them.
-                Err(StoreError::ObjectGone { .. }) if tries < TRIES => {}
+                Err(StoreError::ObjectGone { .. }) if tries < TRIES => std::thread::sleep(AGAIN),
                 found => break found,
             }
         };

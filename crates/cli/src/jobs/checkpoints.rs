@@ -27,16 +27,8 @@ pub(crate) struct CheckpointsArgs {
 /// Asks page by page and prints.
 pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let mut input = json!({"TrainingJobName": args.name});
-    let mut receipts: Vec<Value> = Vec::new();
-    loop {
-        let answer = client.sagemaker(LIST_CHECKPOINTS, &input).map_err(|error| error.about(&args.name))?;
-        receipts.extend(answer["Checkpoints"].as_array().into_iter().flatten().cloned());
-        match answer.get("NextToken") {
-            Some(token) => input["NextToken"] = token.clone(),
-            None => break,
-        }
-    }
+    let input = json!({"TrainingJobName": args.name});
+    let receipts = client.list(LIST_CHECKPOINTS, "Checkpoints", input, usize::MAX).map_err(|error| error.about(&args.name))?;
     if args.json {
         show_json(&Value::Array(receipts))?;
     } else if receipts.is_empty() {

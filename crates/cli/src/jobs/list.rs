@@ -13,9 +13,6 @@ use crate::{
     settings::ClientFlags,
 };
 
-/// Most summaries in one answer of the API.
-const PAGE: usize = 100;
-
 /// What `--status` can be, in any case of letters.
 const STATUSES: [&str; 5] = ["InProgress", "Completed", "Failed", "Stopping", "Stopped"];
 
@@ -48,17 +45,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     if let Some(name) = &args.name {
         input["NameContains"] = json!(name);
     }
-    let mut summaries: Vec<Value> = Vec::new();
-    let limit = args.limit.get();
-    while summaries.len() < limit {
-        input["MaxResults"] = json!(PAGE.min(limit - summaries.len()));
-        let answer = client.sagemaker("ListTrainingJobs", &input)?;
-        summaries.extend(answer["TrainingJobSummaries"].as_array().into_iter().flatten().cloned());
-        match answer.get("NextToken") {
-            Some(token) => input["NextToken"] = token.clone(),
-            None => break,
-        }
-    }
+    let summaries = client.list("ListTrainingJobs", "TrainingJobSummaries", input, args.limit.get())?;
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {

@@ -87,19 +87,12 @@ impl Job {
 pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
     let mut picture = Picture { server: client.url(), tunings: tunings(client)?, ..Picture::default() };
     for status in ["InProgress", "Stopping"] {
-        let mut input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100});
-        loop {
-            let answer = client.sagemaker("ListTrainingJobs", &input)?;
-            for summary in answer["TrainingJobSummaries"].as_array().into_iter().flatten() {
-                if picture.jobs.len() == DETAILED {
-                    picture.more += 1;
-                } else if let Some(job) = job(client, summary, true)? {
-                    picture.jobs.push(job);
-                }
-            }
-            match answer.get("NextToken") {
-                Some(token) => input["NextToken"] = token.clone(),
-                None => break,
+        let input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending"});
+        for summary in client.list("ListTrainingJobs", "TrainingJobSummaries", input, usize::MAX)? {
+            if picture.jobs.len() == DETAILED {
+                picture.more += 1;
+            } else if let Some(job) = job(client, &summary, true)? {
+                picture.jobs.push(job);
             }
         }
     }

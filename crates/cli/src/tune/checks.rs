@@ -144,7 +144,7 @@ impl<'a> Definition<'a> {
                 let hint = near(metric, all.iter().map(|it| it.name.as_str()));
                 let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
                 return Err(format!(
-                    "the objective {metric}: {} has no such metric for tuning{hint}. It has {}",
+                    "the objective {metric}: {} has no such metric for tuning{hint} (it has {})",
                     builtin.algorithm.name(),
                     names.join(", ")
                 ));

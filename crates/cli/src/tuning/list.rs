@@ -14,9 +14,6 @@ use crate::{
     settings::ClientFlags,
 };
 
-/// Most summaries in one answer of the API.
-const PAGE: usize = 100;
-
 /// Arguments of `shoal tuning list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
@@ -40,17 +37,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     if let Some(name) = &args.name {
         input["NameContains"] = json!(name);
     }
-    let mut summaries: Vec<Value> = Vec::new();
-    let limit = args.limit.get();
-    while summaries.len() < limit {
-        input["MaxResults"] = json!(PAGE.min(limit - summaries.len()));
-        let answer = client.sagemaker("ListHyperParameterTuningJobs", &input)?;
-        summaries.extend(answer["HyperParameterTuningJobSummaries"].as_array().into_iter().flatten().cloned());
-        match answer.get("NextToken") {
-            Some(token) => input["NextToken"] = token.clone(),
-            None => break,
-        }
-    }
+    let summaries = client.list("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", input, args.limit.get())?;
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {

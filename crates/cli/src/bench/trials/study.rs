@@ -29,20 +29,13 @@ pub(super) fn one_after_the_other(server: &Server, trials: u32) -> Result<Vec<f6
     let client = server.client();
     run(server, &request("one-by-one", "Random", &json!({}), trials + 1, 2))?;
     let mut lived = Vec::new();
-    let mut page = json!({"HyperParameterTuningJobName": "one-by-one", "MaxResults": 100});
-    loop {
-        let answer = client.sagemaker("ListTrainingJobsForHyperParameterTuningJob", &page)?;
-        for trial in answer["TrainingJobSummaries"].as_array().into_iter().flatten() {
-            let name = trial["TrainingJobName"].as_str().unwrap_or_default();
-            let lines = LogReader::new(name).read(client)?;
-            let times = || lines.iter().filter(|line| !line.message.starts_with("[shoal]")).map(|line| line.at_ms);
-            let (Some(first), Some(last)) = (times().min(), times().max()) else { bail!("{name} has said nothing") };
-            lived.push((first, last));
-        }
-        match answer.get("NextToken") {
-            Some(token) => page["NextToken"] = token.clone(),
-            None => break,
-        }
+    let of = json!({"HyperParameterTuningJobName": "one-by-one"});
+    for trial in client.list("ListTrainingJobsForHyperParameterTuningJob", "TrainingJobSummaries", of, usize::MAX)? {
+        let name = trial["TrainingJobName"].as_str().unwrap_or_default();
+        let lines = LogReader::new(name).read(client)?;
+        let times = || lines.iter().filter(|line| !line.message.starts_with("[shoal]")).map(|line| line.at_ms);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { bail!("{name} has said nothing") };
+        lived.push((first, last));
     }
     lived.sort_unstable();
     // The first one made the instance.
