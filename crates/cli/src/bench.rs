@@ -1,6 +1,7 @@
 //! `shoal bench`: measurements of this machine, through the public API, with what came out checked.
 
 mod beside;
+mod comm;
 mod fake;
 mod fake_trials;
 mod http;
@@ -39,6 +40,11 @@ pub(crate) enum BenchCommand {
     Xgboost(xgboost::XgboostArgs),
     /// Tuning jobs: a study of 100,000 trials, how fast a scheduler hears and is obeyed, and trials that do nothing against Ray Tune.
     Tuning(tuning::TuningArgs),
+    /// Collectives of process groups in shared memory and over TCP, against Gloo and MPI where they are installed.
+    Comm(comm::CommArgs),
+    /// One rank of `bench comm`.
+    #[command(hide = true)]
+    CommRank(comm::rank::RankArgs),
     /// A server whose launcher starts nothing; the other benches run it.
     #[command(hide = true)]
     FakeServer(ServerFlags),
@@ -57,6 +63,8 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::Trials(args) => trials::run(args),
         BenchCommand::Xgboost(args) => xgboost::run(args),
         BenchCommand::Tuning(args) => tuning::run(args),
+        BenchCommand::Comm(args) => comm::run(args),
+        BenchCommand::CommRank(args) => comm::rank::run(args),
         BenchCommand::FakeTrials(flags) => fake_trials::run(flags),
         BenchCommand::FakeServer(flags) => fake::run(flags),
     }

@@ -183,3 +183,34 @@ fn doctor_names_what_is_missing() {
     assert_eq!(code(&without), Some(1));
     assert!(text(&without.stdout).contains("/no/such/library.so"));
 }
+
+#[test]
+fn process_groups_are_measured_and_a_section_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("benchmarks.md");
+    fs::write(&file, "# Benchmarks\n").unwrap();
+    let bench = |more: &[&str]| {
+        let mut command = shoal(dir.path());
+        command.args(["bench", "comm", "--ranks", "2", "--bytes", "4,131072", "--seconds", "0.001", "--turns", "1", "--write"]).arg(&file);
+        command.args(more).output().unwrap()
+    };
+    let output = bench(&["--ops", "allreduce,alltoall"]);
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let written = fs::read_to_string(&file).unwrap();
+    assert_eq!(written, format!("# Benchmarks\n\n{}", text(&output.stdout)));
+    for medium in ["shared memory", "TCP over loopback"] {
+        for what in ["allreduce 4 B", "allreduce 128 KiB", "alltoall 128 KiB"] {
+            let row = written.lines().find(|line| line.starts_with(&format!("| {medium}, 2 ranks, {what} |")));
+            let cells: Vec<_> = row.unwrap_or_else(|| panic!("{what} over {medium} in {written}")).split('|').map(str::trim).collect();
+            let [_, _, registered, private, _] = cells[..] else { panic!("{cells:?}") };
+            for cell in [registered, private] {
+                let (least, median) = cell.split_once(" / ").unwrap();
+                assert!(least.parse::<f64>().unwrap() > 0.0 && median.parse::<f64>().unwrap() > 0.0, "{cell}");
+            }
+        }
+    }
+    let wrong = bench(&["--peer", "gloo=/nowhere"]);
+    assert_eq!(code(&wrong), Some(1));
+    assert!(text(&wrong.stderr).contains("mpicc and mpirun"), "{}", text(&wrong.stderr));
+    assert_eq!(code(&bench(&["--ops", "scan"])), Some(2));
+}

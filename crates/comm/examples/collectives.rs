@@ -5,6 +5,7 @@
 //! ```
 //!
 //! An iteration's time is that of the slowest rank; before each, the source is written anew and all ranks meet. `bytes` are those of the whole vector.
+//! `shoal bench comm` measures the same beside other libraries; this is quicker to build.
 //!
 //! ```text
 //! cargo run --release -p shoal-comm --example collectives -- --ranks 2 --bytes 4,65536 --ops allreduce,bcast --memory registered --seconds 0.5
@@ -16,17 +17,20 @@ use std::{
     env,
     error::Error,
     process::{Child, Command},
-    time::Instant,
 };
 
-use shoal_comm::{Memory, ProcessGroup, ProcessGroupExt, ReduceOp, join, rendezvous::Config};
+use shoal_comm::{
+    bench::{Case, Operation, Summary, measure, stay_on_a_core},
+    join,
+    rendezvous::Config,
+};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 struct Args {
     ranks: usize,
     bytes: Vec<usize>,
-    ops: Vec<String>,
+    ops: Vec<Operation>,
     registered: bool,
     seconds: f64,
     label: String,
@@ -38,7 +42,7 @@ impl Args {
         let mut read = Self {
             ranks: 2,
             bytes: vec![4, 1024, 65_536, 1 << 20, 16 << 20, 64 << 20, 256 << 20],
-            ops: vec!["allreduce".to_owned()],
+            ops: vec![Operation::AllReduce],
             registered: true,
             seconds: 0.35,
             label: String::new(),
@@ -50,7 +54,7 @@ impl Args {
             match name.as_str() {
                 "--ranks" => read.ranks = value.parse()?,
                 "--bytes" => read.bytes = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
-                "--ops" => read.ops = value.split(',').map(str::to_owned).collect(),
+                "--ops" => read.ops = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
                 "--memory" => read.registered = value == "registered",
                 "--seconds" => read.seconds = value.parse()?,
                 "--label" => read.label = value,
@@ -88,110 +92,23 @@ fn start(args: &Args) -> Outcome {
     if failed > 0 { Err(format!("{failed} ranks failed").into()) } else { Ok(()) }
 }
 
-/// A rank with a core to itself, where there are enough, stays on it.
-fn stay_on_a_core(rank: usize, ranks: usize) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if ranks <= cores {
-        #[expect(unsafe_code, reason = "the standard library does not choose cores")]
-        // SAFETY: a set of cores of zeros is an empty one, and the call reads it.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(rank, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
-        }
-    }
-}
-
 fn rank(args: &Args) -> Outcome {
-    let config = Config::from_env()?;
-    let group = join(config)?;
-    let group = &*group;
+    let group = join(Config::from_env()?)?;
+    let Args { label, ranks, registered, seconds, .. } = args;
     stay_on_a_core(group.rank(), group.size());
     if args.plan && group.rank() == 0 {
         print!("{}", group.plan());
     }
-    for bytes in &args.bytes {
-        for op in &args.ops {
-            let mut times = measure(group, args, op, *bytes)?;
-            times.sort_by(f64::total_cmp);
-            if group.rank() == 0 {
-                let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] * 1e6;
-                let Args { label, ranks, .. } = args;
-                println!("{label},{op},{ranks},{bytes},{},{:.2},{:.2},{:.2}", times.len(), at(0.0), at(0.5), at(0.9));
-            }
+    for (bytes, operation) in args.bytes.iter().flat_map(|bytes| args.ops.iter().map(move |operation| (*bytes, *operation))) {
+        let case = Case { operation, bytes, registered: *registered, seconds: *seconds };
+        let times = measure(&*group, &mut || shoal_comm::ProcessGroupExt::barrier(&*group), &case)?;
+        let iterations = times.len();
+        if let Some(Summary { least, median, p90 }) = Summary::of(times)
+            && group.rank() == 0
+        {
+            println!("{label},{},{ranks},{bytes},{iterations},{least:.2},{median:.2},{p90:.2}", operation.name());
         }
     }
-    group.barrier()?;
+    shoal_comm::ProcessGroupExt::barrier(&*group)?;
     Ok(())
-}
-
-/// Memory of either kind.
-enum Buffer {
-    Registered(Memory),
-    Private(Vec<f32>),
-}
-
-impl Buffer {
-    fn new(group: &dyn ProcessGroup, args: &Args, elements: usize) -> Outcome<Self> {
-        Ok(if args.registered { Self::Registered(group.alloc(elements * 4)?) } else { Self::Private(vec![0.0; elements]) })
-    }
-
-    fn elements(&mut self) -> &mut [f32] {
-        match self {
-            Self::Registered(memory) => memory.as_mut_slice(),
-            Self::Private(vector) => vector,
-        }
-    }
-}
-
-/// Seconds of each iteration, of the slowest rank.
-fn measure(group: &dyn ProcessGroup, args: &Args, op: &str, bytes: usize) -> Outcome<Vec<f64>> {
-    let (rank, n) = (group.rank(), group.size());
-    let elements = bytes / 4;
-    let piece = elements / n;
-    let mut send = Buffer::new(group, args, elements)?;
-    let mut recv = Buffer::new(group, args, elements)?;
-    let (send, recv) = (send.elements(), recv.elements());
-    let warm = if bytes <= 1 << 16 { 50 } else { 3 };
-    let mut times = Vec::new();
-    let mut started = Instant::now();
-    for iteration in 0.. {
-        if iteration == warm {
-            started = Instant::now();
-        }
-        if iteration % 64 == 0 || bytes > 1 << 16 {
-            let is_over = iteration >= warm + 6 && started.elapsed().as_secs_f64() > args.seconds || times.len() >= 100_000;
-            let mut over = [u8::from(is_over)];
-            group.broadcast(&mut over, 0)?;
-            if over[0] == 1 {
-                break;
-            }
-        }
-        send.fill(rank as f32 + 1.0);
-        group.barrier()?;
-        let begun = Instant::now();
-        match op {
-            "allreduce" => group.all_reduce_into(send, recv, ReduceOp::Sum)?,
-            "reduce_scatter" => group.reduce_scatter(&send[..piece * n], &mut recv[..piece], ReduceOp::Sum)?,
-            "allgather" => group.all_gather(&send[..piece], &mut recv[..piece * n])?,
-            "bcast" => group.broadcast(send, 0)?,
-            "alltoall" => group.all_to_all(&send[..piece * n], &mut recv[..piece * n])?,
-            _ => return Err(format!("{op}: there are allreduce, reduce_scatter, allgather, bcast, alltoall").into()),
-        }
-        if iteration >= warm {
-            times.push(begun.elapsed().as_secs_f64());
-        }
-    }
-    let total = (n * (n + 1) / 2) as f32;
-    let (result, expected) = match op {
-        "allreduce" => (&*recv, total),
-        "reduce_scatter" => (&recv[..piece], total),
-        "bcast" => (&*send, 1.0),
-        _ => (&recv[..piece], 1.0),
-    };
-    if result.iter().any(|x| *x != expected) {
-        return Err(format!("{op} of {bytes} bytes: a wrong result").into());
-    }
-    group.all_reduce(&mut times, ReduceOp::Max)?;
-    Ok(times)
 }

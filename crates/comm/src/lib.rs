@@ -32,6 +32,8 @@
 //!
 //! This crate depends on no other of ours.
 
+#[cfg(feature = "bench")]
+pub mod bench;
 mod call;
 pub mod compress;
 #[cfg(feature = "conformance")]

@@ -20,7 +20,8 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("comm", &[]),
     // The client half of the binary signs requests (wire); doctor asks the
     // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane; `bench` speaks as agents do.
-    ("cli", &["server", "agent", "algos", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner"]),
+    // `bench comm` measures process groups, and `timeline` joins what they recorded.
+    ("cli", &["server", "agent", "algos", "comm", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner"]),
     // For tests only.
     ("sim", &["plane", "tuner", "launch"]),
     // The Python package.

@@ -14,10 +14,14 @@ pub(super) fn describe() -> String {
     let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok());
     let memory = memory.map_or_else(|| "unknown memory".to_owned(), |kilobytes| readable(kilobytes << 10));
     let kernel = read("/proc/sys/kernel/osrelease");
-    // Others' work on the machine is in the numbers.
-    let load = read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned();
+    let load = load();
     let build = if cfg!(debug_assertions) { ", a build without optimisation" } else { "" };
     format!("{} on {cpu}, {cores} cores, {memory}, Linux {}, load average {load}{build}", OffsetDateTime::now_utc().date(), kernel.trim())
+}
+
+/// The load average of the last minute: others' work on the machine is in the numbers.
+pub(super) fn load() -> String {
+    fs::read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// The value of the first `name : value` line.
