@@ -9,7 +9,9 @@ use crate::{Call, Error, Memory, Work};
 /// Operations of a group are done in the order in which they were called, blocking and asynchronous ones alike. Messages between two ranks (send, recv) are
 /// apart from that order: those of one pair and direction follow each other, and wait for nothing else.
 ///
-/// Results are the same bits on all ranks, and the same from run to run: elements are reduced in rank order, by one rank.
+/// Results are the same bits on all ranks, and the same from run to run: an element is reduced in a fixed order, which follows from the call, the number of ranks, the
+/// transport and who is on which host, never from the timing. It is the order of the ranks in shared memory and over TCP, but for long vectors over TCP among more than two ranks
+/// (see [`ProcessGroup::plan`]); over hosts with several ranks each, first the ranks of each host are reduced, then the hosts.
 ///
 /// The safe, typed calls are in [`crate::ProcessGroupExt`].
 #[expect(unsafe_code, reason = "the seam takes addresses, because device memory and foreign buffers have no slices")]

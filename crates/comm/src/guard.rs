@@ -166,6 +166,8 @@ pub(crate) struct Guard<'a> {
     asked: Cell<Option<Instant>>,
     /// How the transport does it, for the timeline.
     way: Cell<Way>,
+    /// Of a step among some ranks: these, by the numbers of the group whose operation it is.
+    members: Option<&'a [usize]>,
 }
 
 impl fmt::Debug for Guard<'_> {
@@ -220,7 +222,35 @@ impl<'a> Guard<'a> {
     pub(crate) fn new(call: &'a Call, rank: usize, number: u64, terms: &Terms<'a>) -> Self {
         let Terms { epoch, alarm, limit, spins, stall, watch } = *terms;
         let (started, told, asked) = (Cell::new(None), Cell::new(false), Cell::new(None));
-        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked, way: Cell::default() }
+        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked, way: Cell::default(), members: None }
+    }
+
+    /// Watches over a step of the operation among some of its ranks, whose transport numbers them in this order. Errors name ranks by the group's numbers, and the
+    /// operation's time goes on.
+    pub(crate) fn step<'b>(&'b self, members: &'b [usize]) -> Guard<'b> {
+        let started = self.started.get().unwrap_or_else(Instant::now);
+        self.started.set(Some(started));
+        Guard {
+            call: self.call,
+            started: Cell::new(Some(started)),
+            told: self.told.clone(),
+            asked: self.asked.clone(),
+            way: Cell::default(),
+            members: Some(members),
+            ..*self
+        }
+    }
+
+    /// What ranks of this step must agree on: what is called here, and the operation that it is a step of.
+    #[inline]
+    pub(crate) fn signature(&self, call: &Call) -> u64 {
+        let own = call.signature(self.epoch);
+        if self.members.is_some() { own.rotate_left(1) ^ self.call.signature(self.epoch) } else { own }
+    }
+
+    /// The group's number of a rank of this step.
+    pub(crate) fn member(&self, rank: usize) -> usize {
+        self.members.map_or(rank, |members| members[rank])
     }
 
     /// What this guard polls.
@@ -311,6 +341,7 @@ impl<'a> Guard<'a> {
     }
 
     fn look_at_clock(&self, missing: &dyn Fn() -> Vec<usize>) -> Result<(), Error> {
+        let missing = || missing().into_iter().map(|rank| self.member(rank)).collect::<Vec<_>>();
         let now = Instant::now();
         let Some(started) = self.started.get() else {
             self.started.set(Some(now));

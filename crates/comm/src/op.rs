@@ -6,15 +6,15 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
-    /// Sum in rank order.
+    /// Sum.
     Sum,
-    /// Sum in rank order, divided by the number of ranks; floating types only.
+    /// Sum, divided by the number of ranks; floating types only.
     Avg,
     /// The least; NaN if any is NaN.
     Min,
     /// The greatest; NaN if any is NaN.
     Max,
-    /// Product in rank order.
+    /// Product.
     Product,
 }
 

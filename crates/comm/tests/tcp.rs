@@ -35,3 +35,10 @@ fn order() {
 fn failures() {
     conformance::failures(&world);
 }
+
+#[test]
+fn long_vectors() {
+    for size in [3, 4] {
+        conformance::long(&world, size);
+    }
+}

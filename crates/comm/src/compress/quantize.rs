@@ -1,6 +1,9 @@
 //! f32 as 8-bit integers with a scale for each block, rounded up or down at random so that the mean is the value.
 
-use super::{lanes, random::Stream};
+use super::{
+    lanes,
+    random::{Block, Stream},
+};
 
 /// Elements that have a scale in common.
 pub(super) const BLOCK: usize = 256;
@@ -13,6 +16,10 @@ pub(super) const fn bytes(len: usize) -> usize {
     len.div_ceil(BLOCK) * 4 + len
 }
 
+/// The elements of one block, and its bytes.
+type Values = [f32; BLOCK];
+type Codes = [u8; BLOCK];
+
 lanes::vectorised! {
     /// Quantises `values` into `message`, of [`bytes`] bytes. Gives the squared L2 norms of the values and of what rounding changed.
     ///
@@ -20,37 +27,64 @@ lanes::vectorised! {
     /// A block with a NaN or an infinity becomes NaN.
     fn quantize(values: &[f32], stream: Stream, message: &mut [u8]) -> (f64, f64) {
         let (scales, codes) = message.split_at_mut(values.len().div_ceil(BLOCK) * 4);
+        let scales = scales.as_chunks_mut::<4>().0;
+        let (whole, rest) = values.as_chunks::<BLOCK>();
+        let (whole_codes, rest_codes) = codes.as_chunks_mut::<BLOCK>();
         let (mut input, mut lost) = (0.0, 0.0);
-        let blocks = values.chunks(BLOCK).zip(codes.chunks_mut(BLOCK)).zip(scales.as_chunks_mut::<4>().0);
-        for (number, ((values, codes), scale_bytes)) in blocks.enumerate() {
-            // As bits, NaN is the greatest, then infinity.
-            let greatest = values.iter().fold(0, |greatest: u32, value| greatest.max(value.to_bits() & 0x7fff_ffff));
-            let greatest = f32::from_bits(greatest);
-            let (scale, inverse) = match greatest {
-                _ if !greatest.is_finite() => (f32::NAN, 0.0),
-                _ if greatest < NOTHING => (0.0, 0.0),
-                _ => (greatest / 127.0, 127.0 / greatest),
-            };
-            *scale_bytes = scale.to_le_bytes();
-            let random = stream.block(number);
-            let mut errors = [0_f32; BLOCK];
-            for (i, ((value, code), error)) in values.iter().zip(codes).zip(&mut errors).enumerate() {
-                let exact = value * inverse;
-                // Written so that NaN becomes -127.
-                let exact = if exact > -127.0 { exact } else { -127.0 };
-                let exact = if exact < 127.0 { exact } else { 127.0 };
-                let below = exact.floor();
-                let up = if random.uniform(i as u32) < exact - below { 1.0 } else { 0.0 };
-                let rounded = below + up;
-                *error = rounded * scale - value;
-                *code = rounded as i32 as u8;
-            }
-            let errors = &errors[..values.len()];
-            input += lanes::dot(values, values);
-            lost += lanes::dot(errors, errors);
+        for (number, (values, codes)) in whole.iter().zip(whole_codes).enumerate() {
+            let (scale, of_input, of_lost) = quantize_block(values, stream.block(number), codes);
+            scales[number] = scale.to_le_bytes();
+            input += of_input;
+            lost += of_lost;
+        }
+        if !rest.is_empty() {
+            // A shorter block is one with zeros, which cost nothing.
+            let (mut padded, mut codes) = ([0.0; BLOCK], [0; BLOCK]);
+            padded[..rest.len()].copy_from_slice(rest);
+            let (scale, of_input, of_lost) = quantize_block(&padded, stream.block(whole.len()), &mut codes);
+            scales[whole.len()] = scale.to_le_bytes();
+            rest_codes.copy_from_slice(&codes[..rest.len()]);
+            input += of_input;
+            lost += of_lost;
         }
         (input, lost)
     }
+}
+
+/// Scale, and squared norms of the values and of what rounding changed. Loops over fixed lengths, which become vectors.
+#[inline(always)]
+fn quantize_block(values: &Values, random: Block, codes: &mut Codes) -> (f32, f64, f64) {
+    // As bits, NaN is the greatest, then infinity.
+    let mut greatest = 0;
+    for value in values {
+        greatest = greatest.max(value.to_bits() & 0x7fff_ffff);
+    }
+    let greatest = f32::from_bits(greatest);
+    let (scale, inverse) = match greatest {
+        _ if !greatest.is_finite() => (f32::NAN, 0.0),
+        _ if greatest < NOTHING => (0.0, 0.0),
+        _ => (greatest / 127.0, 127.0 / greatest),
+    };
+    let mut errors = [0_f32; BLOCK];
+    let mut whole = [0_i32; BLOCK];
+    for i in 0..BLOCK {
+        let exact = values[i] * inverse;
+        // Written so that NaN becomes -127.
+        let exact = if exact > -127.0 { exact } else { -127.0 };
+        let exact = if exact < 127.0 { exact } else { 127.0 };
+        let below = exact.floor();
+        let up = if random.uniform(i as u32) < exact - below { 1.0 } else { 0.0 };
+        let rounded = below + up;
+        errors[i] = rounded * scale - values[i];
+        #[expect(unsafe_code, reason = "the checked conversion is not a vector's")]
+        // SAFETY: a whole number from -127 to 127, and never NaN.
+        let code = unsafe { rounded.to_int_unchecked::<i32>() };
+        whole[i] = code;
+    }
+    for i in 0..BLOCK {
+        codes[i] = whole[i] as u8;
+    }
+    (scale, lanes::dot(values, values), lanes::dot(&errors, &errors))
 }
 
 lanes::vectorised! {
@@ -59,6 +93,12 @@ lanes::vectorised! {
         let (scales, codes) = message.split_at(values.len().div_ceil(BLOCK) * 4);
         for ((values, codes), scale) in values.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(scales.as_chunks::<4>().0) {
             let scale = f32::from_le_bytes(*scale);
+            if let (Ok(values), Ok(codes)) = (<&mut Values>::try_from(&mut *values), <&Codes>::try_from(codes)) {
+                for i in 0..BLOCK {
+                    values[i] = f32::from(codes[i].cast_signed()) * scale;
+                }
+                continue;
+            }
             for (value, code) in values.iter_mut().zip(codes) {
                 *value = f32::from(code.cast_signed()) * scale;
             }
@@ -72,6 +112,12 @@ lanes::vectorised! {
         let (scales, codes) = message.split_at(sums.len().div_ceil(BLOCK) * 4);
         for ((sums, codes), scale) in sums.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(scales.as_chunks::<4>().0) {
             let scale = f32::from_le_bytes(*scale);
+            if let (Ok(sums), Ok(codes)) = (<&mut Values>::try_from(&mut *sums), <&Codes>::try_from(codes)) {
+                for i in 0..BLOCK {
+                    sums[i] += f32::from(codes[i].cast_signed()) * scale;
+                }
+                continue;
+            }
             for (sum, code) in sums.iter_mut().zip(codes) {
                 *sum += f32::from(code.cast_signed()) * scale;
             }

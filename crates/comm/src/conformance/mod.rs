@@ -12,6 +12,7 @@ mod reference;
 
 use std::{sync::Arc, thread};
 
+use self::cases::Wanted;
 use crate::ProcessGroup;
 
 /// Makes a world of so many ranks, one group for each.
@@ -35,7 +36,30 @@ pub fn check(make: MakeWorld<'_>) {
 /// Where a result is not the reference's, bit for bit.
 pub fn results(make: MakeWorld<'_>, size: usize) {
     let cases = cases::all(size);
-    play(make(size), |group| cases.iter().for_each(|case| case.check(group)));
+    play(make(size), |group| cases.iter().for_each(|case| case.check(group, Wanted::Exact)));
+}
+
+/// The same for a transport that reduces in a fixed order of its own: floating results are as near to the reference's as another order allows, and have the same
+/// bits on all ranks and in a second world.
+///
+/// # Panics
+/// Where a result is not so.
+pub fn results_in_fixed_order(make: MakeWorld<'_>, size: usize) {
+    let cases = cases::all(size);
+    for _ in 0..2 {
+        play(make(size), |group| cases.iter().for_each(|case| case.check(group, Wanted::Near)));
+    }
+}
+
+/// Vectors of several MiB in a world of `size` ranks, twice: as [`results_in_fixed_order`].
+///
+/// # Panics
+/// Where a result is not so.
+pub fn long(make: MakeWorld<'_>, size: usize) {
+    let cases = cases::long(size);
+    for _ in 0..2 {
+        play(make(size), |group| cases.iter().for_each(|case| case.check(group, Wanted::Near)));
+    }
 }
 
 /// Several operations in flight, asynchronous ones among blocking ones, messages crossing each other, groups that are split off.

@@ -46,6 +46,40 @@ impl Inputs {
         }
     }
 
+    /// The first element of rank `rank`'s result that no order of the ranks would give: beside the reference by more than their roundings. Exact for what does not round.
+    pub(super) fn far(&self, kind: Kind, rank: usize, got: &[u8], expected: &[u8]) -> Option<usize> {
+        let (size, dtype) = (self.dtype.size(), self.dtype);
+        let Some(op) = kind.op().filter(|_| dtype.is_float()) else {
+            return got.chunks(size).zip(expected.chunks(size)).position(|(a, b)| a != b);
+        };
+        let first = if matches!(kind, Kind::ReduceScatter(_)) { self.counts[0][..rank].iter().sum() } else { 0 };
+        (0..got.len() / size).find(|i| {
+            let at = |bytes: &[u8], i: usize| float(dtype, &bytes[i * size..(i + 1) * size]);
+            let (got, expected) = (at(got, *i), at(expected, *i));
+            if got == expected || got.is_nan() && expected.is_nan() {
+                return false;
+            }
+            let values = self.sends.iter().map(|send| at(send, first + i).abs());
+            let largest = match op {
+                ReduceOp::Sum => values.sum::<f64>(),
+                ReduceOp::Avg => values.sum::<f64>() / self.sends.len() as f64,
+                ReduceOp::Product => values.map(|value| value.max(1.0)).product(),
+                ReduceOp::Min | ReduceOp::Max => return true,
+            };
+            let (roundoff, greatest) = match dtype {
+                DType::F64 => (f64::EPSILON, f64::MAX),
+                DType::F32 => (f64::from(f32::EPSILON), f64::from(f32::MAX)),
+                DType::F16 => (1.0 / 1024.0, 65_504.0),
+                _ => (1.0 / 128.0, f64::from(f32::MAX)),
+            };
+            // A product may leave the type on its way.
+            let overflows = op == ReduceOp::Product && largest >= greatest;
+            // Written so that NaN is far.
+            let is_near = (got - expected).abs() <= self.sends.len() as f64 * roundoff * largest;
+            !(is_near || overflows)
+        })
+    }
+
     fn reduced(&self, op: ReduceOp) -> &[u8] {
         self.reduced.get_or_init(|| {
             let size = self.dtype.size();
@@ -56,6 +90,16 @@ impl Inputs {
             }
             result
         })
+    }
+}
+
+/// An element of a floating type.
+fn float(dtype: DType, bytes: &[u8]) -> f64 {
+    match dtype {
+        DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
+        DType::F32 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
+        DType::F16 => f64::from(f16::from_le_bytes(bytes.try_into().unwrap()).to_f32_const()),
+        _ => f64::from(bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32_const()),
     }
 }
 

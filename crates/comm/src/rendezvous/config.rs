@@ -39,7 +39,7 @@ impl fmt::Debug for Meeting {
 /// Which transport moves the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Shared memory where all ranks are on one host, else TCP.
+    /// Shared memory within a host, TCP across.
     #[default]
     Auto,
     /// TCP between all ranks, also on one host.
@@ -89,7 +89,7 @@ impl Config {
 
     /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
-    /// of this machine to listen on), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto` or `tcp`) and
+    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto` or `tcp`) and
     /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
@@ -130,6 +130,7 @@ impl Config {
             })?;
             config.address = Some(parsed);
         }
+        config.host = variables.text("SHOAL_COMM_HOST");
         config.carrier = match variables.text("SHOAL_COMM_TRANSPORT").as_deref() {
             None | Some("auto") => Carrier::Auto,
             Some("tcp") => Carrier::Tcp,
@@ -305,7 +306,10 @@ mod tests {
 
     #[test]
     fn the_environment_of_launchers_is_read() {
-        let config = read(&[("SHOAL_COMM_SECRET", "s"), ("SHOAL_COMM_HEARTBEAT", "0.5"), ("SHOAL_COMM_TRANSPORT", "tcp")]).unwrap();
+        let config =
+            read(&[("SHOAL_COMM_SECRET", "s"), ("SHOAL_COMM_HEARTBEAT", "0.5"), ("SHOAL_COMM_TRANSPORT", "tcp"), ("SHOAL_COMM_HOST", "a")]);
+        let config = config.unwrap();
+        assert_eq!(config.host.as_deref(), Some("a"));
         assert_eq!((config.rank, config.size, config.heartbeat, config.carrier), (1, 2, LEAST_HEARTBEAT, Carrier::Tcp));
         assert_eq!(format!("{:?}", config.meeting), "127.0.0.1:29500");
         assert!(!config.secret.is_empty());

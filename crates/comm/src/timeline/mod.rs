@@ -42,10 +42,25 @@ pub(crate) enum Way {
     Chain,
     /// Each pair by itself.
     Pairs,
+    /// Reduce-scatter, then all-gather, each from every rank to the next.
+    Ring,
+    /// Within hosts, across, and within again.
+    Levels,
 }
 
 impl Way {
-    const ALL: [Self; 8] = [Self::Only, Self::Inline, Self::Flat, Self::Direct, Self::Staged, Self::Halves, Self::Chain, Self::Pairs];
+    const ALL: [Self; 10] = [
+        Self::Only,
+        Self::Inline,
+        Self::Flat,
+        Self::Direct,
+        Self::Staged,
+        Self::Halves,
+        Self::Chain,
+        Self::Pairs,
+        Self::Ring,
+        Self::Levels,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -57,6 +72,8 @@ impl Way {
             Self::Halves => "halves",
             Self::Chain => "chain",
             Self::Pairs => "pairs",
+            Self::Ring => "ring",
+            Self::Levels => "levels",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How data moves: one implementation a folder.
 
 pub(crate) mod direct;
+pub(crate) mod hier;
 pub(crate) mod local;
 pub(crate) mod pull;
 pub(crate) mod shm;

@@ -13,6 +13,7 @@ use crate::rendezvous::{
     Carrier, Config, Door, FileStore, Meeting, Member, Name, Purpose, Secret, Store, StoreServer, TcpStore, gather, host_identity, knock,
     pid_namespace, rand_word, towards,
 };
+use crate::transport::hier::{self, Layout};
 use crate::transport::{Transport, shm, tcp};
 use crate::watch::{Fate, Formation, Mesh};
 use crate::{Error, ProcessGroup};
@@ -154,12 +155,6 @@ impl Node {
         self.members()[node].clone()
     }
 
-    /// Whether that node is on this host, so that memory can be shared with it.
-    fn is_neighbour(&self, node: usize) -> bool {
-        let members = self.members();
-        members[node].host == members[self.me].host
-    }
-
     pub(super) fn watch(&self, node: usize, stream: TcpStream) -> Result<(), Error> {
         let (they, we) = (self.member(node), self.member(self.me));
         self.mesh.attach(node, stream, (they.pid_namespace == we.pid_namespace).then_some(they.pid))
@@ -250,13 +245,7 @@ impl Node {
         self.door.forget_before(epoch);
         let watch = Arc::new(Formation::new(&self.mesh, self.me, epoch, nodes));
         let end = Instant::now() + self.config.patience;
-        let shares = self.config.carrier == Carrier::Auto && nodes.len() > 1 && nodes.iter().all(|node| self.is_neighbour(*node));
-        let transport: Arc<dyn Transport> = if shares {
-            let segments = super::memory::exchange(self, nodes, epoch, &*watch, end)?;
-            Arc::new(shm::Shm::new(rank, segments, epoch)?)
-        } else {
-            Arc::new(tcp::Tcp::connect(self, nodes, epoch, &*watch, end)?)
-        };
+        let transport = self.transport(rank, nodes, epoch, &*watch, end)?;
         Ok(Parts {
             rank,
             size: nodes.len(),
@@ -266,6 +255,34 @@ impl Node {
             reform: Arc::new(Formed::new(Arc::clone(self), epoch, nodes.to_vec(), watch)),
             options: Arc::new(self.options(nodes)),
         })
+    }
+
+    /// Shared memory where all nodes are on one host, TCP where each is on its own, else both.
+    fn transport(
+        self: &Arc<Self>,
+        rank: usize,
+        nodes: &[usize],
+        epoch: u64,
+        watch: &dyn Watch,
+        end: Instant,
+    ) -> Result<Arc<dyn Transport>, Error> {
+        let hosts: Vec<_> = nodes.iter().map(|node| self.member(*node).host).collect();
+        let layout = Layout::new(&hosts);
+        if self.config.carrier == Carrier::Tcp || layout.hosts() == nodes.len() {
+            return Ok(Arc::new(tcp::Tcp::connect(self, nodes, epoch, watch, end)?));
+        }
+        let (host, place) = layout.seat(rank);
+        let neighbours: Vec<_> = layout.on(host).iter().map(|rank| nodes[*rank]).collect();
+        let within: Option<Arc<dyn Transport>> = if neighbours.len() > 1 {
+            let segments = super::memory::exchange(self, &neighbours, epoch, watch, end)?;
+            Some(Arc::new(shm::Shm::new(place, segments, epoch)?))
+        } else {
+            None
+        };
+        match within {
+            Some(within) if layout.hosts() == 1 => Ok(within),
+            within => Ok(Arc::new(hier::Hier::connect(self, nodes, epoch, layout, within, watch.alarm(), end)?)),
+        }
     }
 
     fn options(self: &Arc<Self>, nodes: &[usize]) -> Options {

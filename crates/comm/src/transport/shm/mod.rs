@@ -218,7 +218,7 @@ impl Shm {
 
 impl Transport for Shm {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        let signature = call.signature(self.epoch);
+        let signature = guard.signature(call);
         // SAFETY: the caller's promise.
         unsafe {
             match call.kind {

@@ -1,4 +1,5 @@
-//! Collectives as transfers. Elements are reduced in rank order, whatever the algorithm: all sources of an element come to one place first.
+//! Collectives as transfers. Elements are reduced in rank order: all sources of an element come to one place first; but for long vectors that go around
+//! among more than two ranks ([`super::ring`]).
 //!
 //! *Flat*: everybody sends everything to everybody and reduces by itself: one delay, (n-1) S bytes. *Halves*: everybody gets its slice of all
 //! vectors, reduces it and sends the result to all: two delays, 2 (n-1)/n S bytes; results go out while later parts still come in.
@@ -11,6 +12,7 @@ use std::net::TcpStream;
 use std::ptr;
 
 use super::flow::{self, Head, In, Order, Out, Stop};
+use super::ring;
 use crate::guard::Guard;
 use crate::reduce::{self, Reduction, Stores};
 use crate::transport::direct::slice;
@@ -39,7 +41,7 @@ pub(super) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    fn lane(&self, rank: usize) -> usize {
+    pub(super) fn lane(&self, rank: usize) -> usize {
         if rank < self.rank { rank } else { rank - 1 }
     }
 
@@ -51,7 +53,13 @@ impl Operation<'_> {
 
     /// # Safety
     /// The transfers' addresses are valid, and `step` keeps its own promises.
-    unsafe fn flow(&self, outs: &mut [Out], ins: &mut [In], order: Order, step: &mut dyn FnMut(&mut [Out], &[In])) -> Result<(), Stop> {
+    pub(super) unsafe fn flow(
+        &self,
+        outs: &mut [Out],
+        ins: &mut [In],
+        order: Order,
+        step: &mut dyn FnMut(&mut [Out], &[In]),
+    ) -> Result<(), Stop> {
         let own = self.rank;
         let rank_of = move |lane: usize| if lane < own { lane } else { lane + 1 };
         // SAFETY: the caller's promise.
@@ -74,11 +82,14 @@ impl Operation<'_> {
             match call.kind {
                 Kind::Barrier => self.all_reduce_flat(ptr::null(), ptr::null_mut(), 0, true),
                 Kind::AllReduce(_) => {
+                    let around = ring::goes_around(call, self.size);
                     let mut at = 0;
                     loop {
                         let len = (call.len - at).min(BLOCK / size);
                         let (send, recv) = (call.send.wrapping_add(at * size), call.recv.wrapping_add(at * size));
-                        if self.is_flat(len * size) {
+                        if around {
+                            self.all_reduce_around(send, recv, len, at == 0)?;
+                        } else if self.is_flat(len * size) {
                             self.all_reduce_flat(send, recv, len, at == 0)?;
                         } else {
                             self.halves(send, Some(recv), len, at == 0, None)?;
@@ -101,7 +112,9 @@ impl Operation<'_> {
                         }
                     }
                 }
+                Kind::ReduceScatter(_) if ring::goes_around(call, self.size) => self.reduce_scatter_around(),
                 Kind::ReduceScatter(_) => self.reduce_scatter(),
+                Kind::AllGather if ring::goes_around(call, self.size) => self.all_gather_around(),
                 Kind::AllGather => self.all_gather(),
                 Kind::Broadcast { root } => self.broadcast(root),
                 Kind::Gather { root } => self.gather(root),
@@ -319,7 +332,7 @@ impl Operation<'_> {
 }
 
 /// Scratch memory of at least that size, kept for later operations unless it is large.
-fn room(scratch: &mut Vec<u8>, bytes: usize) -> *mut u8 {
+pub(super) fn room(scratch: &mut Vec<u8>, bytes: usize) -> *mut u8 {
     if scratch.len() < bytes || scratch.len() > 4 * BLOCK {
         // A new block, so that nothing is copied.
         *scratch = vec![0; bytes.next_multiple_of(4096)];
@@ -328,14 +341,14 @@ fn room(scratch: &mut Vec<u8>, bytes: usize) -> *mut u8 {
 }
 
 /// Reduces what has come of all sources.
-struct Reducer {
-    what: Option<Reduction>,
-    sources: Vec<*const u8>,
-    target: *mut u8,
+pub(super) struct Reducer {
+    pub(super) what: Option<Reduction>,
+    pub(super) sources: Vec<*const u8>,
+    pub(super) target: *mut u8,
     /// Bytes of an element, of the whole, and of what is done.
-    size: usize,
-    len: usize,
-    done: usize,
+    pub(super) size: usize,
+    pub(super) len: usize,
+    pub(super) done: usize,
 }
 
 impl Reducer {
@@ -343,7 +356,7 @@ impl Reducer {
     ///
     /// # Safety
     /// Sources and target are valid for so many bytes, and the target is no longer sent where it is a source.
-    unsafe fn advance(&mut self, come: usize) -> usize {
+    pub(super) unsafe fn advance(&mut self, come: usize) -> usize {
         let ready = if come == self.len { self.len } else { come / CHUNK * CHUNK };
         let (from, count) = (self.done, ready.saturating_sub(self.done));
         if let (Some(what), true) = (&self.what, count > 0) {

@@ -3,6 +3,7 @@
 mod collect;
 mod flow;
 mod messages;
+mod ring;
 mod socket;
 
 use std::net::TcpStream;
@@ -51,6 +52,7 @@ impl Tcp {
         let is_short = call.len * call.dtype.size() <= self.flat();
         match call.kind {
             Kind::Barrier => Way::Flat,
+            _ if ring::goes_around(call, self.nodes.len()) => Way::Ring,
             Kind::AllReduce(_) if self.nodes.len() == 2 || is_short => Way::Flat,
             Kind::AllReduce(_) | Kind::Reduce { .. } => Way::Halves,
             Kind::Broadcast { .. } if self.nodes.len() > 2 && !is_short => Way::Chain,
@@ -60,40 +62,54 @@ impl Tcp {
 
     /// Connects with all nodes of a group of that epoch, and measures the links.
     pub(crate) fn connect(node: &Arc<Node>, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Self, Error> {
-        let mut tcp = Self::open(node, nodes, node.group(), epoch, UNMEASURED, Some(watch.alarm()), end)?;
-        tcp.link = tcp.measure(watch, end.saturating_duration_since(Instant::now()))?;
+        let mut tcp = Self::open(node, nodes, epoch, watch.alarm(), end)?;
+        tcp.measure(watch.alarm(), end)?;
         Ok(tcp)
     }
 
-    fn open(
-        node: &Arc<Node>,
-        nodes: &[usize],
-        group: u64,
-        epoch: u64,
-        link: Link,
-        alarm: Option<&Alarm>,
-        end: Instant,
-    ) -> Result<Self, Error> {
+    /// Connects with all nodes of a group of that epoch.
+    pub(crate) fn open(node: &Arc<Node>, nodes: &[usize], epoch: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
+        Self::among(node, nodes, node.group(), epoch, alarm, end)
+    }
+
+    /// The same among some ranks, named by their numbers here. `id` is the same on all of them, and no other group has it.
+    pub(crate) fn part(&self, members: &[usize], id: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
+        let nodes: Vec<_> = members.iter().map(|member| self.nodes[*member]).collect();
+        // A number that all members compute alike, and that no other group of this epoch has but by a chance of 2^-64.
+        let group = nodes.iter().fold(self.group ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, node| {
+            (hash.rotate_left(17) ^ *node as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        });
+        let part = Self::among(&self.node, &nodes, group, self.epoch, alarm, end)?;
+        Ok(Self { link: self.link, ..part })
+    }
+
+    fn among(node: &Arc<Node>, nodes: &[usize], group: u64, epoch: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
         let rank = nodes.iter().position(|each| *each == node.me).expect("a rank makes only groups that it is in");
         let mut streams = [Vec::new(), Vec::new()];
         for (list, purpose) in streams.iter_mut().zip([Purpose::Data, Purpose::Messages]) {
-            for other in nodes.iter().filter(|other| **other != node.me) {
-                let stream = node.reach(*other, Name { purpose, group, epoch }, alarm, end)?;
-                socket::prepare(&stream, nodes.len())
+            for (place, other) in nodes.iter().enumerate().filter(|(_, other)| **other != node.me) {
+                let stream = node.reach(*other, Name { purpose, group, epoch }, Some(alarm), end)?;
+                socket::prepare(&stream, place == (rank + 1) % nodes.len())
                     .map_err(|error| Error::io(format!("set up the data connection to rank {other}"), error))?;
                 list.push(stream);
             }
         }
         let [data, messages] = streams;
         let collectives = Mutex::new(Lanes { streams: data, scratch: Vec::new() });
-        Ok(Self { node: Arc::clone(node), rank, nodes: nodes.to_vec(), group, epoch, link, collectives, messages: Messages::new(messages) })
+        let (node, nodes, messages) = (Arc::clone(node), nodes.to_vec(), Messages::new(messages));
+        Ok(Self { node, rank, nodes, group, epoch, link: UNMEASURED, collectives, messages })
     }
 
     /// Measures the links, with operations of this transport; the slowest rank's figures, so that all choose alike.
-    fn measure(&self, watch: &dyn Watch, limit: Duration) -> Result<Link, Error> {
+    pub(crate) fn measure(&mut self, alarm: &Alarm, end: Instant) -> Result<(), Error> {
+        self.link = self.measured(alarm, end.saturating_duration_since(Instant::now()))?;
+        Ok(())
+    }
+
+    fn measured(&self, alarm: &Alarm, limit: Duration) -> Result<Link, Error> {
         let n = self.nodes.len();
         let stall = Stall::default();
-        let terms = Terms { epoch: self.epoch, alarm: watch.alarm(), limit, spins: 0, stall: &stall, watch: None };
+        let terms = Terms { epoch: self.epoch, alarm, limit, spins: 0, stall: &stall, watch: None };
         // Numbers that no operation of the group will have.
         let mut number = u64::MAX / 2;
         let mut timed = |call: &Call| {
@@ -137,7 +153,7 @@ impl Tcp {
         }
         let how = if self.node.mesh.fate(node) == Fate::Left { "it has left the group" } else { &broken.how };
         self.node.mesh.lose(node, how);
-        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank, how: how.to_owned(), at: guard.at() })
+        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank: guard.member(rank), how: how.to_owned(), at: guard.at() })
     }
 
     fn stopped(&self, stop: Stop, guard: &Guard<'_>) -> Error {
@@ -164,7 +180,7 @@ const MOST_FLAT: usize = 1 << 20;
 #[expect(unsafe_code, reason = "calls are addresses")]
 impl Transport for Tcp {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        let head = Head { seq, signature: call.signature(self.epoch) };
+        let head = Head { seq, signature: guard.signature(call) };
         guard.took(self.way(call));
         let done = match call.kind {
             // SAFETY: the caller's promise.
@@ -188,14 +204,8 @@ impl Transport for Tcp {
     }
 
     fn split(&self, members: &[usize], id: u64, guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error> {
-        let nodes: Vec<_> = members.iter().map(|member| self.nodes[*member]).collect();
-        // A number that all members compute alike, and that no other group of this epoch has but by a chance of 2^-64.
-        let group = nodes.iter().fold(self.group ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, node| {
-            (hash.rotate_left(17) ^ *node as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
-        });
-        let end = Instant::now() + self.node.config().patience;
-        let part = Self::open(&self.node, &nodes, group, self.epoch, self.link, Some(guard.alarm()), end)?;
-        Ok(Arc::new(part))
+        let end = Instant::now() + self.patience();
+        Ok(Arc::new(self.part(members, id, guard.alarm(), end)?))
     }
 
     fn plan(&self) -> String {
@@ -209,9 +219,20 @@ impl Transport for Tcp {
             text += &format!("all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n");
             text += &format!("broadcast: from the root to all up to {flat} bytes, along a chain above\n");
         }
+        if n > 2 {
+            text += &format!(
+                "all-reduce, equal reduce-scatter and all-gather: ring from {} bytes (16-bit floats: the greatest and the least only)\n",
+                ring::LONG * n
+            );
+        }
         text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces in turn\n";
         for bytes in [4, 65_536, 1 << 20, 16 << 20] {
-            let algorithm = if n == 2 || bytes <= flat { Algorithm::Flat } else { Algorithm::Halves };
+            let algorithm = match bytes {
+                _ if n == 2 => Algorithm::Flat,
+                _ if bytes >= ring::LONG * n => Algorithm::Ring,
+                _ if bytes <= flat => Algorithm::Flat,
+                _ => Algorithm::Halves,
+            };
             let time = self.link.all_reduce(algorithm, n, bytes);
             text += &format!("all-reduce of {bytes} bytes: {algorithm:?}, about {:.3} ms\n", time.as_secs_f64() * 1e3);
         }
@@ -230,5 +251,18 @@ impl Tcp {
 
     fn rank_of(&self, lane: usize) -> usize {
         if lane < self.rank { lane } else { lane + 1 }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How long to wait for ranks to connect.
+    pub(crate) fn patience(&self) -> Duration {
+        self.node.config().patience
     }
 }

@@ -2,15 +2,21 @@
 //!
 //! `wire failure ROUNDS [RANKS]`: kills, stops and replaces ranks on this host and prints how long it took to be known and to re-form.
 //!
+//! `wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS`: measures operations among RANKS ranks on each of so many hosts, which are network namespaces of this
+//! machine, with links of that rate and that delay one way between them. `wire net HOSTS RANKS MBIT DELAY_US run COMMAND ...` runs any program as the ranks,
+//! with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `SHF` in its environment; the interface is `link0`. Needs /dev/net/tun, and root or user namespaces.
+//!
 //! `wire rank LABEL OPS SIZES SECONDS`: one rank of a measurement of operations; its group is in the environment (`RANK`, `WORLD_SIZE`, ...), and
 //! `SHF` names a file of 4 MiB that all ranks map to start each operation together. Rank 0 prints `label,op,ranks,bytes,iterations,least,median,p90`
-//! in microseconds, of the slowest rank each.
+//! in microseconds, of the slowest rank each. Operations: allreduce, bcast, reduce_scatter, allgather, and all-reduces by compressors: bf16, int8.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
-#[path = "../tests/processes/rank.rs"]
+mod hosts;
+mod links;
+#[path = "../../tests/processes/rank.rs"]
 mod rank;
-#[path = "../tests/processes/round.rs"]
+#[path = "../../tests/processes/round.rs"]
 mod round;
 
 use std::env;
@@ -19,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use round::{Blow, Round};
+use shoal_comm::compress::{Cast, Compressor, Int8};
 use shoal_comm::rendezvous::Config;
 use shoal_comm::{ProcessGroupExt, ReduceOp, join};
 
@@ -34,9 +41,26 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
         ["failure", rounds] => failure(rounds.parse().unwrap(), 4),
         ["failure", rounds, ranks] => failure(rounds.parse().unwrap(), ranks.parse().unwrap()),
+        ["net", count, ranks, mbit, delay, "run", ..] => net(count, ranks, mbit, delay, &arguments[7..]),
+        ["net", count, ranks, mbit, delay, ops, sizes, seconds] => {
+            let program = env::current_exe().unwrap().to_string_lossy().into_owned();
+            let label = format!("{count} hosts, {ranks} ranks each, {mbit} Mbit/s, {delay} us");
+            net(count, ranks, mbit, delay, &[&program, "rank", &label, ops, sizes, seconds].map(str::to_owned));
+        }
+        ["host", number, count, ranks, ..] => {
+            hosts::host(number.parse().unwrap(), count.parse().unwrap(), ranks.parse().unwrap(), &arguments[5..]);
+        }
         ["rank", label, ops, sizes, seconds] => operations(label, ops, sizes, seconds.parse().unwrap()),
-        _ => panic!("usage: wire failure ROUNDS [RANKS] | wire rank LABEL OPS SIZES SECONDS"),
+        _ => panic!(
+            "usage: wire failure ROUNDS [RANKS] | wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS | wire net HOSTS RANKS MBIT DELAY_US run COMMAND ... | \
+             wire rank LABEL OPS SIZES SECONDS"
+        ),
     }
+}
+
+fn net(count: &str, ranks: &str, mbit: &str, delay: &str, command: &[String]) {
+    let link = links::Link { rate: mbit.parse::<f64>().unwrap() * 125e3, delay: Duration::from_micros(delay.parse().unwrap()) };
+    hosts::run(count.parse().unwrap(), link, ranks.parse().unwrap(), command);
 }
 
 fn failure(rounds: usize, ranks: usize) {
@@ -116,6 +140,8 @@ fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
             let (len, piece) = (bytes / 4, bytes / 4 / size);
             let source = vec![rank as f32 + 1.0; len];
             let mut target = vec![0.0_f32; len];
+            let mut compressor: Box<dyn Compressor> =
+                if op == "bf16" { Box::new(Cast::<half::bf16>::new()) } else { Box::new(Int8::new(1)) };
             let warm_up = if bytes <= 65_536 { 20 } else { 3 };
             let (mut done, mut begun) = (0, Instant::now());
             for iteration in 0.. {
@@ -127,6 +153,7 @@ fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
                 let start = Instant::now();
                 match op {
                     "allreduce" => group.all_reduce(&mut target, ReduceOp::Sum).unwrap(),
+                    "bf16" | "int8" => drop(compressor.all_reduce(&*group, &mut target, ReduceOp::Sum).unwrap()),
                     "bcast" => group.broadcast(&mut target, 0).unwrap(),
                     "reduce_scatter" => group.reduce_scatter(&source[..piece * size], &mut target[..piece], ReduceOp::Sum).unwrap(),
                     "allgather" => group.all_gather(&source[..piece], &mut target[..piece * size]).unwrap(),
@@ -148,8 +175,9 @@ fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
                     break;
                 }
             }
-            if op == "allreduce" {
-                assert_eq!(target[len - 1], (size * (size + 1) / 2) as f32);
+            if matches!(op, "allreduce" | "bf16" | "int8") {
+                let (sum, off) = ((size * (size + 1) / 2) as f32, if op == "int8" { 0.02 } else { 0.0 });
+                assert!((target[len - 1] - sum).abs() <= off * sum, "{}, not {sum}", target[len - 1]);
             }
             if rank == 0 {
                 let slowest = |iteration| (0..size).map(|rank| board.time(rank, iteration).load(Ordering::SeqCst)).max().unwrap();
