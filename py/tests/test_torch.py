@@ -9,6 +9,7 @@ pytestmark = torch_ranks.needs_torch()
 COLLECTIVES = [
     "all_reduce",
     "all_reduce_of_all_sorts",
+    "works",
     "futures",
     "reduce_and_broadcast",
     "all_gather",

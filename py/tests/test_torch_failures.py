@@ -20,18 +20,20 @@ def saw(what: str, size: int = 2) -> list[dict]:
 
 
 def test_a_rank_that_was_killed_is_named():
-    error, later = saw("killed")
+    error, polled, later = saw("killed")
     assert error["kind"] == "PeerDied" and error["ranks"] == [1] and "rank 1" in error["text"]
     assert "all-reduce" in error["operation"]
+    assert polled["kind"] == "PeerDied" and polled["ranks"] == [1] and "all-reduce" in polled["operation"] and polled["success"] is False
+    assert polled["first"] == ["PeerDied", [1], error["operation"]]
     assert "rank 1" in later["later"]
 
 
 def test_a_rank_that_does_not_come_is_named():
-    error, _ = saw("late")
+    error, *_ = saw("late")
     assert error["kind"] == "DeadlineExceeded" and error["ranks"] == [1] and "barrier" in error["operation"]
     assert 2.9 < error["seconds"] < 8
 
 
 def test_ranks_that_call_different_things_are_told():
-    error, _ = saw("other")
+    error, *_ = saw("other")
     assert error["kind"] == "Disagreement" and "1000" in error["text"] and "999" in error["text"]

@@ -1,6 +1,7 @@
 """What the ranks of test_torch.py check: every collective against what it must be by definition."""
 
 import datetime
+import time
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,46 @@ def all_reduce_of_all_sorts(rank, size):
     parameter = torch.nn.Parameter(of(rank))
     dist.all_reduce(parameter.data)
     close(parameter.data, wanted)
+
+
+def works(rank, size):
+    """What may be asked of an operation that is under way: rank 0 begins long before the others."""
+    wanted, tensor = sum(of(r) for r in range(size)), of(rank)
+    if rank == 0:
+        work = dist.all_reduce(tensor, async_op=True)
+        assert not work.is_completed() and not work.is_success() and work.exception() is None
+        try:
+            work.wait(datetime.timedelta(milliseconds=100))
+            raise AssertionError("done before the others began")
+        except shoal.torch.DeadlineExceeded as error:
+            assert error.operation == "all_reduce" and error.ranks == [] and "0.1 s" in str(error)
+        for other in range(1, size):
+            dist.send(torch.ones(1), other)
+    else:
+        dist.recv(torch.zeros(1), 0)
+        work = dist.all_reduce(tensor, async_op=True)
+    end = time.monotonic() + 60
+    while not work.is_completed():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    # No wait was needed.
+    close(tensor, wanted)
+    assert work.is_success() and work.exception() is None and work.wait()
+    close(work.result()[0], wanted)
+    # What is copied back when it is done was copied when it is completed.
+    transposed = torch.stack([of(rank), of(rank)]).t()
+    work = dist.all_reduce(transposed, async_op=True)
+    while not work.is_completed():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    close(transposed, torch.stack([wanted, wanted]).t())
+    assert dist.barrier(async_op=True).wait() and shoal.torch.failure() is None
+    # Works of another backend answer for themselves.
+    gloo = dist.new_group(backend="gloo")
+    other = dist.all_reduce(of(rank), group=gloo, async_op=True)
+    other.wait()
+    assert other.is_completed()
+    dist.destroy_process_group(gloo)
 
 
 def futures(rank, size):

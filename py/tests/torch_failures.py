@@ -35,6 +35,15 @@ def main(what: str) -> None:
     except shoal.torch.CommError as error:
         seen = {"kind": type(error).__name__, "text": str(error), "ranks": error.ranks, "operation": error.operation}
         print(json.dumps(seen | {"seconds": time.monotonic() - began}), flush=True)
+    # So does an operation that progresses by itself, also without a wait, and the group.
+    work = dist.all_reduce(tensor, async_op=True)
+    end = time.monotonic() + 60
+    while not work.is_completed() and time.monotonic() < end:
+        time.sleep(0.001)
+    failed, first = work.exception(), shoal.torch.failure()
+    if failed is not None:
+        seen = {"kind": type(failed).__name__, "ranks": failed.ranks, "operation": failed.operation, "success": work.is_success()}
+        print(json.dumps(seen | {"first": [type(first).__name__, first.ranks, first.operation]}), flush=True)
     # A future says the same to those who wait for it.
     try:
         dist.all_reduce(tensor, async_op=True).get_future().wait()

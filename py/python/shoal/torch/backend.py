@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, BarrierOptions
 
 from shoal.comm import ConfigError, Group, Operation
+from shoal.torch import reform
 from shoal.torch.collectives import Collectives
 
 _open: "weakref.WeakSet[ShoalBackend]" = weakref.WeakSet()
@@ -21,6 +22,7 @@ class ShoalBackend(Collectives, Backend):
         super().__init__(group.rank, group.size)
         self._group = group
         self._timeout = timeout
+        self._parts: list[Group] = []
         _open.add(self)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
@@ -45,6 +47,11 @@ class ShoalBackend(Collectives, Backend):
         """The group itself."""
         return self._group
 
+    @property
+    def timeout(self) -> timedelta:
+        """How long an operation may take that names no limit of its own."""
+        return self._timeout
+
     def set_timeout(self, timeout: timedelta) -> None:
         """How long an operation may take from now on that names no limit of its own."""
         self._timeout = timeout
@@ -56,9 +63,16 @@ class ShoalBackend(Collectives, Backend):
         """A barrier whose error names the ranks that have not come: as every operation's does."""
         self._run(Operation("barrier", deadline=self._deadline(opts)))
 
+    def part(self) -> Group:
+        """A group of the same ranks whose operations have an order of their own; all ranks call this at the same place in the order of this group's."""
+        part = self._group.split(list(range(self._group.size)))
+        self._parts.append(part)
+        return part
+
     def shutdown(self) -> None:
         """Leaves the group."""
-        self._group.close()
+        for group in [*self._parts, self._group]:
+            group.close()
 
     abort = shutdown
 
@@ -67,15 +81,29 @@ def create(options: dist.distributed_c10d._DistributedBackendOptions, _of_backen
     """What torch calls for `init_process_group("shoal")` and `new_group`: the ranks meet in torch's store."""
     timeout: timedelta = options.timeout
     seconds = str(timeout.total_seconds())
+    if timeout <= timedelta(0):
+        raise ConfigError(f"init_process_group: a timeout of {timeout} is none; give at least a second")
+    is_default = not options.global_ranks_in_group
+    if is_default and reform.formed is not None:
+        formed, reform.formed = reform.formed, None
+        return ShoalBackend(formed, timeout)
     settings = {
         "RANK": str(options.group_rank),
         "WORLD_SIZE": str(options.group_size),
         "SHOAL_COMM_DEADLINE": seconds,
         "SHOAL_COMM_PATIENCE": seconds,
     }
-    if timeout <= timedelta(0):
-        raise ConfigError(f"init_process_group: a timeout of {timeout} is none; give at least a second")
-    group = Group.join(settings, options.store, _place(options.store))
+    store = options.store
+    if is_default:
+        reform.meeting = None
+    else:
+        # Who replaces a lost rank does so in the default group, and its other groups are new.
+        settings["SHOAL_COMM_REPLACES"] = "0"
+        store = store if reform.meeting is None else dist.PrefixStore(options.group_id, reform.meeting)
+    group = Group.join(settings, store, _place(store))
+    if is_default and group.epoch > 0:
+        # The others of the group call the same in `rejoin`.
+        reform.meeting = reform.meet(group, timeout)
     return ShoalBackend(group, timeout)
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import torch
 
-from shoal.comm import ConfigError, Group, Operation
+from shoal.comm import CommError, ConfigError, Group, Operation
 from shoal.torch.tensors import BITWISE, OPS, Flat, RedOp, for_copy, for_reduction, reduction
 from shoal.torch.work import Work
 
@@ -23,6 +23,8 @@ class Collectives:
 
     _group: Group
     _timeout: timedelta
+    #: What the first operation failed with, if one has.
+    failure: CommError | None = None
 
     # How operations run
 
@@ -31,7 +33,12 @@ class Collectives:
         return (timeout if timeout is not None and timeout > timedelta(0) else self._timeout).total_seconds()
 
     def _run(self, operation: Operation) -> None:
-        self._group.run(operation)
+        try:
+            self._group.run(operation)
+        except CommError as error:
+            if not isinstance(error, ConfigError):
+                self.failure = self.failure or error
+            raise
 
     def _do(
         self,
@@ -44,9 +51,9 @@ class Collectives:
         operation = operation._replace(deadline=self._deadline(opts))
         if getattr(opts, "asyncOp", True):
             native = self._group.start(operation, (outputs, keep))
-            return Work(outputs, native, self._group, after)
-        self._group.run(operation)
-        work = Work(outputs, None, self._group, after)
+            return Work(outputs, native, self, after, what=operation.kind)
+        self._run(operation)
+        work = Work(outputs, None, self, after)
         work.wait()
         return work
 
@@ -255,14 +262,14 @@ class Collectives:
         flat = Flat([_only(tensors, "send")], filled=True)
         dtype, count = for_copy(flat.memory)
         native = self._group.start(Operation("send", dtype, flat.address, 0, count, peer=to, tag=tag, deadline=self._deadline(None)), flat)
-        return Work(tensors, native, self._group, source=self._group.rank)
+        return Work(tensors, native, self, source=self._group.rank, what="send")
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         """Takes a tensor from another rank."""
         flat = Flat([_only(tensors, "recv")], filled=False)
         dtype, count = for_copy(flat.memory)
         native = self._group.start(Operation("recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None)), flat)
-        return Work(tensors, native, self._group, flat.back, source=source)
+        return Work(tensors, native, self, flat.back, source=source, what="recv")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
         """Refused: a message is taken from a rank that is named."""
@@ -283,4 +290,4 @@ def _last(works: list[Work], outputs: Tensors) -> Work:
         for work in works:
             work.wait()
 
-    return Work(outputs, last._native, last._group, rest)
+    return Work(outputs, last._native, last._owner, rest, what=last._what)

@@ -3,12 +3,21 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
-from shoal.comm import DeadlineExceeded, Group
+from shoal.comm import CommError, DeadlineExceeded, Group
 from shoal.comm import Work as NativeWork
+
+
+class Owner(Protocol):
+    """The backend whose operation it is."""
+
+    _group: Group
+    #: What the first operation failed with, if one has.
+    failure: CommError | None
 
 
 class Work(dist.Work):
@@ -18,16 +27,18 @@ class Work(dist.Work):
         self,
         outputs: list[torch.Tensor],
         native: NativeWork | None = None,
-        group: Group | None = None,
+        owner: Owner | None = None,
         after: Callable[[], None] | None = None,
         source: int = -1,
+        what: str = "",
     ):
         super().__init__()
         self._outputs = outputs
         self._native = native
-        self._group = group
+        self._owner = owner
         self._after = after
         self._source = source
+        self._what = what
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
 
@@ -38,12 +49,24 @@ class Work(dist.Work):
             if after is not None:
                 after()
 
+    def _failed(self, error: CommError) -> CommError:
+        if self._owner is not None and self._owner.failure is None:
+            self._owner.failure = error
+        return error
+
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Waits until it is done, at most `timeout` if that is more than nothing; raises what it failed with."""
+        """Waits until it is done, at most `timeout` if that is more than nothing; raises what it failed with. A wait that ends too early is a
+        `DeadlineExceeded` of which the group takes no harm: the operation goes on."""
         if self._native is not None:
             seconds = timeout.total_seconds() if timeout is not None else 0.0
-            if not self._native.wait(seconds if seconds > 0 else None):
-                raise DeadlineExceeded(f"the operation is not done after {seconds} s; wait longer, or look what the other ranks do")
+            try:
+                done = self._native.wait(seconds if seconds > 0 else None)
+            except CommError as error:
+                raise self._failed(error) from None
+            if not done:
+                error = DeadlineExceeded(f"{self._what} is not done after {seconds} s; wait longer, or look what the other ranks do")
+                error.operation, error.number, error.ranks = self._what, None, []
+                raise error
         if self._after is not None:
             self._finish()
         return True
@@ -58,11 +81,12 @@ class Work(dist.Work):
 
     def is_success(self) -> bool:
         """Whether it is done, and well."""
-        return self._native is None or (self._native.done() and self._native.error() is None)
+        return self._native is None or (self._native.done() and self.exception() is None)
 
-    def exception(self):
+    def exception(self) -> CommError | None:
         """What it failed with, if it has."""
-        return None if self._native is None else self._native.error()
+        error = None if self._native is None else self._native.error()
+        return None if error is None else self._failed(error)
 
     def synchronize(self) -> None:
         """Waits."""
@@ -78,8 +102,11 @@ class Work(dist.Work):
 
     def get_future(self) -> torch.futures.Future:
         """A future of the output tensors, or of what it failed with."""
+        if getattr(_asked, "open", False):
+            _asked.found = self
+            return _NOTHING
         if self._future is None:
-            if self._native is None or self._native.done():
+            if self._native is None or (self._native.done() and self.is_success()):
                 self.wait()
                 self._future = torch.futures.Future()
                 self._future.set_result(self._outputs)
@@ -93,11 +120,51 @@ class Work(dist.Work):
         def value(told: torch.futures.Future) -> list[torch.Tensor]:
             error = told.value()
             if error is not None:
-                raise error
+                raise self._failed(error)
             self._finish()
             return self._outputs
 
         # What a callback raises is an error for those who wait in C++, too; Future.set_exception is one for Python only.
         future = told.then(value)
-        self._group.tell(self._native, told.set_result, self._source >= 0)
+        self._owner._group.tell(self._native, told.set_result, self._source >= 0)
         return future
+
+
+# torch wraps what a backend in Python gives back in an object that passes on `wait` and `get_future`, and answers all other questions by itself: it is
+# never completed. So the questions of torch's class are answered here where the work is one of ours, which a call of `get_future` tells.
+
+_asked = threading.local()
+_NOTHING: torch.futures.Future = torch.futures.Future()
+_NOTHING.set_result(None)
+
+
+def ours(work: dist.Work) -> Work | None:
+    """The work of this backend in what torch made of it; none if it is another backend's."""
+    if isinstance(work, Work):
+        return work
+    _asked.open, _asked.found = True, None
+    try:
+        work.get_future()
+    except RuntimeError:
+        # Works of some backends have none.
+        return None
+    finally:
+        _asked.open = False
+        found, _asked.found = _asked.found, None
+    return found
+
+
+def answer(name: str) -> None:
+    """Lets torch's class ask our works this question."""
+    torchs = getattr(dist.Work, name)
+
+    def asked(self, *arguments):
+        work = ours(self)
+        return torchs(self, *arguments) if work is None else getattr(work, name)(*arguments)
+
+    asked.__name__, asked.__qualname__, asked.__doc__ = name, f"Work.{name}", torchs.__doc__
+    setattr(dist.Work, name, asked)
+
+
+for _name in ("is_completed", "is_success", "exception", "result", "source_rank", "synchronize"):
+    answer(_name)
