@@ -22,6 +22,7 @@ mod patient;
 mod serve;
 mod settings;
 mod setup;
+mod timeline;
 mod top;
 mod train;
 mod tune;
@@ -88,6 +89,9 @@ enum Command {
     Top(top::TopArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
+    /// What the ranks of a process group did and when.
+    #[command(subcommand)]
+    Timeline(timeline::TimelineCommand),
     /// Measure on this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -130,6 +134,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Timeline(command) => timeline::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());

@@ -214,3 +214,40 @@ fn process_groups_are_measured_and_a_section_is_written() {
     assert!(text(&wrong.stderr).contains("mpicc and mpirun"), "{}", text(&wrong.stderr));
     assert_eq!(code(&bench(&["--ops", "scan"])), Some(2));
 }
+
+#[test]
+fn timelines_of_ranks_become_one_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorded, trace) = (dir.path().join("recorded"), dir.path().join("trace.json"));
+    let mut command = shoal(dir.path());
+    command.args([
+        "bench",
+        "comm",
+        "--ranks",
+        "2",
+        "--over",
+        "shm",
+        "--bytes",
+        "4",
+        "--ops",
+        "allreduce",
+        "--seconds",
+        "0.001",
+        "--turns",
+        "1",
+    ]);
+    let output = command.env("SHOAL_COMM_TIMELINE", &recorded).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let merge = |path: &Path| shoal(dir.path()).args(["timeline", "merge"]).arg(path).arg("-o").arg(&trace).output().unwrap();
+    let output = merge(&recorded);
+    assert_eq!((code(&output), text(&output.stdout)), (Some(0), format!("{}: 2 ranks\n", trace.display())), "{}", text(&output.stderr));
+    let merged: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    let of = |rank: u64| {
+        merged["traceEvents"].as_array().unwrap().iter().filter(move |event| event["pid"] == rank && event["name"] == "all-reduce")
+    };
+    assert!(of(0).count() > 6 && of(0).count() == of(1).count(), "{} and {}", of(0).count(), of(1).count());
+    assert_eq!(code(&merge(&recorded.join("rank-1.json"))), Some(0));
+    let wrong = merge(dir.path());
+    assert_eq!(code(&wrong), Some(1));
+    assert!(text(&wrong.stderr).contains("SHOAL_COMM_TIMELINE="), "{}", text(&wrong.stderr));
+}

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &CommArgs) -> Result<Exit> {
             if turn % 2 == 1 {
                 order.reverse();
             }
-            for (number, contender) in order {
+            for (number, contender) in order.into_iter().filter(|(_, contender)| contender.has(medium)) {
                 progress.draw(&format!("{}, {ranks} ranks, turn {} of {}: {}", medium.name(), turn + 1, args.turns, contender.name()));
                 // Warming up and writing sources anew takes longer than what is timed, and others' machines may be slow.
                 let limit = Duration::from_secs_f64(60.0 + 20.0 * args.seconds * cases.len() as f64);
@@ -208,11 +208,12 @@ fn section(args: &CommArgs, machine: &str, contenders: &[Contender], rows: &[Vec
     if !names.is_empty() {
         header.extend([registered.as_str(), private.as_str()]);
     }
-    let peers = if names.is_empty() { String::new() } else { ", what other libraries take for the same beside them".to_owned() };
+    let versions: Vec<_> = contenders.iter().filter_map(|peer| Some(format!("{}: {}", peer.name(), peer.version()?))).collect();
+    let versions = if versions.is_empty() { String::new() } else { format!(" Beside them, in turns: {}.", versions.join("; ")) };
     let intro = format!(
-        "{machine}; load average {} at the end.\n\nProcesses{peers}; f32, sums, out of place; microseconds, least / median: of each iteration the slowest rank's time, of {} turns \
+        "{machine}; load average {} at the end.\n\nProcesses; f32, sums, out of place; microseconds, least / median: of each iteration the slowest rank's time, of {} turns \
          of {} s the least of all and the median of their medians. Before each iteration the source is written anew and all ranks meet. Over TCP there is no \
-         registered memory. Gloo is always TCP over loopback.",
+         registered memory. Gloo is always TCP over loopback.{versions}",
         machine::load(),
         args.turns,
         args.seconds,
@@ -256,7 +257,7 @@ mod tests {
         let contenders = [
             Contender::Shoal { registered: true },
             Contender::Shoal { registered: false },
-            Contender::Gloo { name: "Gloo".into(), python: "p".into(), script: "s".into() },
+            Contender::Gloo { name: "Gloo".into(), version: "1".into(), python: "p".into(), script: "s".into() },
         ];
         let times =
             |least: &[f64]| vec![Times { least: Spread(least.to_vec()), median: Spread(least.iter().map(|it| it * 2.0).collect()) }];

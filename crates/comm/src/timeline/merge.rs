@@ -9,44 +9,67 @@ use std::{
 use super::trace::micro;
 use crate::Error;
 
-/// Makes one trace, `all.json`, of the `rank-N.json` of a directory, and gives its path.
-///
-/// Clocks of different hosts differ. No rank can end a barrier, an all-reduce, an all-gather or an all-to-all before the last has begun it: every such operation bounds by how much
-/// two clocks can differ, from both sides. Where the clocks as they are break the bounds, the higher rank's is moved to the middle between them. Ranks that have
-/// no such operation with the lowest keep their own clock.
+/// Makes one trace, `all.json`, of the `rank-N.json` of a directory, and gives its path; see [`merge_files`].
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Config`] where there are no such files or one was not written by this version.
+/// As for [`merge_files`]; [`Error::Config`] where there are no such files.
 pub fn merge(directory: &Path) -> Result<PathBuf, Error> {
-    let io = |what: &str, path: &Path| {
-        let what = format!("{what} {}", path.display());
-        move |source| Error::io(what, source)
-    };
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(directory).map_err(io("cannot read the directory of timelines", directory))? {
-        let path = entry.map_err(io("cannot read the directory of timelines", directory))?.path();
+    let path = directory.join("all.json");
+    merge_files(&files_of(directory)?, &path)?;
+    Ok(path)
+}
+
+/// The files that ranks wrote into a directory, in any order.
+///
+/// # Errors
+/// [`Error::Io`] where it cannot be read, [`Error::Config`] where there are none.
+pub fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |source| Error::io(format!("cannot read the directory of timelines {}", directory.display()), source);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(rank) =
-            name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".json")).and_then(|rank| rank.parse::<usize>().ok())
-        {
-            let text = fs::read_to_string(&path).map_err(io("cannot read", &path))?;
-            let file = File::parse(&text);
-            let refused = || Error::Config { problem: format!("{}: not a timeline of this version; record it anew", path.display()) };
-            files.insert(rank, file.ok_or_else(refused)?);
+        let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".json"));
+        if rank.is_some_and(|rank| rank.parse::<usize>().is_ok()) {
+            files.push(path);
         }
     }
     if files.is_empty() {
         let problem = format!("{}: no rank-N.json here; run the ranks with SHOAL_COMM_TIMELINE={0}", directory.display());
         return Err(Error::Config { problem });
     }
-    let path = directory.join("all.json");
-    fs::write(&path, joined(&files)).map_err(io("cannot write", &path))?;
-    Ok(path)
+    Ok(files)
+}
+
+/// Makes one trace of ranks' files, each rank a row, and gives how many ranks there are.
+///
+/// Clocks of different hosts differ. No rank can end a barrier, an all-reduce, an all-gather or an all-to-all before the last has begun it: every such operation bounds by how much
+/// two clocks can differ, from both sides. Where the clocks as they are break the bounds, the higher rank's is moved to the middle between them. Ranks that have
+/// no such operation with the lowest keep their own clock.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Config`] where a file was not written by this version, or two are of one rank.
+pub fn merge_files(paths: &[PathBuf], output: &Path) -> Result<usize, Error> {
+    let mut files = BTreeMap::new();
+    for path in paths {
+        let text = fs::read_to_string(path).map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
+        let refused = || Error::Config { problem: format!("{}: not a timeline of this version; record it anew", path.display()) };
+        let file = File::parse(&text).ok_or_else(refused)?;
+        let rank = file.rank;
+        if let Some((_, other)) = files.insert(rank, (file, path)) {
+            let problem = format!("{} and {} are both of rank {rank}: give one of them", other.display(), path.display());
+            return Err(Error::Config { problem });
+        }
+    }
+    let files: BTreeMap<_, _> = files.into_iter().map(|(rank, (file, _))| (rank, file)).collect();
+    fs::write(output, joined(&files)).map_err(|source| Error::io(format!("cannot write {}", output.display()), source))?;
+    Ok(files.len())
 }
 
 /// A rank's file.
 #[derive(Debug)]
 struct File {
+    rank: usize,
     lines: Vec<String>,
     /// Nanoseconds that its times are counted from.
     base: i64,
@@ -64,6 +87,7 @@ impl File {
         if !last.starts_with("],\"otherData\":{\"format\":1,") {
             return None;
         }
+        let rank = member(&last, "rank")?.parse().ok()?;
         let base = member(&last, "base")?.parse::<i64>().ok()? * 1_000_000_000;
         lines.remove(0);
         let mut meetings = BTreeMap::new();
@@ -76,7 +100,7 @@ impl File {
                 meetings.insert(key, (begin, begin + nanoseconds(member(line, "dur")?)?));
             }
         }
-        Some(Self { lines, base, meetings })
+        Some(Self { rank, lines, base, meetings })
     }
 
     /// By how many nanoseconds this clock is ahead of `other`'s, as far as can be known.
@@ -179,5 +203,15 @@ mod tests {
         assert!(File::parse("").is_none() && File::parse("{\"traceEvents\":[\n]}").is_none());
         let missing = merge(Path::new("/nonexistent")).expect_err("no such directory").to_string();
         assert!(missing.contains("/nonexistent"), "{missing}");
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let refused = |paths: &[PathBuf]| merge_files(paths, &at("all.json")).expect_err("refused").to_string();
+        assert!(merge(directory.path()).expect_err("empty").to_string().contains("no rank-N.json"));
+        fs::write(at("other.json"), "{}").expect("written");
+        assert!(refused(&[at("other.json")]).contains("other.json: not a timeline"));
+        for name in ["rank-0.json", "rank-1.json"] {
+            fs::write(at(name), "{\"traceEvents\":[\n],\"otherData\":{\"format\":1,\"rank\":1,\"base\":0,\"lost\":0}}\n").expect("written");
+        }
+        assert!(refused(&[at("rank-0.json"), at("rank-1.json")]).contains("both of rank 1"));
     }
 }

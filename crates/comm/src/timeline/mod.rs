@@ -1,7 +1,7 @@
 //! What each rank did and when: every operation with its wait, begin, end, bytes and algorithm, as a Chrome trace (Perfetto reads it, too).
 //!
-//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its group goes and when the process ends. [`merge()`] makes one trace of
-//! the ranks' files, on one clock. The last 16,383 operations of each thread are kept; how many more there were is in the file (`lost`). An operation costs two
+//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its group goes and when the process ends. [`merge()`] (and `shoal timeline merge`) makes one
+//! trace of the ranks' files, on one clock. The last 16,383 operations of each thread are kept; how many more there were is in the file (`lost`). An operation costs two
 //! looks at the clock and a line of memory; no lock is taken. A process that is killed writes nothing.
 
 mod clock;
@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-pub use self::merge::merge;
+pub use self::merge::{files_of, merge, merge_files};
 use self::{clock::Clock, ring::Ring};
 use crate::{Call, DType, Kind, ReduceOp};
 

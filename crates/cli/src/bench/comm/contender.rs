@@ -27,8 +27,8 @@ pub(super) enum Family {
 #[derive(Debug)]
 pub(super) enum Contender {
     Shoal { registered: bool },
-    Gloo { name: String, python: PathBuf, script: PathBuf },
-    Mpi { name: String, family: Family, bin: PathBuf, program: PathBuf },
+    Gloo { name: String, version: String, python: PathBuf, script: PathBuf },
+    Mpi { name: String, version: String, family: Family, bin: PathBuf, program: PathBuf },
 }
 
 /// The least and the median time of one operation and size, in microseconds.
@@ -56,8 +56,8 @@ impl Contender {
             ensure!(output.status.success(), "{}", lacks());
             let script = dir.join("bench_gloo.py");
             fs::write(&script, include_str!("../../../python/bench_gloo.py"))?;
-            let name = format!("{name} (torch {})", String::from_utf8_lossy(&output.stdout).trim());
-            return Ok(Self::Gloo { name, python: path, script });
+            let version = format!("torch {}", String::from_utf8_lossy(&output.stdout).trim());
+            return Ok(Self::Gloo { name: name.to_owned(), version, python: path, script });
         }
         let (mpicc, mpirun) = (path.join("mpicc"), path.join("mpirun"));
         ensure!(
@@ -80,7 +80,8 @@ impl Contender {
         }
         let output = compile.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source).output()?;
         ensure!(output.status.success(), "{} could not compile: {}", mpicc.display(), String::from_utf8_lossy(&output.stderr));
-        Ok(Self::Mpi { name: name.to_owned(), family, bin: path, program })
+        let version = said.lines().next().unwrap_or_default().trim().to_owned();
+        Ok(Self::Mpi { name: name.to_owned(), version, family, bin: path, program })
     }
 
     /// For headings.
@@ -90,6 +91,19 @@ impl Contender {
             Self::Shoal { registered: false } => "Shoal, private",
             Self::Gloo { name, .. } | Self::Mpi { name, .. } => name,
         }
+    }
+
+    /// What says of itself which version it is; none of ours.
+    pub(super) fn version(&self) -> Option<&str> {
+        match self {
+            Self::Shoal { .. } => None,
+            Self::Gloo { version, .. } | Self::Mpi { version, .. } => Some(version),
+        }
+    }
+
+    /// Whether it can be made to use that medium: only of OpenMPI is it known how to keep it from shared memory.
+    pub(super) fn has(&self, medium: Medium) -> bool {
+        medium == Medium::SharedMemory || !matches!(self, Self::Mpi { family: Family::IntelMpi | Family::Mpi, .. })
     }
 
     /// Which peer it is; none of ours.
@@ -160,16 +174,17 @@ fn mpi(program: &Path, bin: &Path) -> Command {
 
 fn started_by(command: &mut Command, family: Family, medium: Medium, ranks: usize) {
     let has_cores = ranks <= std::thread::available_parallelism().map_or(1, usize::from);
-    match (family, medium) {
-        (Family::OpenMpi, _) => {
+    match family {
+        Family::OpenMpi => {
             command.args(if has_cores { &["--bind-to", "core"][..] } else { &["--bind-to", "none", "--oversubscribe"] });
             if medium == Medium::Tcp {
                 command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
             }
         }
-        (Family::IntelMpi, Medium::SharedMemory) => drop(command.env("I_MPI_FABRICS", "shm")),
-        (Family::IntelMpi, Medium::Tcp) => drop(command.env("I_MPI_FABRICS", "ofi").env("FI_PROVIDER", "tcp").env("FI_TCP_IFACE", "lo")),
-        (Family::Mpi | Family::Gloo, _) => {}
+        Family::IntelMpi => {
+            command.env("I_MPI_FABRICS", "shm");
+        }
+        Family::Mpi | Family::Gloo => {}
     }
 }
 
