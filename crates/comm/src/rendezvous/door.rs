@@ -1,12 +1,14 @@
 //! The port at which a rank takes connections of other ranks: each is let in by the handshake, and kept until somebody here wants it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::handshake::{self, Hello, PROTOCOL, Purpose, Secret};
+use super::listening::Listening;
+use super::owner;
 use super::tcp_store::{HANDSHAKE, first_of};
 use crate::Error;
 
@@ -25,7 +27,6 @@ const MOST_STRANGERS: usize = 256;
 struct Arrivals {
     waiting: Mutex<Vec<(Hello, TcpStream)>>,
     changed: Condvar,
-    closing: AtomicBool,
     strangers: AtomicUsize,
 }
 
@@ -37,14 +38,13 @@ impl Arrivals {
 
 /// The open port. Dropping it closes it.
 pub(crate) struct Door {
-    address: SocketAddr,
+    port: Listening,
     arrivals: Arc<Arrivals>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Door at {}", self.address)
+        write!(f, "Door at {}", self.address())
     }
 }
 
@@ -57,21 +57,18 @@ impl Door {
             )),
             _ => Error::io(format!("listen on {address} for other ranks"), error),
         })?;
-        let address = listener.local_addr().map_err(|error| Error::io("read the address of the port for other ranks", error))?;
         let arrivals = Arc::new(Arrivals::default());
-        let thread = thread::Builder::new()
-            .name("comm-door".to_owned())
-            .spawn({
-                let (arrivals, secret) = (Arc::clone(&arrivals), secret.clone());
-                move || accept_all(&listener, &arrivals, &secret)
-            })
-            .map_err(|error| Error::io("start the thread that takes other ranks' connections", error))?;
-        Ok(Self { address, arrivals, thread: Some(thread) })
+        let port = Listening::start(listener, "comm-door", &Arc::default(), {
+            let (arrivals, secret) = (Arc::clone(&arrivals), secret.clone());
+            move |stream, from| receive(stream, from, &arrivals, &secret)
+        })
+        .map_err(|error| Error::io("start the thread that takes other ranks' connections", error))?;
+        Ok(Self { port, arrivals })
     }
 
     /// Where other ranks connect to.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// The connection of that name from that rank, when it comes within `step`. Callers look for failures between steps.
@@ -117,53 +114,30 @@ impl Door {
     }
 }
 
-impl Drop for Door {
-    fn drop(&mut self) {
-        self.arrivals.closing.store(true, Ordering::Release);
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { "::1".parse().expect("an address") });
-        }
-        // The thread sleeps in accept: a connection wakes it.
-        drop(TcpStream::connect_timeout(&address, Duration::from_secs(1)));
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+/// Shakes hands in a thread of its own, and keeps who may come in.
+fn receive(stream: TcpStream, from: SocketAddr, arrivals: &Arc<Arrivals>, secret: &Secret) {
+    if arrivals.strangers.fetch_add(1, Ordering::AcqRel) >= MOST_STRANGERS {
+        arrivals.strangers.fetch_sub(1, Ordering::AcqRel);
+        return;
     }
-}
-
-fn accept_all(listener: &TcpListener, arrivals: &Arc<Arrivals>, secret: &Secret) {
-    loop {
-        let accepted = listener.accept();
-        if arrivals.closing.load(Ordering::Acquire) {
-            return;
+    let (shared, secret) = (Arc::clone(arrivals), secret.clone());
+    let spawned = thread::Builder::new().name("comm-handshake".to_owned()).spawn(move || {
+        // Who is refused is told so by the handshake.
+        if let Ok((hello, stream)) = let_in(stream, from, &secret) {
+            shared.lock().push((hello, stream));
+            shared.changed.notify_all();
         }
-        let Ok((stream, from)) = accepted else {
-            thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        if arrivals.strangers.fetch_add(1, Ordering::AcqRel) >= MOST_STRANGERS {
-            arrivals.strangers.fetch_sub(1, Ordering::AcqRel);
-            continue;
-        }
-        let (shared, secret) = (Arc::clone(arrivals), secret.clone());
-        let spawned = thread::Builder::new().name("comm-handshake".to_owned()).spawn(move || {
-            // Who is refused is told so by the handshake.
-            if let Ok((hello, stream)) = let_in(stream, from, &secret) {
-                shared.lock().push((hello, stream));
-                shared.changed.notify_all();
-            }
-            shared.strangers.fetch_sub(1, Ordering::AcqRel);
-        });
-        if spawned.is_err() {
-            arrivals.strangers.fetch_sub(1, Ordering::AcqRel);
-        }
+        shared.strangers.fetch_sub(1, Ordering::AcqRel);
+    });
+    if spawned.is_err() {
+        arrivals.strangers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 fn let_in(mut stream: TcpStream, from: SocketAddr, secret: &Secret) -> Result<(Hello, TcpStream), Error> {
     prepare(&stream).map_err(|error| Error::io(format!("take a connection from {from}"), error))?;
     let hello = handshake::accept(&mut stream, secret, &from.to_string())?;
+    owner::check(&stream, secret)?;
     Ok((hello, stream))
 }
 
@@ -179,6 +153,7 @@ pub(crate) fn knock(to: SocketAddr, whom: &str, secret: &Secret, name: Name, ran
     prepare(&stream).map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
     let hello = Hello { version: PROTOCOL, purpose: name.purpose, rank, group: name.group, epoch: name.epoch, nonce: handshake::nonce()? };
     handshake::connect(&mut stream, secret, &hello, &format!("{whom} at {to}"))?;
+    owner::check(&stream, secret)?;
     Ok(stream)
 }
 

@@ -249,6 +249,28 @@ fn refusal(not: NotHello, peer: &str) -> Error {
     }
 }
 
+/// For fuzzing: the other side, which says these bytes whatever it hears.
+#[cfg(feature = "fuzzing")]
+pub(super) struct Says<'a>(pub(super) &'a [u8]);
+
+#[cfg(feature = "fuzzing")]
+impl Read for Says<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+impl Write for Says<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

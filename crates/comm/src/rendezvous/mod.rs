@@ -5,7 +5,9 @@ mod door;
 pub(crate) mod frame;
 mod gather;
 mod handshake;
+mod listening;
 mod member;
+mod owner;
 mod store;
 mod tcp_store;
 
@@ -19,10 +21,16 @@ pub use store::{FileStore, LocalStore, Store};
 pub use tcp_store::StoreServer;
 pub(crate) use tcp_store::TcpStore;
 
-/// For fuzzing: whatever bytes come, they are read or refused, and what was read can be said again. How many messages they were.
+/// For fuzzing: whatever bytes come, they are read or refused, and what was read can be said again; and nobody who says them instead of his part of the
+/// handshake is let in. How many messages they were.
 #[cfg(feature = "fuzzing")]
 pub fn read_anything(bytes: &[u8]) -> usize {
     let mut count = crate::watch::message::read_control(bytes);
+    let secret = Secret::new("nobody guesses it");
+    let says = handshake::Says;
+    assert!(accept(&mut says(bytes), &secret, "a stranger").is_err(), "a stranger was let in");
+    let hello = Hello { version: PROTOCOL, purpose: Purpose::Store, rank: 1, group: 2, epoch: 3, nonce: [4; 32] };
+    assert!(connect(&mut says(bytes), &secret, &hello, "a stranger").is_err(), "a stranger was taken for a rank");
     let mut decoder = frame::Decoder::default();
     decoder.push(bytes);
     while let Ok(Some(frame)) = decoder.next() {

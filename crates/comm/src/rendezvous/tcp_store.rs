@@ -4,11 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::frame::{Decoder, Fields, Frame, encode, put_bytes};
 use super::handshake::{self, Hello, PROTOCOL, Purpose, Secret};
+use super::listening::Listening;
+use super::owner;
 use super::store::{LocalStore, Store};
 use crate::Error;
 
@@ -73,31 +75,33 @@ impl Question {
 /// The serving side. Dropping it closes the port; connections end with their clients.
 #[derive(Debug)]
 pub struct StoreServer {
-    address: SocketAddr,
+    port: Listening,
     map: LocalStore,
-    closing: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl StoreServer {
     /// Listens on `host:port`; port 0 lets the kernel choose ([`address`](Self::address) tells).
     pub fn serve(host: &str, port: u16, secret: &Secret) -> Result<Self, Error> {
         let listener = listen(host, port)?;
-        let address = listener.local_addr().map_err(|error| Error::io("read the address of the store's port", error))?;
         let (map, closing) = (LocalStore::default(), Arc::new(AtomicBool::new(false)));
-        let thread = thread::Builder::new()
-            .name("comm-store".to_owned())
-            .spawn({
-                let (map, closing, secret) = (map.clone(), Arc::clone(&closing), secret.clone());
-                move || accept_all(&listener, &map, &secret, &closing)
-            })
-            .map_err(|error| Error::io("start the store's thread", error))?;
-        Ok(Self { address, map, closing, thread: Some(thread) })
+        let port = Listening::start(listener, "comm-store", &closing, {
+            let (map, closing, secret) = (map.clone(), Arc::clone(&closing), secret.clone());
+            move |stream, from| {
+                let (map, secret, closing) = (map.clone(), secret.clone(), Arc::clone(&closing));
+                let served = thread::Builder::new().name("comm-store-client".to_owned()).spawn(move || {
+                    // Who fails here is told so by the handshake; who goes away needs nothing more.
+                    drop(serve_one(stream, from, &map, &secret, &closing));
+                });
+                drop(served);
+            }
+        })
+        .map_err(|error| Error::io("start the store's thread", error))?;
+        Ok(Self { port, map })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// The same store without a connection, for the rank that serves it.
@@ -106,27 +110,12 @@ impl StoreServer {
     }
 }
 
-impl Drop for StoreServer {
-    fn drop(&mut self) {
-        self.closing.store(true, Ordering::Release);
-        // The thread sleeps in accept: a connection wakes it.
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { "::1".parse().expect("an address") });
-        }
-        drop(TcpStream::connect_timeout(&address, Duration::from_secs(1)));
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
-    }
-}
-
 fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     let addresses = resolve(host, port)?;
     TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Error::rendezvous(format!(
-            "rank 0 cannot listen on {host}:{port}: the address is in use, by another group or program. Set MASTER_PORT to a free port on \
-             all ranks, or end what holds this one (`ss -ltnp` names it)"
+            "rank 0 cannot listen on {host}:{port}: the address is in use, by another group or program, or by a second process with \
+             RANK 0. Set MASTER_PORT to a free port on all ranks, or end what holds this one (`ss -ltnp` names it)"
         )),
         io::ErrorKind::AddrNotAvailable => Error::rendezvous(format!(
             "rank 0 cannot listen on {host}:{port}: this machine has no such address. MASTER_ADDR must be an address of the machine on \
@@ -150,32 +139,13 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     }
 }
 
-fn accept_all(listener: &TcpListener, map: &LocalStore, secret: &Secret, closing: &Arc<AtomicBool>) {
-    loop {
-        let accepted = listener.accept();
-        if closing.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok((stream, from)) = accepted else {
-            // Out of descriptors, or a connection that was reset before it was taken.
-            thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let (map, secret, closing) = (map.clone(), secret.clone(), Arc::clone(closing));
-        let served = thread::Builder::new().name("comm-store-client".to_owned()).spawn(move || {
-            // Who fails here is told so by the handshake; who goes away needs nothing more.
-            drop(serve_one(stream, from, &map, &secret, &closing));
-        });
-        drop(served);
-    }
-}
-
 fn serve_one(mut stream: TcpStream, from: SocketAddr, map: &LocalStore, secret: &Secret, closing: &AtomicBool) -> Result<(), Error> {
     let lost = |error| Error::io(format!("serve the store to {from}"), error);
     stream.set_nodelay(true).map_err(lost)?;
     stream.set_read_timeout(Some(HANDSHAKE)).map_err(lost)?;
     stream.set_write_timeout(Some(HANDSHAKE)).map_err(lost)?;
     let hello = handshake::accept(&mut stream, secret, &from.to_string())?;
+    owner::check(&stream, secret)?;
     if hello.purpose != Purpose::Store {
         return Err(Error::rendezvous(format!("{from} wants {:?} from the store", hello.purpose)));
     }
@@ -250,6 +220,7 @@ impl TcpStore {
         stream.set_write_timeout(Some(HANDSHAKE)).map_err(lost)?;
         let hello = Hello { version: PROTOCOL, purpose: Purpose::Store, rank, group: 0, epoch: 0, nonce: handshake::nonce()? };
         handshake::connect(&mut stream, secret, &hello, &format!("rank 0 at {place}"))?;
+        owner::check(&stream, secret)?;
         let local = stream.local_addr().map_err(lost)?;
         Ok(Self { place, connection: Mutex::new((stream, Decoder::default())), local })
     }
