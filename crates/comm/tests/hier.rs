@@ -4,23 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_comm::rendezvous::{Config, LocalStore, Meeting};
-use shoal_comm::{ProcessGroup, ProcessGroupExt, ReduceOp, conformance, join};
+use shoal_comm::{ProcessGroup, ProcessGroupExt, ReduceOp, conformance};
 
 /// Rank r is on host `hosts[r]`.
 fn world(hosts: &[usize]) -> Vec<Arc<dyn ProcessGroup>> {
-    let store = Arc::new(LocalStore::default());
-    let ranks: Vec<_> = hosts
-        .iter()
-        .enumerate()
-        .map(|(rank, host)| {
-            // A heartbeat that no loaded machine misses: these tests are about other failures.
-            let config = Config::new(rank, hosts.len(), Meeting::Store(store.clone())).heartbeat(Duration::from_secs(60));
-            let config = config.host(format!("host {host}")).address([127, 0, 0, 1].into());
-            std::thread::spawn(move || join(config).expect("all come"))
-        })
-        .collect();
-    ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    // A heartbeat that no loaded machine misses: these tests are about other failures.
+    conformance::joined(hosts.len(), &|rank, config| {
+        config.heartbeat(Duration::from_secs(60)).host(format!("host {}", hosts[rank])).address([127, 0, 0, 1].into())
+    })
 }
 
 fn results(hosts: &[usize]) {

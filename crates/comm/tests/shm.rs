@@ -2,13 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use std::{sync::Arc, thread};
+use std::sync::Arc;
 
-use shoal_comm::{
-    ProcessGroup, conformance,
-    rendezvous::{Config, LocalStore, Meeting, Store},
-    shared_memory,
-};
+use shoal_comm::{ProcessGroup, conformance, shared_memory};
 
 fn world(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
     shared_memory(size).unwrap()
@@ -33,14 +29,7 @@ fn failures() {
 
 /// The same as processes come to it: they meet, shake hands and hand each other descriptors.
 fn joined(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let store = Arc::new(LocalStore::default());
-    let ranks: Vec<_> = (0..size)
-        .map(|rank| {
-            let config = Config::new(rank, size, Meeting::Store(Arc::clone(&store) as Arc<dyn Store>));
-            thread::spawn(move || shoal_comm::join(config))
-        })
-        .collect();
-    let groups: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
+    let groups = conformance::joined(size, &|_, config| config);
     assert!(groups[0].plan().contains("shared memory") || size == 1, "{}", groups[0].plan());
     groups
 }

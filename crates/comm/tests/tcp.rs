@@ -1,22 +1,12 @@
 //! Ranks over TCP connections, against the conformance suite: each a thread with its own port, control connections and sockets.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use shoal_comm::rendezvous::{Carrier, Config, LocalStore, Meeting};
-use shoal_comm::{ProcessGroup, conformance, join};
+use shoal_comm::{ProcessGroup, conformance, rendezvous::Carrier};
 
 fn world(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let store = Arc::new(LocalStore::default());
-    let ranks: Vec<_> = (0..size)
-        .map(|rank| {
-            // A heartbeat that no loaded machine misses: these tests are about other failures.
-            let config = Config::new(rank, size, Meeting::Store(store.clone())).heartbeat(Duration::from_secs(60));
-            let config = config.carrier(Carrier::Tcp).address([127, 0, 0, 1].into());
-            std::thread::spawn(move || join(config).expect("all come"))
-        })
-        .collect();
-    ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    // A heartbeat that no loaded machine misses: these tests are about other failures.
+    conformance::joined(size, &|_, config| config.heartbeat(Duration::from_secs(60)).carrier(Carrier::Tcp).address([127, 0, 0, 1].into()))
 }
 
 #[test]

@@ -13,10 +13,29 @@ mod reference;
 use std::{sync::Arc, thread};
 
 use self::cases::Wanted;
-use crate::ProcessGroup;
+use crate::{
+    ProcessGroup,
+    rendezvous::{Config, LocalStore, Meeting},
+};
 
 /// Makes a world of so many ranks, one group for each.
 pub type MakeWorld<'a> = &'a dyn Fn(usize) -> Vec<Arc<dyn ProcessGroup>>;
+
+/// A world of ranks that meet as processes do, each a thread of this process; `change` sets what rank's configuration needs for the transport.
+///
+/// # Panics
+/// A rank cannot join.
+pub fn joined(size: usize, change: &(dyn Fn(usize, Config) -> Config + Sync)) -> Vec<Arc<dyn ProcessGroup>> {
+    let store = Arc::new(LocalStore::default());
+    thread::scope(|scope| {
+        let join = |rank| {
+            let config = change(rank, Config::new(rank, size, Meeting::Store(Arc::clone(&store) as Arc<_>)));
+            scope.spawn(|| crate::join(config).expect("all come"))
+        };
+        let ranks: Vec<_> = (0..size).map(join).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
 
 /// Everything that must hold whatever the medium, for worlds of 1 to 8 ranks.
 ///

@@ -5,8 +5,8 @@
 use std::net::TcpStream;
 
 use super::flow::{self, Head, In, Order, Out, Stop};
-use crate::Call;
 use crate::guard::Guard;
+use crate::{Call, Kind};
 
 /// One connection per other rank. Its two directions are used by two threads at most, one each.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ impl Messages {
         Self { streams }
     }
 
-    /// Sends the call's message; done when the system has taken it.
+    /// Sends the call's message, which is done when the system has taken it, or takes the next one.
     ///
     /// # Safety
     /// As for [`crate::transport::Transport::execute`].
-    pub(super) unsafe fn send(
+    pub(super) unsafe fn exchange(
         &self,
         lane: usize,
         call: &Call,
@@ -31,25 +31,11 @@ impl Messages {
         guard: &Guard<'_>,
         rank_of: &dyn Fn(usize) -> usize,
     ) -> Result<(), Stop> {
-        let mut outs = [Out::new(lane, Some(head), call.send, call.len * call.dtype.size())];
+        let (sends, bytes) = (matches!(call.kind, Kind::Send { .. }), call.len * call.dtype.size());
+        let mut out = sends.then(|| Out::new(lane, Some(head), call.send, bytes));
+        let mut into = (!sends).then(|| In::new(lane, Some(head), call.recv, bytes));
+        let (outs, ins) = (out.as_mut_slice(), into.as_mut_slice());
         // SAFETY: the caller's promise.
-        unsafe { flow::run(&self.streams, rank_of, &mut outs, &mut [], Order::AtOnce, guard, &mut |_, _| {}) }
-    }
-
-    /// Takes the next message.
-    ///
-    /// # Safety
-    /// As for [`crate::transport::Transport::execute`].
-    pub(super) unsafe fn receive(
-        &self,
-        lane: usize,
-        call: &Call,
-        head: Head,
-        guard: &Guard<'_>,
-        rank_of: &dyn Fn(usize) -> usize,
-    ) -> Result<(), Stop> {
-        let mut ins = [In::new(lane, Some(head), call.recv, call.len * call.dtype.size())];
-        // SAFETY: the caller's promise.
-        unsafe { flow::run(&self.streams, rank_of, &mut [], &mut ins, Order::AtOnce, guard, &mut |_, _| {}) }
+        unsafe { flow::run(&self.streams, rank_of, outs, ins, Order::AtOnce, guard, &mut |_, _| {}) }
     }
 }

@@ -182,12 +182,10 @@ impl Transport for Tcp {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let head = Head { seq, signature: guard.signature(call) };
         guard.took(self.way(call));
-        let done = match call.kind {
+        let done = match call.kind.peer() {
             // SAFETY: the caller's promise.
-            Kind::Send { to, .. } => unsafe { self.messages.send(self.lane(to), call, head, guard, &|lane| self.rank_of(lane)) },
-            // SAFETY: the caller's promise.
-            Kind::Recv { from, .. } => unsafe { self.messages.receive(self.lane(from), call, head, guard, &|lane| self.rank_of(lane)) },
-            _ => {
+            Some(peer) => unsafe { self.messages.exchange(self.lane(peer), call, head, guard, &|lane| self.rank_of(lane)) },
+            None => {
                 let mut lanes = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
                 let Lanes { streams, scratch } = &mut *lanes;
                 let operation =
