@@ -1,7 +1,8 @@
 """Handwritten digits (MNIST) by DistributedDataParallel on CPUs.
 
 On two ranks of this machine: `torchrun --nproc-per-node 2 mnist_ddp.py --data DIRECTORY`. Each rank has its share of every batch, so the losses are those of
-one process (`--nproc-per-node 1`) with the same `--batch`, up to rounding. `--backend gloo` does the same with torch's own backend.
+one process (`--nproc-per-node 1`) with the same `--batch`, up to rounding. `--backend gloo` does the same with torch's own backend. `--compress top-k` and others
+send less.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import shoal.torch  # noqa: F401 (registers the backend)
+import shoal.torch
 
 
 def idx(path: Path) -> torch.Tensor:
@@ -47,12 +48,25 @@ def network() -> nn.Module:
     )
 
 
+def compress(net: DistributedDataParallel, how: str):
+    """Lets gradients be compressed; gives what the compressor remembers and counts, if it does."""
+    hooks = shoal.torch.hooks
+    if how in ("bf16", "fp16"):
+        net.register_comm_hook(None, getattr(hooks, how))
+    if how in ("none", "bf16", "fp16"):
+        return None
+    state = {"int8": hooks.Int8, "top-k": lambda: hooks.TopK(0.01), "powersgd": lambda: hooks.PowerSgd(2)}[how]()
+    net.register_comm_hook(state, hooks.compressed)
+    return state
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="directory with the four files of MNIST")
     parser.add_argument("--steps", type=int, default=468, help="batches to train on (468 are one epoch of 128)")
     parser.add_argument("--batch", type=int, default=128, help="pictures per step, of all ranks together")
     parser.add_argument("--backend", default="shoal")
+    parser.add_argument("--compress", default="none", choices=["none", "bf16", "fp16", "int8", "top-k", "powersgd"])
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -60,6 +74,7 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     net = DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    state = compress(net, arguments.compress)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     pictures, labels = images(arguments.data, "train")
     # All ranks draw the same order, and each takes its share of every batch.
@@ -86,6 +101,8 @@ def main() -> None:
     dist.all_reduce(right)
     if rank == 0:
         print(f"accuracy={right.item() / len(labels):.4f} ranks={size} seconds={elapsed:.1f}", flush=True)
+        if state is not None:
+            print(f"bytes={state.wire_bytes} uncompressed={state.plain_bytes}", flush=True)
     dist.destroy_process_group()
 
 

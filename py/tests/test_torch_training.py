@@ -46,6 +46,13 @@ MNIST = Path(__file__).parents[3] / "shared/data/mnist"
 
 
 @pytest.mark.skipif(not MNIST.is_dir(), reason="needs ../shared/data: no mnist")
+def test_hooks_train_and_send_what_they_say():
+    pair = Ranks(2, SHOAL_COMM_TRANSPORT="tcp", MNIST=str(MNIST))
+    pair.check("torch_training", "hooks_on_mnist")
+    pair.end()
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason="needs ../shared/data: no mnist")
 def test_mnist_on_two_ranks_is_as_on_one():
     losses = {}
     for size in (1, 2):

@@ -1,6 +1,12 @@
 """What the ranks of test_torch_training.py check: training on several ranks against one process with the same global batch."""
 
 import copy
+import math
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -135,6 +141,82 @@ def hooks(rank, size):
     net = DistributedDataParallel(model())
     net.register_comm_hook(None, default_hooks.bf16_compress_hook)
     near(together(rank, size, net, torch.optim.SGD(net.parameters(), lr=0.1)), wanted, 2e-2)
+
+
+def tcp_bytes_sent():
+    """Bytes that this process has sent over TCP so far, each counted once, as the system says (struct tcp_info of linux/tcp.h)."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as it:
+                if it.type == socket.SOCK_STREAM and it.family in (socket.AF_INET, socket.AF_INET6):
+                    info = it.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    sent, again = struct.unpack_from("=QQ", info, 200)
+                    total += sent - again
+        except OSError:
+            # Closed meanwhile.
+            continue
+    return total
+
+
+def hooks_on_mnist(rank, size):
+    """Every hook trains the network of the example about as well as no hook does, and sends as many bytes as its compressor says: the ranks are connected by TCP."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import mnist_ddp
+
+    pictures, labels = mnist_ddp.images(Path(os.environ["MNIST"]), "train")
+    order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(0))
+    batch, steps = 64, 150
+    parameters = 205_896
+    blocks = math.ceil(parameters / 256)
+    shapes = [(16, 25), (32, 400), (122, 1568), (10, 122)]
+    thin = sum(2 * (rows + columns) for rows, columns in shapes)
+    rest = parameters - sum(rows * columns for rows, columns in shapes)
+    whole = 4 * parameters * 2 * (size - 1) // size
+    # Bytes of a step that each rank gives; those of int8 and of what is left out of a share may differ by a block or an element.
+    expected = {
+        "none": whole,
+        "bf16": whole // 2,
+        "fp16": whole // 2,
+        "int8": blocks * 260 * 2 * (size - 1) // size,
+        "top-k": 8 * math.ceil(parameters / 100) * (size - 1),
+        "powersgd": 4 * (thin + rest) * 2 * (size - 1) // size,
+    }
+    losses = {}
+    for name, wire in expected.items():
+        torch.manual_seed(0)
+        net = DistributedDataParallel(mnist_ddp.network(), gradient_as_bucket_view=True)
+        state = mnist_ddp.compress(net, name)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        seen = []
+        for step in range(steps):
+            if step == 1:
+                # The first step goes as it is, and makes connections.
+                dist.barrier()
+                before, reported = tcp_bytes_sent(), getattr(state, "wire_bytes", 0)
+            share = order[step * batch : (step + 1) * batch].chunk(size)[rank]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(pictures[share]), labels[share])
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.detach())
+        sent = tcp_bytes_sent() - before
+        # Frames, signs of life and torch's store are the rest.
+        most = wire * (steps - 1)
+        assert 0.99 * most < sent < 1.02 * most + 400 * (steps - 1) * 20, (name, sent, most)
+        if state is not None:
+            assert abs(state.wire_bytes - reported - most) <= 0.002 * most, (name, state.wire_bytes - reported, most)
+            assert state.plain_bytes == whole * steps and 0 <= state.lost < state.input
+        same_everywhere([it.detach() for it in net.parameters()], size)
+        last = torch.stack(seen[-10:]).mean()
+        dist.all_reduce(last, dist.ReduceOp.AVG)
+        losses[name] = last.item()
+    assert losses["none"] < 0.5, losses
+    for name, loss in losses.items():
+        assert loss < 1.25 * losses["none"] + 0.05, (name, losses)
+    print(losses, file=sys.stderr, flush=True)
 
 
 def distributed_optimizer(rank, size):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shoal._native import (
     CommError,
+    Compressor,
     ConfigError,
     DeadlineExceeded,
     Disagreement,
@@ -23,6 +24,7 @@ from shoal._native import (
 
 __all__ = [
     "CommError",
+    "Compressor",
     "ConfigError",
     "DeadlineExceeded",
     "Disagreement",

@@ -188,7 +188,7 @@ impl Group {
         Self { rank: group.rank(), size: group.size(), group: RwLock::new(Some(group)), teller: Teller::default() }
     }
 
-    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {
+    pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {
         let group = self.group.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match group {
             Some(group) => py.detach(move || work(&*group)),

@@ -1,6 +1,7 @@
 //! Process groups for Python: `shoal._native.Group` is `shoal_comm::ProcessGroup` on addresses. What people use is `shoal.torch`, which hands over
 //! tensors; this half knows nothing of torch.
 
+mod compress;
 mod error;
 mod group;
 mod memory;
@@ -12,6 +13,7 @@ use pyo3::prelude::*;
 /// Adds the classes and exceptions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
+    module.add_class::<compress::Compressor>()?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<work::Work>()?;
     error::register(module)

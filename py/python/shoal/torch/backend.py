@@ -2,6 +2,7 @@
 
 import atexit
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import torch
@@ -22,7 +23,7 @@ class ShoalBackend(Collectives, Backend):
         super().__init__(group.rank, group.size)
         self._group = group
         self._timeout = timeout
-        self._parts: list[Group] = []
+        self._beside: tuple[Group, ThreadPoolExecutor] | None = None
         _open.add(self)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
@@ -63,16 +64,21 @@ class ShoalBackend(Collectives, Backend):
         """A barrier whose error names the ranks that have not come: as every operation's does."""
         self._run(Operation("barrier", deadline=self._deadline(opts)))
 
-    def part(self) -> Group:
-        """A group of the same ranks whose operations have an order of their own; all ranks call this at the same place in the order of this group's."""
-        part = self._group.split(list(range(self._group.size)))
-        self._parts.append(part)
-        return part
+    def beside(self) -> tuple[Group, ThreadPoolExecutor]:
+        """A group of the same ranks whose operations have an order of their own, and the thread that does them; all ranks call this the first time at the same
+        place in the order of this group's operations."""
+        if self._beside is None:
+            part = self._group.split(list(range(self._group.size)))
+            self._beside = part, ThreadPoolExecutor(1, "shoal-beside")
+        return self._beside
 
     def shutdown(self) -> None:
         """Leaves the group."""
-        for group in [*self._parts, self._group]:
+        if self._beside is not None:
+            group, thread = self._beside
+            thread.shutdown()
             group.close()
+        self._group.close()
 
     abort = shutdown
 

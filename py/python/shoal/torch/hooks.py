@@ -1,10 +1,15 @@
-"""Hooks for DistributedDataParallel: `model.register_comm_hook(None, shoal.torch.hooks.bf16)`.
+"""Hooks for DistributedDataParallel: `model.register_comm_hook(None, shoal.torch.hooks.bf16)`, or with what a compressor remembers,
+`model.register_comm_hook(shoal.torch.hooks.TopK(0.01), shoal.torch.hooks.compressed)`.
 
 Each gives the average over all ranks, as DistributedDataParallel's own reduction does, and the same bits on all ranks.
 """
 
 import torch
 import torch.distributed as dist
+
+from shoal.torch.compression import Compression, Int8, PowerSgd, TopK
+
+__all__ = ["Compression", "Int8", "PowerSgd", "TopK", "all_reduce", "bf16", "compressed", "fp16"]
 
 
 def _group(state: dist.ProcessGroup | None) -> dist.ProcessGroup:
@@ -15,21 +20,35 @@ def all_reduce(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torc
     """The average itself. `state` is the process group; none is the default one."""
     buffer = bucket.buffer()
     done = dist.all_reduce(buffer, dist.ReduceOp.AVG, _group(state), async_op=True).get_future()
-    return done.then(lambda _: buffer)
+    return done.then(lambda done: _passed(done, buffer))
 
 
-def _compressed(state: dist.ProcessGroup | None, bucket: dist.GradBucket, dtype: torch.dtype) -> torch.futures.Future[torch.Tensor]:
+def _passed(done: torch.futures.Future, buffer: torch.Tensor) -> torch.Tensor:
+    done.value()
+    return buffer
+
+
+def _cast(state: dist.ProcessGroup | None, bucket: dist.GradBucket, dtype: torch.dtype) -> torch.futures.Future[torch.Tensor]:
     buffer = bucket.buffer()
     small = buffer.to(dtype)
     done = dist.all_reduce(small, dist.ReduceOp.AVG, _group(state), async_op=True).get_future()
-    return done.then(lambda _: buffer.copy_(small))
+    return done.then(lambda done: _passed(done, buffer).copy_(small))
 
 
 def bf16(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Half the bytes: gradients go as bfloat16 (8 bits of precision), are added in 32 bits and rounded once more."""
-    return _compressed(state, bucket, torch.bfloat16)
+    return _cast(state, bucket, torch.bfloat16)
 
 
 def fp16(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Half the bytes: gradients go as float16 (11 bits of precision, at most 65504), are added in 32 bits and rounded once more."""
-    return _compressed(state, bucket, torch.float16)
+    return _cast(state, bucket, torch.float16)
+
+
+def compressed(state: Compression, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The average as nearly as the compressor can; `state` is an `Int8`, a `TopK` or a `PowerSgd`."""
+    buffer = bucket.buffer()
+    if not state.begins(bucket) or buffer.dtype is not torch.float32:
+        state.add_plain(buffer)
+        return all_reduce(state.group, bucket)
+    return state.start(bucket)
