@@ -37,21 +37,6 @@ def nothing(_, bucket):
     return done
 
 
-class Registered:
-    """A hook that copies each bucket to registered memory, reduces it there and gives that back."""
-
-    def __init__(self, group):
-        self.group, self.memory = group, {}
-
-    def reduce(self, _, bucket):
-        buffer = bucket.buffer()
-        key = (bucket.index(), buffer.numel())
-        if key not in self.memory:
-            self.memory[key] = shoal.torch.empty(buffer.numel(), group=self.group)
-        memory = self.memory[key].copy_(buffer)
-        return dist.all_reduce(memory, dist.ReduceOp.AVG, self.group, async_op=True).get_future().then(lambda _: memory)
-
-
 def blocking(group, bucket):
     """A hook that reduces on the thread of the backward pass."""
     dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group)
@@ -80,7 +65,7 @@ def main() -> None:
             ("gloo", dist.group.WORLD, None),
             ("shoal", shoals, None),
             ("shoal, on the caller's thread", shoals, (shoals, blocking)),
-            ("shoal, copied to registered memory", shoals, (None, Registered(shoals).reduce)),
+            ("shoal, copied to registered memory", shoals, (shoal.torch.hooks.Registered(shoals), shoal.torch.hooks.registered)),
             ("shoal, bf16", shoals, (shoals, shoal.torch.hooks.bf16)),
             ("gloo, bf16", dist.group.WORLD, (dist.group.WORLD, shoal.torch.hooks.bf16)),
         ):

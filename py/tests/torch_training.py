@@ -136,6 +136,13 @@ def hooks(rank, size):
         got = together(rank, size, net, torch.optim.SGD(net.parameters(), lr=0.1))
         near(got, wanted, tolerance)
         same_everywhere(got, size)
+    # Buckets in registered memory, in one and in several buckets, with gradients that are views of them and that are not.
+    for options in ({"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.2}):
+        net = DistributedDataParallel(model(), **options)
+        net.register_comm_hook(shoal.torch.hooks.Registered(), shoal.torch.hooks.registered)
+        got = together(rank, size, net, torch.optim.SGD(net.parameters(), lr=0.1))
+        near(got, wanted)
+        same_everywhere(got, size)
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     net = DistributedDataParallel(model())

@@ -7,9 +7,10 @@ Each gives the average over all ranks, as DistributedDataParallel's own reductio
 import torch
 import torch.distributed as dist
 
+from shoal.torch.backend import empty
 from shoal.torch.compression import Compression, Int8, PowerSgd, TopK
 
-__all__ = ["Compression", "Int8", "PowerSgd", "TopK", "all_reduce", "bf16", "compressed", "fp16"]
+__all__ = ["Compression", "Int8", "PowerSgd", "Registered", "TopK", "all_reduce", "bf16", "compressed", "fp16", "registered"]
 
 
 def _group(state: dist.ProcessGroup | None) -> dist.ProcessGroup:
@@ -21,6 +22,31 @@ def all_reduce(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torc
     buffer = bucket.buffer()
     done = dist.all_reduce(buffer, dist.ReduceOp.AVG, _group(state), async_op=True).get_future()
     return done.then(lambda done: _passed(done, buffer))
+
+
+class Registered:
+    """The state of the hook `registered`: memory for each bucket."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None):
+        self.group = _group(group)
+        self._memory: dict[tuple[int, int, torch.dtype], torch.Tensor] = {}
+
+    def memory(self, bucket: dist.GradBucket) -> torch.Tensor:
+        """As long as the bucket, in registered memory; the same in each step."""
+        buffer = bucket.buffer()
+        key = bucket.index(), buffer.numel(), buffer.dtype
+        if key not in self._memory:
+            # Buckets were made anew: those of this number are of no more use.
+            self._memory = {other: memory for other, memory in self._memory.items() if other[0] != key[0]}
+            self._memory[key] = empty(buffer.numel(), dtype=buffer.dtype, group=self.group)
+        return self._memory[key]
+
+
+def registered(state: Registered, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The average itself, made in registered memory: buckets, which torch allocates, are copied there and back."""
+    memory = state.memory(bucket).copy_(bucket.buffer())
+    done = dist.all_reduce(memory, dist.ReduceOp.AVG, state.group, async_op=True).get_future()
+    return done.then(lambda done: _passed(done, memory))
 
 
 def _passed(done: torch.futures.Future, buffer: torch.Tensor) -> torch.Tensor:
