@@ -35,7 +35,7 @@ def test_stopped_and_submitted_again(jobs, instances):
     for num_round in (400, 1600, 6400):
         first = start("stopped", num_round)
         # Read beside the server: the training is quick.
-        eventually(lambda: len(records.receipts(jobs.house, first)) > 8)
+        eventually(lambda: len(records.receipts(jobs.house, first)) > 8 or jobs.describe(first)["TrainingJobStatus"] != "InProgress")
         try:
             jobs.sagemaker.stop_training_job(TrainingJobName=first)
         except ClientError as error:

@@ -8,7 +8,10 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -98,6 +101,8 @@ pub(crate) struct Attempt {
     connection: Condvar,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
+    /// A kept instance is called for it; if that does not come it gets another, so that nobody misses it.
+    is_called: AtomicBool,
 }
 
 /// The way down to an agent. Messages are whole, whoever sends.
@@ -150,7 +155,31 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self { plan, allocation, keys, token, hosts: Mutex::new(hosts), connection: Condvar::new(), plan_is_synced: Mutex::new(false) }
+        Self {
+            plan,
+            allocation,
+            keys,
+            token,
+            hosts: Mutex::new(hosts),
+            connection: Condvar::new(),
+            plan_is_synced: Mutex::new(false),
+            is_called: AtomicBool::new(false),
+        }
+    }
+
+    /// One for which a kept instance is called.
+    pub(crate) fn called(self) -> Self {
+        Self { is_called: AtomicBool::new(true), ..self }
+    }
+
+    /// Its instance has come.
+    pub(crate) fn has_come(&self) {
+        self.is_called.store(false, Ordering::Release);
+    }
+
+    /// Whether its instance is still called.
+    pub(crate) fn is_called(&self) -> bool {
+        self.is_called.load(Ordering::Acquire)
     }
 
     /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's directory.

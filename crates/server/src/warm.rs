@@ -194,12 +194,13 @@ impl World {
         while let Some((origin, kept)) = self.pool.take_soon(&keep.key, fits) {
             let plan = Plan { origin: Some(origin.clone()), ..plan.clone() };
             plan.write(&run_dir(&self.runs, &plan.attempt))?;
-            self.attempts.insert(Attempt::new(plan.clone(), kept.allocation.clone(), &self.keys));
+            self.attempts.insert(Attempt::new(plan.clone(), kept.allocation.clone(), &self.keys).called());
             let attempt = self.attempts.get(&plan.attempt).ok_or(io::ErrorKind::NotFound)?;
             let serve = || ToAgent::Serve { attempt: plan.attempt.clone(), token: attempt.token.clone() };
             let told = kept.agents.iter().flatten().all(|agent| agent.send(serve()).is_ok());
             // One that says nothing may be one that was stopped, and nothing of it has happened yet.
             if told && attempt.await_connected(WAKE) {
+                attempt.has_come();
                 self.trees.release(&claim(&origin));
                 return Ok(true);
             }

@@ -41,6 +41,9 @@ impl World {
 
     /// Reports the instances of an attempt whose agent is gone, or has been silent for too long.
     fn look(&self, attempt: &Attempt, passed: Duration) {
+        if attempt.is_called() {
+            return;
+        }
         let lost = match self.launcher.status(&attempt.allocation) {
             Ok(AllocationStatus::Running { lost }) => lost,
             Ok(AllocationStatus::Ended) => (1..=attempt.allocation.instances).collect(),
