@@ -1,6 +1,7 @@
 //! Measures over real processes.
 //!
-//! `wire failure ROUNDS [RANKS]`: kills, stops and replaces ranks on this host and prints how long it took to be known and to re-form.
+//! `wire failure ROUNDS [RANKS [ONLY]]`: kills, stops and replaces ranks on this host and prints how long it took to be known and to re-form. ONLY is part of `kill-auto`,
+//! `kill-tcp`, `hang-auto` and so on.
 //!
 //! `wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS`: measures operations among RANKS ranks on each of so many hosts, which are network namespaces of this
 //! machine, with links of that rate and that delay one way between them. `wire net HOSTS RANKS MBIT DELAY_US run COMMAND ...` runs any program as the ranks,
@@ -39,8 +40,9 @@ fn main() {
         return;
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
-        ["failure", rounds] => failure(rounds.parse().unwrap(), 4),
-        ["failure", rounds, ranks] => failure(rounds.parse().unwrap(), ranks.parse().unwrap()),
+        ["failure", rounds] => failure(rounds.parse().unwrap(), 4, ""),
+        ["failure", rounds, ranks] => failure(rounds.parse().unwrap(), ranks.parse().unwrap(), ""),
+        ["failure", rounds, ranks, only] => failure(rounds.parse().unwrap(), ranks.parse().unwrap(), only),
         ["net", count, ranks, mbit, delay, "run", ..] => net(count, ranks, mbit, delay, &arguments[7..]),
         ["net", count, ranks, mbit, delay, ops, sizes, seconds] => {
             let program = env::current_exe().unwrap().to_string_lossy().into_owned();
@@ -52,7 +54,7 @@ fn main() {
         }
         ["rank", label, ops, sizes, seconds] => operations(label, ops, sizes, seconds.parse().unwrap()),
         _ => panic!(
-            "usage: wire failure ROUNDS [RANKS] | wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS | wire net HOSTS RANKS MBIT DELAY_US run COMMAND ... | \
+            "usage: wire failure ROUNDS [RANKS [ONLY]] | wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS | wire net HOSTS RANKS MBIT DELAY_US run COMMAND ... | \
              wire rank LABEL OPS SIZES SECONDS"
         ),
     }
@@ -63,13 +65,16 @@ fn net(count: &str, ranks: &str, mbit: &str, delay: &str, command: &[String]) {
     hosts::run(count.parse().unwrap(), link, ranks.parse().unwrap(), command);
 }
 
-fn failure(rounds: usize, ranks: usize) {
+fn failure(rounds: usize, ranks: usize, only: &str) {
     let program = env::current_exe().unwrap();
     println!("what,carrier,ranks,rounds,known_median_ms,known_most_ms,formed_median_ms,formed_most_ms");
     for (what, blow, replace, heartbeat) in
         [("kill", Blow::Kill, false, "5"), ("hang", Blow::Stop, false, "0.5"), ("replace", Blow::Kill, true, "5")]
     {
         for carrier in ["auto", "tcp"] {
+            if !only.is_empty() && !format!("{what}-{carrier}").contains(only) {
+                continue;
+            }
             let (mut known, mut formed) = (Vec::new(), Vec::new());
             for number in 0..rounds {
                 let after = Duration::from_millis(10 + (number as u64 * 37) % 50);

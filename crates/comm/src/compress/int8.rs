@@ -1,5 +1,7 @@
 //! f32 sent as 8-bit integers.
 
+use std::{ops::Range, sync::mpsc::channel, thread};
+
 use super::{
     Compressor, Report, all_reduce_bytes, is_average,
     quantize::{BLOCK, add_dequantized, bound, bytes, dequantize, quantize},
@@ -13,7 +15,8 @@ use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp};
 /// that the mean is the value: the result is unbiased, and each element is off by less than one step for each rank and one for the result. A block with a NaN or an
 /// infinity becomes NaN; one whose greatest is below 1e-35 becomes zeros.
 ///
-/// The scheme is ByteGrad's (Gan et al., BAGUA, 2021, section 3): quantise, all-to-all, sum in f32, quantise again, all-gather. The random numbers are a function
+/// The scheme is ByteGrad's (Gan et al., BAGUA, 2021, section 3): quantise, all-to-all, sum in f32, quantise again, all-gather. Two ranks exchange their whole vectors, which
+/// is as many bytes, and sum by themselves: nothing is rounded twice. Long vectors go in parts, of which one is computed while another travels. The random numbers are a function
 /// of the seed, the step, the rank and the place: another run with the same seed has the same bits.
 #[derive(Debug, Clone)]
 pub struct Int8 {
@@ -39,6 +42,78 @@ impl Int8 {
     }
 }
 
+/// Elements from which two ranks exchange vectors in parts, and how many parts: each costs a delay.
+const LONG: usize = 1 << 18;
+const PARTS: usize = 3;
+
+/// The parts of a vector of two ranks.
+fn parts(len: usize) -> Vec<Range<usize>> {
+    pieces(len, if len < LONG { 1 } else { PARTS }).windows(2).map(|ends| ends[0]..ends[1]).collect()
+}
+
+impl Int8 {
+    /// The all-reduce of two ranks. A thread quantises all parts and then adds up what has come, while this one exchanges them.
+    fn exchange(&mut self, group: &dyn ProcessGroup, values: &mut [f32], is_average: bool) -> Result<Report, Error> {
+        let (rank, parts) = (group.rank() as u64, parts(values.len()));
+        let (seed, step, kept) = (self.seed, self.step, &mut self.sums);
+        kept.resize(values.len(), 0.0);
+        let (give, given) = channel::<Vec<u8>>();
+        let (bring, brought) = channel::<Vec<u8>>();
+        let (vector, list) = (&mut *values, &parts);
+        let (input, lost, result) = thread::scope(|scope| {
+            let computing = scope.spawn(move || {
+                let (mut input, mut lost) = (0.0, 0.0);
+                for (number, part) in list.iter().enumerate() {
+                    let mut message = vec![0; bytes(part.len())];
+                    let norms = quantize(&vector[part.clone()], Stream::new(&[seed, step, rank, number as u64]), &mut message);
+                    (input, lost) = (input + norms.0, lost + norms.1);
+                    // Nobody wants it where the group has failed.
+                    let _ = give.send(message);
+                }
+                drop(give);
+                let mut done = 0;
+                for (part, both) in list.iter().zip(brought) {
+                    let piece = &mut vector[part.clone()];
+                    kept[part.clone()].copy_from_slice(piece);
+                    let (first, second) = both.split_at(both.len() / 2);
+                    dequantize(first, piece);
+                    add_dequantized(second, piece);
+                    if is_average {
+                        piece.iter_mut().for_each(|sum| *sum /= 2.0);
+                    }
+                    done = part.end;
+                }
+                // All, or nothing.
+                if done < vector.len() {
+                    vector[..done].copy_from_slice(&kept[..done]);
+                }
+                (input, lost)
+            });
+            let mut result = Ok(());
+            for message in given {
+                let mut both = vec![0; 2 * message.len()];
+                result = group.all_gather(&message, &mut both);
+                if result.is_err() {
+                    break;
+                }
+                let _ = bring.send(both);
+            }
+            drop(bring);
+            let (input, lost) = computing.join().expect("computing does not panic");
+            (input, lost, result)
+        });
+        result?;
+        self.step += 1;
+        Ok(Report {
+            wire_bytes: parts.iter().map(|part| bytes(part.len()) as u64).sum(),
+            plain_bytes: all_reduce_bytes(group, 4 * values.len()),
+            input: input.sqrt(),
+            lost: lost.sqrt(),
+            rounding: 0.0,
+        })
+    }
+}
+
 /// Where the pieces of `len` elements begin, one for each of `n` ranks, and the end: whole blocks, as equal as can be.
 fn pieces(len: usize, n: usize) -> Vec<usize> {
     let blocks = len.div_ceil(BLOCK);
@@ -51,6 +126,9 @@ impl Compressor for Int8 {
         let (rank, n) = (group.rank(), group.size());
         if n == 1 {
             return Ok(Report::lossless(group, values));
+        }
+        if n == 2 {
+            return self.exchange(group, values, is_average);
         }
         let starts = pieces(values.len(), n);
         let counts: Vec<_> = starts.windows(2).map(|ends| bytes(ends[1] - ends[0])).collect();

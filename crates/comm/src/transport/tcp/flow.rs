@@ -1,6 +1,6 @@
 //! Moves bytes on several connections at once: what goes out, what comes in, and what is done with it on the way.
 //!
-//! One thread serves all connections of an operation. It polls without sleeping for a while, because waking up costs more than a small message does.
+//! One thread serves all connections of an operation. In short ones it polls without sleeping for a while, because waking up costs more than a small message does.
 
 #![expect(unsafe_code, reason = "calls are addresses; bytes go between them and sockets without copies")]
 
@@ -18,6 +18,8 @@ use crate::guard::{Backoff, Guard, Pace};
 
 /// How long to look at the sockets again and again before sleeping until something comes.
 const AWAKE: Duration = Duration::from_micros(80);
+/// Above so many bytes a wake-up costs little beside the transfer, and looking would take the cores from those who have work: it sleeps at once.
+const LONG: usize = 1 << 20;
 /// Most bytes of one system call, so that all connections get their turn.
 const TURN: usize = 512 * 1024;
 
@@ -129,6 +131,8 @@ pub(super) unsafe fn run(
     guard: &Guard<'_>,
     step: &mut dyn FnMut(&mut [Out], &[In]),
 ) -> Result<(), Stop> {
+    let bytes = outs.iter().map(|out| out.len).chain(ins.iter().map(|each| each.len)).sum::<usize>();
+    let awake = if bytes > LONG { Duration::ZERO } else { AWAKE };
     let mut last_progress = None;
     let mut backoff = Backoff::asleep();
     step(outs, ins);
@@ -147,7 +151,7 @@ pub(super) unsafe fn run(
         }
         guard.check()?;
         let now = Instant::now();
-        if now.duration_since(*last_progress.get_or_insert(now)) < AWAKE {
+        if now.duration_since(*last_progress.get_or_insert(now)) < awake {
             std::thread::yield_now();
             continue;
         }
