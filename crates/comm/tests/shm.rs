@@ -18,6 +18,13 @@ fn results() {
 }
 
 #[test]
+fn long_vectors() {
+    for size in [2, 3, 5] {
+        conformance::long(&world, size);
+    }
+}
+
+#[test]
 fn order() {
     conformance::order(&world);
 }

@@ -34,7 +34,7 @@ pub(super) const INLINE: usize = 56;
 /// What a slot holds; an operation that gives no more is done in one step.
 pub(super) const SLOT: usize = 16 << 10;
 /// What a stage holds: one step of a longer operation.
-pub(super) const STAGE: usize = 512 << 10;
+pub(super) const STAGE: usize = 1 << 20;
 /// Parts of a message that can be under way to one receiver.
 pub(super) const PARCELS: usize = 4;
 /// What a part holds.

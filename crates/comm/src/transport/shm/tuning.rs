@@ -21,7 +21,7 @@ pub(super) struct Tuning {
 impl Tuning {
     /// For `n` ranks on this machine.
     pub(super) fn of_machine(n: usize) -> Self {
-        Self { flat: (16 << 10) / n, stage: 256 << 10, cache: last_level_cache() }
+        Self { flat: (16 << 10) / n, stage: 1 << 20, cache: last_level_cache() }
     }
 
     /// What any rank gives at most to an operation of this kind that goes through slots.
