@@ -168,7 +168,7 @@ impl Live {
             "report" => return self.report(request),
             "tell" => {
                 let trial = self.trial(request)?;
-                let values = request.numbers().ok_or("needs \"value\" (null: the trial failed)")?;
+                let values = self.result(request)?;
                 let state = self.study.history().trial(trial).map(|known| known.state);
                 if matches!(state, Some(TrialState::Completed | TrialState::Failed)) {
                     return Err(format!("trial \"t{trial}\" has been told its result already, and keeps it; ask for another trial"));
@@ -179,11 +179,23 @@ impl Live {
             _ => {
                 let values = request.config.as_ref().ok_or("needs \"config\", an object of all active parameters")?;
                 let config = self.space.read(values).map_err(|error| error.to_string())?;
-                let values = request.numbers().ok_or("needs \"value\" (null: the trial failed)")?;
+                let values = self.result(request)?;
                 self.study.inject(config, Outcome::Completed { values }).map_err(|error| error.to_string())?;
             }
         }
         Ok(r#"{"ok":true}"#.to_owned())
+    }
+
+    /// A value of each objective; one null is a failure, whatever the objectives.
+    fn result(&self, request: &Request<'_>) -> Result<Vec<f64>, Refusal> {
+        let values = request.numbers().ok_or("needs \"value\" (null: the trial failed)")?;
+        let wanted = self.study.spec().objectives.len();
+        let is_failure = request.values.is_none() && request.value == Some(None);
+        if values.len() != wanted && !is_failure {
+            let field = if wanted == 1 { "\"value\", a number" } else { "\"values\", a list" };
+            return Err(format!("{} values for {wanted} objectives: give {field}", values.len()));
+        }
+        Ok(values)
     }
 
     fn ask(&mut self) -> String {

@@ -54,12 +54,38 @@ pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape>
     operations(service).find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
 }
 
-/// The names of an operation's input on its top level; none if the operation is not known.
+/// A member that a structure of an operation's input does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// The structure, as a path from the input: `AlgorithmSpecification.MetricDefinitions.1`; empty for the input itself.
+    pub path: String,
+    /// The member.
+    pub name: String,
+    /// What the structure has.
+    pub known: Vec<&'static str>,
+}
+
+/// The first member of an operation's input, at any depth, that its structure does not have: AWS drops it silently. None if the operation is not known.
 #[must_use]
-pub fn member_names(service: Service, operation: &str) -> Vec<&'static str> {
-    match input(service, operation) {
-        Some(Shape::Structure(members)) => members.iter().map(|member| member.name).collect(),
-        _ => Vec::new(),
+pub fn unknown_member(service: Service, operation: &str, value: &serde_json::Value) -> Option<Unknown> {
+    unknown_in(input(service, operation)?, value, "")
+}
+
+fn unknown_in(shape: &Shape, value: &serde_json::Value, path: &str) -> Option<Unknown> {
+    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match shape {
+        Shape::Structure(members) => value.as_object()?.iter().find_map(|(name, value)| {
+            let Some(member) = members.iter().find(|member| member.name == name) else {
+                let known = members.iter().map(|member| member.name).collect();
+                return Some(Unknown { path: path.to_owned(), name: name.clone(), known });
+            };
+            unknown_in(member.shape, value, &below(name))
+        }),
+        Shape::List { member, .. } => {
+            (1..).zip(value.as_array()?).find_map(|(place, value): (usize, _)| unknown_in(member, value, &below(&place.to_string())))
+        }
+        Shape::Map { value: shape, .. } => value.as_object()?.iter().find_map(|(key, value)| unknown_in(shape, value, &below(key))),
+        _ => None,
     }
 }
 

@@ -2,20 +2,18 @@
 
 use serde_json::Value;
 use shoal_plane::edits;
-use shoal_wire::{Service, member_names};
+use shoal_wire::{Service, Unknown, unknown_member};
 
-/// Looks at the names of the top level.
+/// Looks at the names of all members.
 ///
 /// # Errors
 /// The first that the operation does not know, and the one that was meant, it seems.
 pub(crate) fn check(operation: &str, request: &Value) -> Result<(), String> {
-    let known = member_names(Service::SageMaker, operation);
-    let Some(unknown) = request.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| !known.contains(&name.as_str())) else {
-        return Ok(());
-    };
-    let near = known.into_iter().min_by_key(|name| edits(&name.to_lowercase(), &unknown.to_lowercase()));
+    let Some(Unknown { path, name, known }) = unknown_member(Service::SageMaker, operation, request) else { return Ok(()) };
+    let near = known.into_iter().min_by_key(|known| edits(&known.to_lowercase(), &name.to_lowercase()));
     let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-    Err(format!("{operation} has no {unknown}{hint}"))
+    let place = if path.is_empty() { operation } else { &path };
+    Err(format!("{place} has no {name}{hint}"))
 }
 
 #[cfg(test)]
@@ -28,6 +26,15 @@ mod tests {
         for (request, expected) in [
             (json!({"TrainingJobName": "x", "HyperParameters": {}}), Ok(())),
             (json!({"TrainingJobNam": "x"}), Err("CreateTrainingJob has no TrainingJobNam; did you mean TrainingJobName?".to_owned())),
+            (
+                json!({"ResourceConfig": {"InstanceCnt": 1}}),
+                Err("ResourceConfig has no InstanceCnt; did you mean InstanceCount?".to_owned()),
+            ),
+            (
+                json!({"InputDataConfig": [{"ChannelName": "train"}, {"Chanel": "x"}]}),
+                Err("InputDataConfig.2 has no Chanel; did you mean ChannelName?".to_owned()),
+            ),
+            (json!({"HyperParameters": {"anything": "1"}, "Tags": "no list"}), Ok(())),
             (json!({"hyperparameters": {}}), Err("CreateTrainingJob has no hyperparameters; did you mean HyperParameters?".to_owned())),
         ] {
             assert_eq!(check("CreateTrainingJob", &request), expected);

@@ -52,7 +52,8 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
     if let Some(name) = &args.name {
         request.insert("HyperParameterTuningJobName".to_owned(), json!(name));
     }
-    let image = request["TrainingJobDefinition"]["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default().to_owned();
+    let image = request.get("TrainingJobDefinition").and_then(|it| it["AlgorithmSpecification"]["TrainingImage"].as_str());
+    let image = image.unwrap_or_default().to_owned();
     set_default(&mut request, "HyperParameterTuningJobName", || json!(default_name(&image, now_ms)));
     set_default(&mut request, "HyperParameterTuningJobConfig", || json!({}));
     let strategy = args.strategy.as_deref().map(Strategy::of).transpose()?;
@@ -281,6 +282,14 @@ mod tests {
         let definition = &request["TrainingJobDefinition"];
         assert_eq!(definition["StaticHyperParameters"], json!({"num_round": "5"}));
         assert!(definition.get("ResourceConfig").is_none());
+    }
+
+    #[test]
+    fn several_definitions_are_left_as_they_are() {
+        let file = json!({"HyperParameterTuningJobName": "x", "TrainingJobDefinitions": [{"DefinitionName": "one"}]});
+        let (request, uploads) = build(&TuneArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
+        assert!(uploads.is_empty() && request.get("TrainingJobDefinition").is_none());
+        assert_eq!(request["TrainingJobDefinitions"], file["TrainingJobDefinitions"]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use shoal_plane::edits;
+
 /// How many lines are told.
 const MOST: usize = 3;
 /// A line is told up to here, in characters.
@@ -59,22 +61,6 @@ fn distance_of(some: &[String], others: &[String]) -> usize {
         )
         .min()
         .unwrap_or(usize::MAX)
-}
-
-/// Levenshtein distance.
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for place in 0..other.len() {
-            let changed = diagonal + usize::from(letter != other[place]);
-            diagonal = row[place + 1];
-            row[place + 1] = changed.min(row[place] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 fn shortened(line: &str) -> String {

@@ -132,6 +132,7 @@ fn mistakes_are_named_and_change_nothing() {
     check(&mut session, r#"{"op":"tell","value":1}"#, "tell: needs \"id\"");
     say(&mut session, r#"{"op":"ask"}"#);
     check(&mut session, r#"{"op":"tell","id":"t0"}"#, "tell: needs \"value\"");
+    check(&mut session, r#"{"op":"tell","id":"t0","values":[1,2]}"#, "tell: 2 values for 1 objectives: give \"value\", a number");
     check(&mut session, r#"{"op":"report","id":"t0","resource":0,"value":1}"#, "needs \"resource\", a whole number from 1");
     check(&mut session, r#"{"op":"inject","config":{"lr":2},"value":1}"#, "inject: parameter lr: 2 is not in its range");
     check(&mut session, r#"{"op":"inject","config":{"speed":2},"value":1}"#, "parameter speed: is not in the space; there are: lr, layers");
