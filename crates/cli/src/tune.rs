@@ -176,7 +176,10 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     checks::check(&request, args).map_err(UsageError)?;
     if args.dry_run {
-        train::plan(&uploads, &name_of(&request), &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
+        let name = name_of(&request);
+        if let Some(definition) = request.get_mut("TrainingJobDefinition") {
+            train::plan(&uploads, &name, definition, &settings.default_bucket)?;
+        }
         show_json(&request)?;
         return Ok(Exit::Ok);
     }

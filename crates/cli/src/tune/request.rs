@@ -43,7 +43,11 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
         return Err("the file must hold one object, a CreateHyperParameterTuningJob request".to_owned());
     };
     let mut uploads = Vec::new();
-    if !request.contains_key("TrainingJobDefinitions") {
+    if let Some(several) = request.get("TrainingJobDefinitions") {
+        if !several.is_array() {
+            return Err("TrainingJobDefinitions must be a list; a single one is called TrainingJobDefinition".to_owned());
+        }
+    } else {
         let definition = request.remove("TrainingJobDefinition");
         let (definition, found) = trial(args, definition, settings, now_ms)?;
         request.insert("TrainingJobDefinition".to_owned(), definition);
@@ -290,6 +294,8 @@ mod tests {
         let (request, uploads) = build(&TuneArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
         assert!(uploads.is_empty() && request.get("TrainingJobDefinition").is_none());
         assert_eq!(request["TrainingJobDefinitions"], file["TrainingJobDefinitions"]);
+        let file = json!({"TrainingJobDefinitions": {"DefinitionName": "one"}});
+        assert!(build(&TuneArgs::default(), Some(file), &settings(), 0).unwrap_err().contains("must be a list"));
     }
 
     #[test]
