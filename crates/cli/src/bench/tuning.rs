@@ -113,7 +113,7 @@ fn put_program(server: &Server, name: &str, text: &str) -> Result<()> {
 }
 
 /// Creates a tuning job and waits for its end; `look` sees each description.
-fn run_one(server: &Server, request: &Value, every: Duration, look: &mut dyn FnMut(&Value) -> Result<()>) -> Result<Value> {
+pub(super) fn run_one(server: &Server, request: &Value, every: Duration, look: &mut dyn FnMut(&Value) -> Result<()>) -> Result<Value> {
     server.client().sagemaker("CreateHyperParameterTuningJob", request)?;
     let name = json!({"HyperParameterTuningJobName": request["HyperParameterTuningJobName"]});
     loop {

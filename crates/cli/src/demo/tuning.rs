@@ -95,7 +95,7 @@ fn request(dataset: &Dataset, name: &str, prefix: &str, maximize: bool) -> Value
         "HyperParameterTuningJobName": name,
         "HyperParameterTuningJobConfig": {
             "Strategy": "Hyperband",
-            "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": ROUNDS}},
+            "StrategyConfig": {"HyperbandStrategyConfig": {"MaxResource": ROUNDS}},
             "HyperParameterTuningJobObjective": {
                 "Type": if maximize { "Maximize" } else { "Minimize" }, "MetricName": format!("validation:{}", dataset.metric),
             },

@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashMap,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +12,10 @@ use shoal_plane::{Event, Fact};
 use shoal_store::{DataDir, Journal, SqliteJournal};
 
 use crate::{
-    bench::server::{Kind, Server},
+    bench::{
+        server::{Kind, Server},
+        tuning::run_one,
+    },
     client::LogReader,
 };
 
@@ -93,17 +95,17 @@ fn request(name: &str, strategy: &str, config: &Value, trials: u32, rounds: u32)
 
 /// Creates a tuning job and waits for its end.
 fn run(server: &Server, request: &Value) -> Result<()> {
-    server.client().sagemaker("CreateHyperParameterTuningJob", request)?;
-    let name = json!({"HyperParameterTuningJobName": request["HyperParameterTuningJobName"]});
     let until = Instant::now() + PATIENCE;
-    loop {
-        let it = server.client().sagemaker("DescribeHyperParameterTuningJob", &name)?;
-        match it["HyperParameterTuningJobStatus"].as_str() {
-            Some("Completed") => return Ok(()),
-            Some("InProgress" | "Stopping") if Instant::now() < until => thread::sleep(POLL),
-            other => bail!("the tuning job is {other:?}: {}\n{}", it["FailureReason"], server.said().unwrap_or_default()),
-        }
-    }
+    let in_time = &mut |it: &Value| {
+        ensure!(
+            Instant::now() < until,
+            "the tuning job is still {}\n{}",
+            it["HyperParameterTuningJobStatus"],
+            server.said().unwrap_or_default()
+        );
+        Ok(())
+    };
+    run_one(server, request, POLL, in_time).map(drop)
 }
 
 fn switches(journal: &SqliteJournal) -> Result<Vec<f64>> {
