@@ -1,15 +1,16 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | package | fuzz | sim`.
+//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
-//! builds the Python package's wheel and tests it. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
+//! builds the Python package's wheel and tests it. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod clients;
 mod codegen;
 mod environment;
 mod fuzz;
+mod instructions;
 mod outcome;
 mod peers;
 mod python_package;
@@ -47,12 +48,14 @@ fn run(task: &str) -> Result<bool> {
     let workspace = Workspace::find()?;
     match task {
         "test" => {
-            let outcome = test(&workspace)?;
+            let mut outcome = test(&workspace)?;
+            refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }
         "ci" => {
             let mut outcome = test(&workspace)?;
             checks(&workspace, &mut outcome)?;
+            refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }
         "bench" => bench(&workspace),
@@ -74,10 +77,11 @@ fn run(task: &str) -> Result<bool> {
             eprintln!("tidy: {} problems", problems.len());
             Ok(problems.is_empty())
         }
+        "instructions" => instructions::run(&workspace),
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, package, fuzz, sim"),
+        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, package, instructions, fuzz, sim"),
     }
 }
 
@@ -120,10 +124,14 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
         }),
         Some(Err(_)) | None => outcome.fail("the Python package's environment"),
     }
+    Ok(outcome)
+}
+
+/// In CI a skip is a failure where the machine does not lack what it says.
+fn refuse_skips(workspace: &Workspace, outcome: &mut Outcome) {
     if env::var_os("CI").is_some_and(|value| value == "true") {
         outcome.refuse_skips(|reason| skips::is_honest(&workspace.root, reason));
     }
-    Ok(outcome)
 }
 
 /// What a change must pass beside its tests; each counts as one test.
@@ -140,6 +148,7 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let mut model_checked = cargo(workspace);
     model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));
     outcome.count("the flags of shared memory in a model (loom)", succeeds(&mut model_checked)?);
+    instructions::check(workspace, outcome)?;
     arm64(workspace, outcome)?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);

@@ -3,6 +3,8 @@
 //! An iteration takes as long as its slowest rank. Before each, the source is written anew and all ranks meet. Elements are f32, reductions are sums,
 //! and the last iteration's result is looked at.
 
+pub mod kernels;
+
 use std::{str::FromStr, time::Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};

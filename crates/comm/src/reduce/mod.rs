@@ -50,6 +50,12 @@ pub(crate) unsafe fn reduce(what: &Reduction, targets: &[*mut u8], sources: &[*c
     unsafe { with_width(width(), what, targets, sources, len, stores) }
 }
 
+/// Which instructions this processor's kernels use, by name.
+#[cfg(feature = "bench")]
+pub(crate) fn instructions() -> String {
+    format!("{:?}", width())
+}
+
 /// # Safety
 /// As [`reduce`]; the processor has the width.
 unsafe fn with_width(width: Width, what: &Reduction, targets: &[*mut u8], sources: &[*const u8], len: usize, stores: Stores) {

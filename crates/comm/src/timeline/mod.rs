@@ -180,6 +180,27 @@ impl Track {
     }
 }
 
+/// For measurements.
+#[cfg(any(test, feature = "bench"))]
+impl Track {
+    /// Records what is never written.
+    pub(crate) fn unwritten() -> Self {
+        let recorder = Arc::new(Recorder::new(Path::new("/nowhere"), 0));
+        // Threads know it by its address, so it stays.
+        std::mem::forget(Arc::clone(&recorder));
+        Self { recorder: Some(recorder), group: 0, is_root: false }
+    }
+
+    /// Records so many operations of no length.
+    pub(crate) fn record_many(&self, operations: u64) {
+        let call = Call::new(Kind::AllReduce(ReduceOp::Sum), DType::F32, std::ptr::null(), std::ptr::null_mut(), 1);
+        for number in 0..operations {
+            let called = std::hint::black_box(self).now();
+            self.record(&call, number, 0, Since { called, begun: called }, Way::Direct, false);
+        }
+    }
+}
+
 impl Recorder {
     fn new(directory: &Path, rank: usize) -> Self {
         Self { rank, directory: directory.to_owned(), clock: Clock::start(), groups: Mutex::default(), rings: Mutex::default() }
@@ -290,18 +311,12 @@ mod tests {
     #[test]
     #[ignore = "a measurement: cargo test --release -p shoal-comm --lib -- --ignored --nocapture what_recording_costs"]
     fn what_recording_costs() {
-        let recorder = Arc::new(Recorder::new(Path::new("/nowhere"), 0));
-        let track = Track { recorder: Some(recorder), group: 0, is_root: false };
         let none = Track { recorder: None, group: 0, is_root: false };
-        let call = Call::new(Kind::AllReduce(ReduceOp::Sum), DType::F32, std::ptr::null(), std::ptr::null_mut(), 1);
-        for (name, track) in [("recording", &track), ("not recording", &none)] {
+        for (name, track) in [("recording", &Track::unwritten()), ("not recording", &none)] {
             let mut times: Vec<_> = (0..50)
                 .map(|_| {
                     let started = std::time::Instant::now();
-                    for number in 0..20_000 {
-                        let called = std::hint::black_box(track).now();
-                        track.record(&call, number, 0, Since { called, begun: called }, Way::Direct, false);
-                    }
+                    track.record_many(20_000);
                     started.elapsed().as_secs_f64() / 20_000.0 * 1e9
                 })
                 .collect();
