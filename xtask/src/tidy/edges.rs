@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Our crates, and those of ours that each may depend on. Anything not listed is forbidden.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("wire", &[]),
     ("tuner", &[]),
     // The tuner's types: suggestions and verdicts are facts of the core.
@@ -15,13 +15,17 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("sandbox", &[]),
     ("s3", &["store"]),
     ("server", &["wire", "s3", "plane", "tuner", "store", "link", "launch"]),
-    ("agent", &["contract", "link", "sandbox"]),
+    ("environments", &[]),
+    ("agent", &["contract", "link", "sandbox", "environments"]),
     ("algos", &["contract"]),
     ("comm", &[]),
     // The client half of the binary signs requests (wire); doctor asks the
     // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane; `bench` speaks as agents do.
     // `bench comm` measures process groups, and `timeline` joins what they recorded.
-    ("cli", &["server", "agent", "algos", "comm", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner"]),
+    (
+        "cli",
+        &["server", "agent", "algos", "comm", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner", "environments"],
+    ),
     // For tests only.
     ("sim", &["plane", "tuner", "launch"]),
     // The Python package.

@@ -1,0 +1,61 @@
+//! Why there is no environment.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::RequirementsError;
+
+/// Why there is no environment. The texts are for the user and say what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    /// No Python of a version that it can have.
+    #[error(
+        "the environment {name} needs Python {}, which this machine does not have on the server's PATH with its module venv: install it (on Debian \
+         and Ubuntu: apt-get install python{1} python{1}-venv; with uv: uv python install {1}) and submit the job again",
+        pythons.join(" or "),
+        pythons.first().map_or("3", String::as_str)
+    )]
+    NoPython {
+        /// Of the environment.
+        name: String,
+        /// Versions that would do.
+        pythons: Vec<String>,
+    },
+    /// What was run to make it failed.
+    #[error("the environment {name} could not be made: {step} failed ({how}); it said:\n{said}")]
+    Failed {
+        /// Of the environment.
+        name: String,
+        /// `pip install`.
+        step: &'static str,
+        /// Its exit status.
+        how: String,
+        /// Its last lines.
+        said: String,
+    },
+    /// What a job requires cannot be installed here.
+    #[error(transparent)]
+    Requirements(#[from] RequirementsError),
+    /// Whoever wanted it does not want it any more.
+    #[error("the environment {0} was not made, as it is wanted no more")]
+    Stopped(String),
+    /// Something uses it.
+    #[error("the environment {0} is in use, and stays")]
+    InUse(String),
+    /// The operating system refused.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl EnvironmentError {
+    /// For `map_err`: what was tried with which path.
+    pub(crate) fn io(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let (what, path): (_, PathBuf) = (what.to_owned(), path.to_owned());
+        move |source| Self::Io { what: format!("{what} {}", path.display()), source }
+    }
+}

@@ -1,0 +1,32 @@
+//! Python environments instead of images: which image name stands for which ([`Table`]), and the cache in which each is made once, by
+//! the content of its lock file, and shared by all instances of this machine ([`Cache`]).
+//!
+//! It promises: two that need the same environment wait for one build; a build that fails or is killed leaves nothing that anybody would
+//! take for an environment; what is in use is not removed; a cached environment costs its next user no process.
+//!
+//! No code of a package runs while environments are made: only wheels are installed. A job's requirements are the user's, and what they
+//! bring runs in the job's sandbox alone.
+//!
+//! An environment lies at one path for good, as Python's virtual environments hold absolute paths; instances see it at the same path.
+
+mod build;
+mod cache;
+mod error;
+mod image;
+mod installer;
+mod overlay;
+mod python;
+mod record;
+mod requirements;
+mod run;
+mod table;
+mod verify;
+
+pub use cache::{Cache, Cached, Prepared};
+pub use error::EnvironmentError;
+pub use installer::{Source, VARIABLE_PREFIXES, is_for_installers};
+pub use record::Record;
+pub use requirements::{RequirementsError, check};
+pub use run::Watcher;
+pub use table::{Environment, Found, Table, TableError};
+pub use verify::Verdict;

@@ -1,0 +1,37 @@
+//! What a job requires, laid over an environment: a virtual environment of its own that finds everything of the one below.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Instant;
+
+use crate::build::{now, seal, site_packages};
+use crate::run::run;
+use crate::{EnvironmentError, Record, Source, Watcher};
+
+/// Makes it in `directory`, which is not there yet. `requirements` are checked.
+pub(crate) fn make(
+    below: &Record,
+    below_directory: &Path,
+    requirements: &str,
+    directory: &Path,
+    source: &Source,
+    lock: &File,
+    watcher: &mut dyn Watcher,
+) -> Result<Record, EnvironmentError> {
+    let (begun, name) = (Instant::now(), &below.name);
+    watcher.line(&format!("installing what the job requires over the environment {name}, from {}", source.place()));
+    let mut venv = source.command(&below_directory.join("bin/python"));
+    venv.args(["-I", "-m", "venv", "--without-pip"]).arg(directory);
+    run(venv, "python -m venv", name, lock, watcher)?;
+    let site_packages = site_packages(directory, &below.python);
+    let path_file = site_packages.join("below.pth");
+    // Behind its own packages, so that those win. As Python's text, whatever the path has in it.
+    let line = format!("import site; site.addsitedir({:?})\n", below.site_packages.to_string_lossy());
+    fs::write(&path_file, line).map_err(EnvironmentError::io("write", &path_file))?;
+    let file = directory.join("requirements.txt");
+    fs::write(&file, requirements).map_err(EnvironmentError::io("write", &file))?;
+    run(source.install_by_pip(&directory.join("bin/python"), &file), "pip install", name, lock, watcher)?;
+    let bytes = seal(directory).map_err(EnvironmentError::io("make read-only", directory))?;
+    watcher.line(&format!("what the job requires is ready: {} MB in {:.0} s", bytes >> 20, begun.elapsed().as_secs_f64()));
+    Ok(Record { below: Some(below_directory.to_owned()), site_packages, bytes, made: now(), ..below.clone() })
+}

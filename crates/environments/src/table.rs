@@ -1,0 +1,328 @@
+//! Which image names stand for which environment: the table that comes along (`environments/table.txt` of the repository, which tells the
+//! form), asked after the user's own.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::image::{fits, tag_of, version_of};
+
+/// A Python environment as it is wanted: all that it is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// For people.
+    pub name: String,
+    /// Versions of Python that it can have (`3.11`), the best first.
+    pub pythons: Vec<String>,
+    /// The lock file's text: requirements as pip reads them, pinned.
+    pub lock: String,
+}
+
+/// What an image name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The environment.
+    pub environment: Environment,
+    /// That it has another version than the image's tag asks for.
+    pub notice: Option<String>,
+}
+
+/// Why the table cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A line that is neither kind of row.
+    #[error("{}:{line}: {found:?} is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\"; correct the line or remove it", file.display())]
+    Row {
+        /// Which.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// As it stands there.
+        found: String,
+    },
+    /// Versions of Python are two numbers.
+    #[error("{}:{line}: {found:?} names no versions of Python; write them as 3.11 or 3.11,3.12", file.display())]
+    Pythons {
+        /// Which.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// As it stands there.
+        found: String,
+    },
+    /// An image of an environment that is not there.
+    #[error("{}:{line}: there is no environment {name}; add a row \"environment {name} PYTHONS LOCK\"", file.display())]
+    Environment {
+        /// Which.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// As it stands there.
+        name: String,
+    },
+    /// A file is there and cannot be read, or a lock file is not there.
+    #[error("could not read {}: {source}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The text of a lock file, or where it is.
+#[derive(Debug, Clone)]
+enum Lock {
+    Text(&'static str),
+    File(PathBuf),
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    name: String,
+    pythons: Vec<String>,
+    lock: Lock,
+}
+
+/// A row for images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ImageRow {
+    pattern: String,
+    environment: String,
+    package: Option<String>,
+    /// Of the user's table.
+    is_users: bool,
+}
+
+/// The rows, the user's first.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    environments: Vec<Entry>,
+    images: Vec<ImageRow>,
+}
+
+/// The lock files of the table that comes along, by name.
+const SHIPPED_LOCKS: [(&str, &str); 5] = [
+    ("scikit-learn-1.2.txt", include_str!("../../../environments/scikit-learn-1.2.txt")),
+    ("scikit-learn-1.4.txt", include_str!("../../../environments/scikit-learn-1.4.txt")),
+    ("xgboost.txt", include_str!("../../../environments/xgboost.txt")),
+    ("pytorch.txt", include_str!("../../../environments/pytorch.txt")),
+    ("huggingface.txt", include_str!("../../../environments/huggingface.txt")),
+];
+
+const SHIPPED: &str = include_str!("../../../environments/table.txt");
+
+impl Table {
+    /// The user's rows, where there is such a file, and then those that come along.
+    ///
+    /// # Errors
+    /// The user's file cannot be read or understood; the text names the line.
+    pub fn read(users: &Path) -> Result<Self, TableError> {
+        let mut table = Self::default();
+        match fs::read_to_string(users) {
+            Ok(text) => table.extend(&text, users, true)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(TableError::Unreadable { file: users.to_owned(), source }),
+        }
+        table.extend(SHIPPED, Path::new("environments/table.txt"), false)?;
+        Ok(table)
+    }
+
+    fn extend(&mut self, text: &str, file: &Path, is_users: bool) -> Result<(), TableError> {
+        let rows = (1..).zip(text.lines()).map(|(line, text)| (line, text.split('#').next().unwrap_or_default()));
+        let rows = rows.map(|(line, text)| (line, text.split_whitespace().collect::<Vec<_>>())).filter(|(_, columns)| !columns.is_empty());
+        let mut images = Vec::new();
+        for (line, columns) in rows {
+            let at = |found: &str| (file.to_owned(), line, found.to_owned());
+            match *columns {
+                ["environment", name, pythons, lock] => {
+                    let pythons: Vec<_> = pythons.split(',').map(str::to_owned).collect();
+                    if !pythons.iter().all(|python| is_python(python)) {
+                        let (file, line, found) = at(columns[2]);
+                        return Err(TableError::Pythons { file, line, found });
+                    }
+                    let lock = match SHIPPED_LOCKS.iter().find(|(shipped, _)| !is_users && *shipped == lock) {
+                        Some((_, text)) => Lock::Text(text),
+                        None => Lock::File(file.parent().unwrap_or(Path::new("")).join(lock)),
+                    };
+                    self.environments.push(Entry { name: name.to_owned(), pythons, lock });
+                }
+                ["image", pattern, environment] | ["image", pattern, environment, _] => {
+                    let package = columns.get(3).map(|&package| package.to_owned());
+                    images.push((line, ImageRow { pattern: pattern.to_owned(), environment: environment.to_owned(), package, is_users }));
+                }
+                _ => {
+                    let (file, line, found) = at(&columns.join(" "));
+                    return Err(TableError::Row { file, line, found });
+                }
+            }
+        }
+        for (line, row) in images {
+            // A user's image may be of an environment that comes along.
+            if self.entry(&row.environment).is_none() && !(is_users && is_shipped(&row.environment)) {
+                return Err(TableError::Environment { file: file.to_owned(), line, name: row.environment });
+            }
+            self.images.push(row);
+        }
+        Ok(())
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.environments.iter().find(|entry| entry.name == name)
+    }
+
+    /// What `image` stands for; `None` if no row fits it.
+    ///
+    /// # Errors
+    /// Its lock file cannot be read.
+    pub fn find(&self, image: &str) -> Result<Option<Found>, TableError> {
+        let Some(row) = self.images.iter().find(|row| fits(&row.pattern, image)) else { return Ok(None) };
+        let Some(environment) = self.environment(&row.environment)? else { return Ok(None) };
+        let asked = tag_of(image.split('@').next().unwrap_or(image)).and_then(version_of);
+        let notice = asked.zip(row.package.as_deref()).and_then(|(asked, package)| {
+            let has = environment.pinned(package)?;
+            let fits = has == asked || has.strip_prefix(asked).is_some_and(|rest| rest.starts_with('.'));
+            (!fits).then(|| format!("{image} asks for version {asked}; the environment {} has {package} {has}", environment.name))
+        });
+        Ok(Some(Found { environment, notice }))
+    }
+
+    /// The environment of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// Its lock file cannot be read.
+    pub fn environment(&self, name: &str) -> Result<Option<Environment>, TableError> {
+        let Some(entry) = self.entry(name) else { return Ok(None) };
+        let lock = match &entry.lock {
+            Lock::Text(text) => (*text).to_owned(),
+            Lock::File(file) => fs::read_to_string(file).map_err(|source| TableError::Unreadable { file: file.clone(), source })?,
+        };
+        Ok(Some(Environment { name: entry.name.clone(), pythons: entry.pythons.clone(), lock }))
+    }
+
+    /// All rows for images: pattern, environment, whether the row is the user's.
+    pub fn images(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.images.iter().map(|row| (&*row.pattern, &*row.environment, row.is_users))
+    }
+
+    /// Names of all environments.
+    pub fn environments(&self) -> impl Iterator<Item = &str> {
+        self.environments.iter().map(|entry| &*entry.name)
+    }
+}
+
+impl Environment {
+    /// The version to which a package is pinned; packages may be spelt with `-`, `_` and any case.
+    pub fn pinned(&self, package: &str) -> Option<&str> {
+        let plain = |name: &str| name.trim().to_lowercase().replace(['_', '.'], "-");
+        self.lock.lines().find_map(|line| {
+            let (name, rest) = line.split_once("==")?;
+            (plain(name) == plain(package)).then(|| rest.split([' ', ';', '\\', '#']).next().unwrap_or_default())
+        })
+    }
+
+    /// How many packages are pinned.
+    pub(crate) fn packages(&self) -> usize {
+        self.lock.lines().filter(|line| line.contains("==") && !line.starts_with([' ', '#', '-'])).count()
+    }
+}
+
+/// `3.11`.
+pub(crate) fn is_python(version: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit());
+    version.split_once('.').is_some_and(|(major, minor)| major == "3" && is_number(minor))
+}
+
+fn is_shipped(environment: &str) -> bool {
+    SHIPPED.lines().any(|line| line.split_whitespace().take(2).eq(["environment", environment]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_users(text: &str) -> Result<Table, TableError> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("environments.txt");
+        fs::write(&file, text).unwrap();
+        fs::write(dir.path().join("mine.lock"), "numpy==2.0\n").unwrap();
+        let table = Table::read(&file)?;
+        // Lock files are read when they are needed; then they are there no more.
+        table.environments.iter().filter(|entry| entry.name == "mine").for_each(|_| {
+            assert_eq!(table.environment("mine").unwrap().unwrap().lock, "numpy==2.0\n");
+        });
+        Ok(table)
+    }
+
+    fn shipped() -> Table {
+        Table::read(Path::new("/nowhere/environments.txt")).unwrap()
+    }
+
+    #[test]
+    fn images_that_sdks_name_have_environments() {
+        const DLC: &str = "763104351884.dkr.ecr.us-west-2.amazonaws.com";
+        for (image, expected) in [
+            ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
+            ("sagemaker-scikit-learn:1.4-2-cpu-py3".to_owned(), Some("scikit-learn-1.4")),
+            ("sagemaker-scikit-learn:0.23-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
+            ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1".to_owned(), Some("xgboost")),
+            (format!("{DLC}/pytorch-training:2.0.1-gpu-py310"), Some("pytorch")),
+            (format!("{DLC}/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310-cu118-ubuntu20.04"), Some("huggingface")),
+            (format!("{DLC}/pytorch-training-neuronx:2.1"), None),
+            ("me/pytorch-training:2.0".to_owned(), None),
+        ] {
+            let found = shipped().find(&image).unwrap();
+            assert_eq!(found.map(|found| found.environment.name).as_deref(), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn another_version_than_asked_for_is_told() {
+        let notice = |image: &str| shipped().find(image).unwrap().unwrap().notice;
+        assert_eq!(notice("sagemaker-scikit-learn:1.2-1-cpu-py3"), None);
+        assert_eq!(notice("pytorch-training"), None);
+        let told = notice("pytorch-training:2.0.1-cpu-py310").unwrap();
+        assert!(
+            told.starts_with("pytorch-training:2.0.1-cpu-py310 asks for version 2.0.1; the environment pytorch has torch 2."),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn every_shipped_environment_has_its_lock_with_every_package_that_rows_name() {
+        let table = shipped();
+        for row in &table.images {
+            let environment = table.environment(&row.environment).unwrap().unwrap();
+            let package = row.package.as_deref().unwrap();
+            assert!(environment.pinned(package).is_some(), "{package} is not in the lock of {}", row.environment);
+            assert!(environment.pinned("pip").is_some(), "jobs' requirements need pip in {}", row.environment);
+        }
+    }
+
+    #[test]
+    fn the_users_rows_win() {
+        let table =
+            with_users("# mine\nenvironment mine 3.11,3.12 mine.lock\nimage pytorch-training:2.0* mine\nimage shoal/pt pytorch # theirs\n")
+                .unwrap();
+        let rows: Vec<_> = table.images().take(2).collect();
+        assert_eq!(rows, [("pytorch-training:2.0*", "mine", true), ("shoal/pt", "pytorch", true)]);
+        assert_eq!(table.find("shoal/pt").unwrap().unwrap().environment.name, "pytorch");
+        assert_eq!(table.find("pytorch-training:2.8.0").unwrap().unwrap().environment.name, "pytorch");
+    }
+
+    #[test]
+    fn mistakes_name_the_line() {
+        for (text, expected) in [
+            ("\nimage x", "environments.txt:2: \"image x\" is neither"),
+            ("environment mine 3 mine.lock", "environments.txt:1: \"3\" names no versions of Python"),
+            ("environment mine 3.11, mine.lock", "environments.txt:1: \"3.11,\" names no"),
+            ("image x other", "environments.txt:1: there is no environment other"),
+        ] {
+            let error = with_users(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let missing = with_users("environment other 3.11 absent.lock\nimage x other\n").unwrap();
+        let error = missing.find("x").unwrap_err().to_string();
+        assert!(error.contains("absent.lock"), "{error}");
+    }
+}
