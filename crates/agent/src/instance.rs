@@ -10,6 +10,7 @@ use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
 
 use crate::mirror::Place;
+use crate::script::{self, ScriptError};
 use crate::{Options, inside};
 
 /// Where this executable is inside, for built-in algorithms.
@@ -32,6 +33,9 @@ pub(crate) enum InstanceError {
     /// The machine refused a network or a sandbox, or the program cannot be started.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    /// The user's script cannot be started.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
 }
 
 /// Directories of one instance, below the attempt's run directory.
@@ -138,7 +142,7 @@ pub(crate) fn prepare(
     let mounts = mounts(options, assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
-    let (command, cwd) = command(assignment);
+    let (command, cwd) = command(assignment, &facts, home)?;
     Ok(SandboxSpec {
         id: format!("{}-{}", home.id, assignment.host),
         hostname: facts.current_host().to_owned(),
@@ -162,7 +166,7 @@ fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount>
         match assignment.program {
             // Ours write nothing there.
             Program::Builtin { .. } => Mount::ReadOnly { source: tree, target },
-            Program::Host { .. } => Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target },
+            Program::Host { .. } | Program::Script { .. } => Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target },
         }
     }));
     if let Some(checkpoint) = &assignment.checkpoint {
@@ -187,11 +191,16 @@ fn variables(assignment: &Assignment, facts: &Facts) -> Vec<(String, String)> {
     all.into_iter().collect()
 }
 
-fn command(assignment: &Assignment) -> (Vec<String>, PathBuf) {
-    match &assignment.program {
+fn command(assignment: &Assignment, facts: &Facts, home: &Home) -> Result<(Vec<String>, PathBuf), ScriptError> {
+    let code = Paths::default().code();
+    Ok(match &assignment.program {
         Program::Builtin { name, .. } => (vec![EXECUTABLE.into(), "algorithm".into(), name.clone()], "/".into()),
-        Program::Host { entrypoint, arguments } => (entrypoint.iter().chain(arguments).cloned().collect(), Paths::default().code()),
-    }
+        Program::Host { entrypoint, arguments } => (entrypoint.iter().chain(arguments).cloned().collect(), code),
+        Program::Script { source } => {
+            let tree = source.as_deref().map(Path::new);
+            (script::prepare(assignment, facts, tree, &Paths::new(home.ml()).code())?, code)
+        }
+    })
 }
 
 fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: &Support) -> Facts {
@@ -238,7 +247,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
 fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), InstanceError> {
     let tree = Paths::new(home.ml());
     // What a program of ours does not write in needs no place for changes.
-    let scratch = |name: &str| matches!(assignment.program, Program::Host { .. }).then(|| home.scratch(name));
+    let scratch = |name: &str| (!matches!(assignment.program, Program::Builtin { .. })).then(|| home.scratch(name));
     let of_channels = assignment.channels.iter().flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)]).flatten();
     let of_checkpoints = assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
     for directory in tree.directories().into_iter().chain(of_channels).chain(of_checkpoints) {

@@ -26,6 +26,8 @@ mod own_log;
 mod pack;
 mod program;
 mod run;
+mod script;
+mod source;
 mod spool;
 mod support;
 mod warm;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_contract::{Definition, Expressions, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
+use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
@@ -24,7 +24,7 @@ use crate::program::{Ended, Program};
 use crate::support::support;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, inside};
+use crate::{Options, artifacts, connection, forward, inside, script};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -213,7 +213,13 @@ impl Agent<'_> {
         }
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let spec = instance::prepare(self.options, assignment, self.home, network, support)?;
+        let spec = match instance::prepare(self.options, assignment, self.home, network, support) {
+            Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
+            prepared => prepared?,
+        };
+        if matches!(assignment.program, shoal_link::Program::Script { .. }) {
+            self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
+        }
         if let Some(checkpoint) = &assignment.checkpoint {
             self.mirror(checkpoint)?;
             if self.is_to_stop() {
@@ -239,7 +245,10 @@ impl Agent<'_> {
                 continue;
             }
             told?;
-            return self.ended(outcome(exit), exit.out_of_memory, said);
+            let outcome = outcome(exit);
+            let failure = script::failure(assignment, outcome, &spec.command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
+            let stderr_tail = failure.unwrap_or(said.stderr_tail);
+            return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
         }
     }
 

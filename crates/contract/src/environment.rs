@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::Facts;
 use crate::config::{GROUP, input_data_config, resource_config, sorted_hosts};
-
-/// Hyperparameters that are for the toolkit, not for the script.
-fn is_reserved(name: &str) -> bool {
-    name.starts_with("sagemaker_") || name == "_tuning_objective_metric" || name == "default_user_module_name"
-}
+use crate::python::repr_of_float;
+use crate::script::{Hyperparameters, MASTER_PORT, arguments};
+use crate::{Facts, Script};
 
 /// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
 const FACTS: [&str; 6] =
@@ -33,7 +30,11 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
     let told: Vec<_> = FACTS.iter().filter_map(|name| variables.remove_entry(*name)).collect();
     variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| !name.starts_with("SHOAL_")));
     variables.extend(told);
-    variables.extend(toolkit(facts));
+    let script = Script::of(&facts.hyperparameters, &facts.environment);
+    if script.is_some() {
+        for_scripts(facts, &mut variables);
+    }
+    variables.extend(toolkit(facts, script.as_ref()));
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
     variables
 }
@@ -54,7 +55,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         ("CURRENT_HOST", facts.current_host()),
         // Frameworks rendezvous at the first host; the port is the one that SageMaker's images use.
         ("MASTER_ADDR", facts.address(sorted_hosts(facts)[0])),
-        ("MASTER_PORT", "7777"),
+        ("MASTER_PORT", MASTER_PORT),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
@@ -79,12 +80,28 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
     variables
 }
 
+/// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, and NCCL finds its way.
+fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
+    let code = text(&facts.paths.code());
+    let path = match variables.get("PYTHONPATH").filter(|path| !path.is_empty()) {
+        Some(path) => format!("{code}:{path}"),
+        None => code,
+    };
+    variables.insert("PYTHONPATH".into(), path);
+    for (name, value) in [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")] {
+        variables.entry(name.into()).or_insert_with(|| value.into());
+    }
+}
+
 /// `SM_*` as `to_env_vars` of sagemaker-training-toolkit writes them: strings raw, everything else as compact JSON with sorted keys.
-fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
+fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let paths = &facts.paths;
     let hosts = sorted_hosts(facts);
-    let decoded = facts.hyperparameters.iter().map(|(name, value)| (name.clone(), decoded(value)));
-    let (reserved, own): (Map<_, _>, Map<_, _>) = decoded.partition(|(name, _)| is_reserved(name));
+    let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
+    let distribution_groups = if hyperparameters.is_distributed() { vec![GROUP] } else { Vec::new() };
+    let distribution_hosts = if hyperparameters.is_distributed() { hosts.clone() } else { Vec::new() };
+    let Hyperparameters { own, framework, reserved } = hyperparameters;
+    let module_dir = script.and_then(|script| script.source.clone()).unwrap_or_else(|| text(&paths.code()));
     let channel_dirs: Map<String, Value> = facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
     let channel_names: Vec<String> =
         sorted(Value::Object(channel_dirs.clone())).as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default();
@@ -94,8 +111,11 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
         "hosts": hosts,
         "network_interface_name": facts.network_interface,
         "hps": own,
-        "framework_params": reserved,
-        "user_entry_point": reserved.get("sagemaker_program").cloned().unwrap_or_default(),
+        "framework_params": framework,
+        "framework_module": null,
+        "user_entry_point": script.map(|script| &script.program),
+        "module_name": script.map(Script::module),
+        "module_dir": module_dir,
         "resource_config": resource_config(facts),
         "input_data_config": input_data_config(facts),
         "output_data_dir": paths.output_data(),
@@ -106,7 +126,7 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
         "current_instance_group_hosts": hosts,
         "instance_groups": [GROUP],
         "instance_groups_dict": { GROUP: group },
-        "distribution_instance_groups": [],
+        "distribution_instance_groups": distribution_groups,
         "is_hetero": false,
         "log_level": reserved.get("sagemaker_container_log_level").cloned().unwrap_or(json!(20)),
         "input_dir": paths.input(),
@@ -126,14 +146,15 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
         "output_failure": paths.failure(),
     });
     let training_env = json!({
-        "additional_framework_parameters": reserved,
+        "additional_framework_parameters": framework,
         "channel_input_dirs": channel_dirs,
         "current_host": facts.current_host(),
         "current_instance_group": GROUP,
         "current_instance_group_hosts": hosts,
         "current_instance_type": facts.instance_type,
-        "distribution_hosts": hosts,
-        "distribution_instance_groups": [],
+        "distribution_hosts": distribution_hosts,
+        "distribution_instance_groups": distribution_groups,
+        "framework_module": null,
         "hosts": hosts,
         "hyperparameters": own,
         "input_config_dir": paths.config(),
@@ -142,11 +163,16 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
         "instance_groups": [GROUP],
         "instance_groups_dict": { GROUP: group },
         "is_hetero": false,
+        "is_modelparallel_enabled": null,
+        "is_smddpmprun_installed": false,
+        "is_smddprun_installed": false,
         "is_master": hosts[0] == facts.current_host(),
         "job_name": facts.job_name,
         "log_level": values["log_level"],
         "master_hostname": hosts[0],
         "model_dir": paths.model(),
+        "module_dir": values["module_dir"],
+        "module_name": values["module_name"],
         "network_interface_name": facts.network_interface,
         "num_cpus": facts.cpus,
         "num_gpus": facts.gpus,
@@ -164,19 +190,18 @@ fn toolkit(facts: &Facts) -> BTreeMap<String, String> {
     let of_hyperparameters = own.iter().map(|(name, value)| (format!("SM_HP_{}", name.to_uppercase()), as_variable(value)));
     let mut variables: BTreeMap<String, String> = named.chain(of_channels).chain(of_hyperparameters).collect();
     variables.insert("SM_TRAINING_ENV".into(), as_variable(&training_env));
-    variables.insert("SM_USER_ARGS".into(), as_variable(&user_arguments(&own)));
+    variables.insert("SM_USER_ARGS".into(), as_variable(&json!(arguments(&own))));
     variables
-}
-
-/// Toolkits read each value as JSON and fall back to the raw string.
-fn decoded(value: &str) -> Value {
-    serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))
 }
 
 fn as_variable(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => repr_of_float(float),
+            None => number.to_string(),
+        },
         other => sorted(other.clone()).to_string(),
     }
 }
@@ -184,22 +209,6 @@ fn as_variable(value: &Value) -> String {
 fn sorted(mut value: Value) -> Value {
     value.sort_all_objects();
     value
-}
-
-/// The command line that the toolkit makes of hyperparameters: `--name value`, one letter with one dash.
-fn user_arguments(hyperparameters: &Map<String, Value>) -> Value {
-    let mut arguments = Vec::new();
-    for (name, value) in hyperparameters {
-        arguments.push(if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") });
-        arguments.push(match value {
-            // Python's str() of the decoded value.
-            Value::Bool(true) => "True".into(),
-            Value::Bool(false) => "False".into(),
-            Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", as_variable(v))).collect::<Vec<_>>().join(","),
-            other => as_variable(other),
-        });
-    }
-    json!(arguments)
 }
 
 fn text(path: &std::path::Path) -> String {

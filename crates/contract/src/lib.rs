@@ -5,8 +5,8 @@
 //! sides. The agent writes it: [`config_files`] and [`environment()`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what
 //! the program says, [`failure_text`] and [`Tail`] for how it ends. A training program reads it: [`Job::parse`].
 //!
-//! What is left out: everything that only SageMaker's own images do (unpacking `sagemaker_submit_directory`, `pip install`,
-//! torchrun); a program that wants it brings the toolkit along, which reads the same files.
+//! A job that brings a script for one of SageMaker's framework images has it started as the toolkit in those images does: [`Script`] is that
+//! part of the contract.
 
 mod config;
 mod environment;
@@ -17,7 +17,9 @@ mod job;
 mod log_line;
 mod metrics;
 mod paths;
+mod python;
 mod resource;
+mod script;
 
 pub use config::config_files;
 pub use environment::environment;
@@ -29,3 +31,4 @@ pub use log_line::escape_line;
 pub use metrics::{Definition, Expressions, Rejected, Scraper, Value};
 pub use paths::{BASE, Paths};
 pub use resource::{RESOURCE_FILE, Resource};
+pub use script::{LaunchError, Script, script_failure};

@@ -155,10 +155,10 @@ fn variables_are_those_of_the_platform_and_of_the_toolkit() {
         ("SM_HPS", r#"{"batch-size":32,"epochs":3,"flag":true,"layers":{"a":null,"b":[1,2]},"n":"quoted","name":"plain text","x=y":1}"#),
         ("SM_USER_ENTRY_POINT", "train.py"),
         ("SM_LOG_LEVEL", "10"),
-        ("SM_FRAMEWORK_PARAMS", r#"{"sagemaker_container_log_level":10,"sagemaker_program":"train.py"}"#),
+        ("SM_FRAMEWORK_PARAMS", "{}"),
         (
             "SM_USER_ARGS",
-            r#"["--batch-size","32","--epochs","3","--flag","True","--layers","b=[1,2],a=","-n","quoted","--name","plain text","--x=y","1"]"#,
+            r#"["--batch-size","32","--epochs","3","--flag","True","--layers","a=None,b=[1, 2]","-n","quoted","--name","plain text","--x=y","1"]"#,
         ),
         ("SM_IS_HETERO", "false"),
     ];

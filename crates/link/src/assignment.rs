@@ -112,6 +112,11 @@ pub enum Program {
         /// `ContainerArguments`.
         arguments: Vec<String>,
     },
+    /// The user's script, started as SageMaker's framework images do it; hyperparameters and variables name it.
+    Script {
+        /// A tree of links on this machine with the object that `sagemaker_submit_directory` names, if that is in S3.
+        source: Option<String>,
+    },
 }
 
 /// A metric definition.

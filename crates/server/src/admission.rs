@@ -1,6 +1,6 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
-use shoal_store::check_tree;
+use shoal_store::{StoreError, check_tree};
 use shoal_tuner::SearcherSpec;
 use shoal_wire::{
     Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start,
@@ -24,6 +24,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
         .map_err(|error| Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some")))?;
     partition(&world.region, &request.role_arn)?;
     image(world, request)?;
+    source(world, request)?;
     if let Some(config) = &request.checkpoint {
         checkpoints(world, &config.uri)?;
     }
@@ -180,8 +181,9 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     };
     let image = world.images.resolve(name).map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     match image {
-        Image::Host if request.algorithm.entrypoint.is_empty() => Err(Error::validation(
-            "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, and it is empty",
+        Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
+            "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, or the script that the \
+             hyperparameter sagemaker_program names, and there is neither",
         )),
         Image::Builtin { name, .. } if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() => {
             Err(Error::validation(format!(
@@ -189,11 +191,24 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
                  run yours by image shoal/host, or leave containerEntrypoint and containerArguments out"
             )))
         }
-        Image::Builtin { name, .. } if request.hyperparameters.contains_key("sagemaker_program") => Err(Error::validation(format!(
+        Image::Builtin { name, .. } if request.script.is_some() => Err(Error::validation(format!(
             "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, script mode is not supported; \
-             run your script by image shoal/host and containerEntrypoint"
+             run your script by image shoal/host"
         ))),
         Image::Builtin { .. } | Image::Host => Ok(()),
+    }
+}
+
+/// The script that the request brings is there.
+fn source(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+    let Some(uri) = request.script.as_ref().and_then(|script| script.source.as_ref()) else { return Ok(()) };
+    match world.objects.get(&uri.bucket, &uri.prefix) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
+            "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive (sourcedir.tar.gz) first, as the \
+             SDKs do"
+        ))),
+        Err(error) => Err(internal(&error)),
     }
 }
 

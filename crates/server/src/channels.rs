@@ -145,6 +145,19 @@ impl Trees {
         Ok(trees)
     }
 
+    /// A tree with one object alone, under the last part of its key.
+    ///
+    /// # Errors
+    /// There is no such object, or the store fails; the text is for the failure reason.
+    pub(crate) fn prepare_object(&self, attempt: &str, uri: &S3Uri) -> Result<PathBuf, String> {
+        let found = match self.objects.get(&uri.bucket, &uri.prefix) {
+            Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(format!("ClientError: there is no object {uri} any more")),
+            Ok(Some(meta)) => Ok((uri.prefix.rsplit('/').next().unwrap_or_default().to_owned(), meta)),
+            Err(error) => Err(crate::effects::describe(&error)),
+        };
+        self.tree(attempt, &[found?]).map_err(|error| format!("{uri}: {}", crate::effects::describe(&error)))
+    }
+
     /// The tree of what an earlier run has left as checkpoints, if it has left any.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::{
 };
 
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
-use shoal_link::{Endpoint, Order};
+use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Command};
 use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
 use shoal_wire::CreateTrainingJob;
@@ -276,6 +276,9 @@ impl World {
         for assignment in &plan.assignments {
             for channel in &assignment.channels {
                 self.trees.claim(channel.tree.as_ref(), &plan.attempt);
+            }
+            if let Program::Script { source: Some(tree) } = &assignment.program {
+                self.trees.claim(tree.as_ref(), &plan.attempt);
             }
             if let Some(tree) = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref()) {
                 self.trees.claim(tree.as_ref(), &plan.attempt);

@@ -73,7 +73,7 @@ pub enum Image {
         /// Variables that it gets besides the contract's.
         variables: BTreeMap<String, String>,
     },
-    /// `shoal/host`: the request's ContainerEntrypoint on the machine's own `/usr`.
+    /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the machine's own `/usr`.
     Host,
 }
 

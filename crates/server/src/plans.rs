@@ -63,6 +63,11 @@ impl World {
                 let definitions = if requested.is_empty() { metric_definitions } else { requested };
                 (Program::Builtin { name, image, library_dir, variables }, definitions)
             }
+            Image::Host if request.algorithm.entrypoint.is_empty() => {
+                let source = request.script.as_ref().and_then(|script| script.source.as_ref());
+                let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
+                (Program::Script { source: source.map(|tree| tree.display().to_string()) }, requested)
+            }
             Image::Host => {
                 let entrypoint = request.algorithm.entrypoint.clone();
                 (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
@@ -154,8 +159,8 @@ fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
 /// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
 fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
     let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
-    let source = request.hyperparameters.get("sagemaker_submit_directory").and_then(|uri| uri.trim_matches('"').parse().ok());
-    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.as_ref().map(place)).chain(checkpoints).collect()
+    let source = request.script.as_ref().and_then(|script| script.source.as_ref());
+    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.map(place)).chain(checkpoints).collect()
 }
 
 /// The metric that a tuning job looks at, in the request of its trial.

@@ -1,5 +1,7 @@
 //! A request's body becomes a typed call.
 
+use std::collections::BTreeMap;
+
 use http::{Method, request::Parts};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -276,6 +278,7 @@ pub fn restore_gist(raw: &[u8]) -> Result<TrainingJobGist, Error> {
         training_image: algorithm.training_image,
         entrypoint: algorithm.container_entrypoint,
         arguments: algorithm.container_arguments,
+        script: semantics::script_name(&request.hyper_parameters, &request.environment),
         resources: semantics::resources(request.resource_config)?,
     })
 }
@@ -285,6 +288,10 @@ pub fn restore_gist(raw: &[u8]) -> Result<TrainingJobGist, Error> {
 struct GistRequest {
     #[serde(default)]
     algorithm_specification: GistAlgorithm,
+    #[serde(default)]
+    hyper_parameters: BTreeMap<String, String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
     resource_config: Option<training_job::request::ResourceConfig>,
 }
 

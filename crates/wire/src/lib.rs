@@ -17,6 +17,7 @@ mod identity;
 mod logs;
 mod pattern;
 mod query;
+mod reason_of_script;
 mod reply;
 mod route;
 mod s3_uri;
@@ -41,6 +42,7 @@ pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogG
 pub use filter_pattern::FilterPattern;
 pub use identity::{AssumeRole, AssumedRole, Evaluation, Paging, Role, SimulatePrincipalPolicy};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
+pub use reason_of_script::reason_of_script;
 pub use reply::{Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
@@ -52,7 +54,7 @@ pub use study::{
 pub use tags::Tag;
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,
-    Output, OutputCompression, RecordWrapper, Resources, S3DataType, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
+    Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
     TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};

@@ -6,6 +6,8 @@
 mod observers;
 mod script_mode;
 
+pub(crate) use script_mode::script_name;
+
 use std::{collections::HashSet, str::FromStr as _};
 
 use fancy_regex::RegexBuilder;
@@ -54,26 +56,14 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         image_access(config, request.vpc_config.is_some())?;
     }
-    let script =
-        if runs_on_host(request.algorithm_specification.as_ref()) { script_mode::script(&request.hyper_parameters)? } else { None };
-    let mut algorithm = algorithm(request.algorithm_specification, script.is_some())?;
+    let has_command = request.algorithm_specification.as_ref().is_some_and(|it| !it.container_entrypoint.is_empty());
+    let script = if has_command { None } else { script_mode::script(&request.hyper_parameters, &request.environment)? };
+    let algorithm = algorithm(request.algorithm_specification, script.is_some())?;
     let channel_groups = channel_groups(&request.input_data_config);
     if algorithm.input_mode == InputMode::Pipe && request.input_data_config.is_empty() {
         return refuse("algorithmSpecification.trainingInputMode", NO_PIPE);
     }
-    let mut channels = channels(request.input_data_config, algorithm.input_mode)?;
-    if let Some(script) = script.filter(|_| algorithm.entrypoint.is_empty()) {
-        (algorithm.entrypoint, algorithm.arguments) = (script.entrypoint, script.arguments);
-        if let Some(source) = script.channel {
-            if channels.iter().any(|channel| channel.name == source.name) {
-                return refuse(
-                    "inputDataConfig",
-                    &format!("the channel '{}' is the submitted program's; name yours otherwise", source.name),
-                );
-            }
-            channels.push(source);
-        }
-    }
+    let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
     instance_groups(&channel_groups, resources.instance_group.as_deref())?;
     if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
@@ -91,6 +81,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         role_arn: request.role_arn,
         hyperparameters: request.hyper_parameters,
         algorithm,
+        script,
         channels,
         output,
         resources,
@@ -132,11 +123,6 @@ pub(crate) fn output(config: request::OutputDataConfig) -> Result<Output, Error>
         kms_key_id: config.kms_key_id.filter(|key| !key.is_empty()),
         compression: config.compression_type,
     })
-}
-
-/// Whether the image runs the user's program, and no command is given for it.
-fn runs_on_host(specification: Option<&request::AlgorithmSpecification>) -> bool {
-    specification.is_some_and(|it| it.training_image.as_deref().is_some_and(is_host) && it.container_entrypoint.is_empty())
 }
 
 fn is_host(image: &str) -> bool {

@@ -26,6 +26,8 @@ pub struct CreateTrainingJob {
     pub hyperparameters: BTreeMap<String, String>,
     /// What to run.
     pub algorithm: Algorithm,
+    /// The script that it brings, if the request names one and no command.
+    pub script: Option<Script>,
     /// Inputs; names are unique.
     pub channels: Vec<Channel>,
     /// Where artifacts go.
@@ -52,6 +54,15 @@ pub struct CreateTrainingJob {
     pub raw: Map<String, Value>,
 }
 
+/// A script that a training job brings (script mode).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// `train.py`
+    pub program: String,
+    /// The archive with its files; `None` where they come by a channel.
+    pub source: Option<S3Uri>,
+}
+
 /// What a training job runs, and on what.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingJobGist {
@@ -61,6 +72,8 @@ pub struct TrainingJobGist {
     pub entrypoint: Vec<String>,
     /// `ContainerArguments`; empty if absent.
     pub arguments: Vec<String>,
+    /// The script that it brings: `train.py`.
+    pub script: Option<String>,
     /// On what.
     pub resources: Resources,
 }

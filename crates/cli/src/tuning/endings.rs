@@ -1,7 +1,7 @@
 //! Trials that ended otherwise than they should have: those that failed by what they failed of, those that were cancelled by whom, and those whose
 //! objective was no number.
 
-use shoal_wire::{StudyDescription, StudyTrial};
+use shoal_wire::{StudyDescription, StudyTrial, reason_of_script};
 
 /// Trials whose ends have one reason.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +51,7 @@ pub(crate) fn numbers(trials: &[&StudyTrial]) -> String {
 
 /// A reason in one line: of a traceback the kind of error, and its last line, which says what it was.
 pub(crate) fn gist(reason: &str) -> String {
+    let reason = reason_of_script(reason);
     let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(first) = lines.next() else { return String::new() };
     let Some(last) = lines.next_back() else { return first.to_owned() };

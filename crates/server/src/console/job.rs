@@ -88,8 +88,11 @@ struct Waiting {
     lacks: String,
 }
 
-/// What a job runs, in a few words: `xgboost`, or its command with the names of files alone.
-pub(super) fn program(world: &World, image: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
+/// What a job runs, in a few words: `xgboost`, its script, or its command with the names of files alone.
+pub(super) fn program(world: &World, image: Option<&str>, script: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
+    if let Some(script) = script.filter(|_| entrypoint.is_empty()) {
+        return script.to_owned();
+    }
     let image = image.unwrap_or_default();
     match world.images.resolve(image) {
         Ok(Image::Builtin { name, .. }) => name,
@@ -103,7 +106,7 @@ pub(super) fn program(world: &World, image: Option<&str>, entrypoint: &[String],
     }
 }
 
-/// The command as it was given; empty for built-in algorithms.
+/// The command as it was given; empty for built-in algorithms and scripts.
 fn command(request: &CreateTrainingJob) -> String {
     [&request.algorithm.entrypoint[..], &request.algorithm.arguments[..]].concat().join(" ")
 }
@@ -139,6 +142,7 @@ impl Console {
         let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
         let end_ms = view.training_end.map_or(now, |end| end.0);
         let (resources, algorithm) = (&request.resources, &request.algorithm);
+        let script = request.script.as_ref().map(|script| script.program.as_str());
         Ok(JobPage {
             frame,
             name: row.name.clone(),
@@ -153,7 +157,7 @@ impl Console {
                 Waiting { place, lacks: lacks[..1].to_uppercase() + &lacks[1..] }
             }),
             tuning: view.trial.as_ref().map(|trial| trial.tuning.clone()),
-            program: program(world, algorithm.training_image.as_deref(), &algorithm.entrypoint, &algorithm.arguments),
+            program: program(world, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
             instances: instances(resources.instance_count, &resources.instance_type),
             created_ms: row.created_ms,

@@ -5,6 +5,7 @@ use futures::future::join_all;
 use http::Response;
 use shoal_plane::JobView;
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
+use shoal_wire::reason_of_script;
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -202,7 +203,7 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
     let wanted = shoal_wire::restore_gist(&row.request)?;
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
-        (Some(reason), _) => gist(reason).to_owned(),
+        (Some(reason), _) => gist(reason),
         (None, Some(pending)) => {
             let (place, lacks) = why_it_waits(pending);
             format!("{place}: {lacks}")
@@ -222,7 +223,7 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
         name: row.name.clone(),
         badge,
         detail,
-        program: program(world, wanted.training_image.as_deref(), &wanted.entrypoint, &wanted.arguments),
+        program: program(world, wanted.training_image.as_deref(), wanted.script.as_deref(), &wanted.entrypoint, &wanted.arguments),
         instances: instances(wanted.resources.instance_count, &wanted.resources.instance_type),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
@@ -233,10 +234,11 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
 }
 
 /// The line of a failure reason that says most: the first, or of a traceback the last.
-pub(super) fn gist(reason: &str) -> &str {
+pub(super) fn gist(reason: &str) -> String {
+    let reason = reason_of_script(reason);
     let mut lines = reason.lines().filter(|line| !line.trim().is_empty());
     let line = if reason.contains("Traceback (most recent call last)") { lines.next_back() } else { lines.next() };
-    line.unwrap_or_default().trim()
+    line.unwrap_or_default().trim().to_owned()
 }
 
 /// `2 x ml.m5.large`.
@@ -313,6 +315,11 @@ mod tests {
             (
                 "AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"x\"\nValueError: bad, exit code: 1\n",
                 "ValueError: bad, exit code: 1",
+            ),
+            (
+                "AlgorithmError: algo-1: ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n  File \"x\"\nKeyError\"\n\
+                 Command \"python3 a.py\", exit code: 1",
+                "KeyError, exit code: 1",
             ),
         ] {
             assert_eq!(gist(reason), expected);

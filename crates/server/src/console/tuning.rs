@@ -201,7 +201,7 @@ fn line(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<Line, Troub
     Ok(Line {
         name: trial.job.clone(),
         badge: Badge { kind, word },
-        detail: reason.as_deref().map(gist).unwrap_or_default().to_owned(),
+        detail: reason.as_deref().map(gist).unwrap_or_default(),
         value: value.map_or("–".to_owned(), amounts::value),
         resource: known.resource,
         setting: tuned.iter().map(|(name, value)| format!("{name}={}", rounded(value))).collect::<Vec<_>>().join("  "),

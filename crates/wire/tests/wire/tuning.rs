@@ -136,9 +136,22 @@ fn a_script_of_the_user_s_is_run_on_the_host() {
     let tuned = [("eta".to_owned(), "0.5".to_owned())];
     let child = Child { name: "t-001-0", tuned: &tuned, alternative: 0, tags: &[], keeps_checkpoints: false };
     let child = job.definitions[0].child(&child).expect("a training job");
-    assert_eq!(child.algorithm.entrypoint[4..], ["python3", "train.py"]);
-    assert_eq!(child.algorithm.arguments, ["-b", "True", "--eta", "0.5", "-n", "1", "--text", "16"]);
-    assert_eq!(child.channels.last().map(|it| it.uri.to_string()).as_deref(), Some("s3://my-bucket/source/sourcedir.tar.gz"));
+    let script = child.script.expect("a script");
+    assert_eq!(script.program, "train.py");
+    assert_eq!(script.source.map(|it| it.to_string()).as_deref(), Some("s3://my-bucket/source/sourcedir.tar.gz"));
+    assert_eq!((child.algorithm.entrypoint.len(), child.channels.len()), (0, 1));
+    let mut with = |name: &str, value: &str| {
+        request["TrainingJobDefinition"]["StaticHyperParameters"][name] = json!(value);
+        create(&request)
+    };
+    for (directory, part) in [
+        ("", "sagemaker_program needs it"),
+        ("source", "neither an S3 location nor an absolute path"),
+        ("s3://my-bucket/x", "no .tar.gz archive"),
+    ] {
+        let message = with("sagemaker_submit_directory", directory).expect_err(part).message;
+        assert!(message.contains("sagemaker_submit_directory'") && message.contains(part), "{message}");
+    }
     assert_eq!(child.raw["InputDataConfig"].as_array().map(Vec::len), Some(1), "the request stays as it was");
 }
 

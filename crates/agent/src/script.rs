@@ -1,0 +1,86 @@
+//! A job's own script: its files put into `/opt/ml/code`, and the command that runs it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use shoal_contract::{Facts, LaunchError, Paths, SUCCESS, Script, script_failure};
+use shoal_link::{Assignment, Program, RankOutcome};
+
+use crate::source::{self, SourceError};
+
+/// Why a script cannot be started. All of it is for the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScriptError {
+    /// The job names none.
+    #[error("there is no script: neither the hyperparameter sagemaker_program nor the variable SAGEMAKER_PROGRAM names one")]
+    None,
+    /// Its files are nowhere.
+    #[error(
+        "sagemaker_submit_directory is {0:?}, and there is nothing; give the S3 URI of a sourcedir.tar.gz, or a path below /opt/ml/input/data/<channel>"
+    )]
+    NoSource(String),
+    /// Its files cannot be used.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It cannot be launched as it asks to.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A script that is a command cannot be made executable.
+    #[error("{program} cannot be made executable")]
+    Mode {
+        /// As the user named it.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Puts the script's files into `code`, an empty directory, and gives the command for this instance, to be run there. `tree` holds the object
+/// that an S3 URI names.
+pub(crate) fn prepare(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, code: &Path) -> Result<Vec<String>, ScriptError> {
+    let script = Script::of(&facts.hyperparameters, &facts.environment).ok_or(ScriptError::None)?;
+    if let Some(name) = &script.source {
+        place(assignment, facts, tree, name, code)?;
+    }
+    let is_package = fs::symlink_metadata(code.join("setup.py")).is_ok_and(|metadata| metadata.is_file());
+    let program = code.join(&script.program);
+    if script.is_command(is_package) && fs::symlink_metadata(&program).is_ok_and(|metadata| metadata.is_file()) {
+        let failed = |source| ScriptError::Mode { program: script.program.clone(), source };
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    }
+    Ok(script.command(facts, is_package)?)
+}
+
+/// What is said of a script that has failed by itself, after what it said last on stderr.
+pub(crate) fn failure(assignment: &Assignment, outcome: RankOutcome, command: &[String], stderr: &str) -> Option<String> {
+    match (&assignment.program, outcome) {
+        (Program::Script { .. }, RankOutcome::Exited(code)) if code != SUCCESS => Some(script_failure(code, stderr, command)),
+        _ => None,
+    }
+}
+
+fn place(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, name: &str, code: &Path) -> Result<(), ScriptError> {
+    if [facts.paths.code(), Paths::default().code()].iter().any(|code| Path::new(name) == code) {
+        return Ok(());
+    }
+    let found = match tree {
+        Some(tree) => name.rsplit('/').next().map(|file| tree.join(file)),
+        None => of_channel(assignment, facts, name),
+    };
+    let found = found.filter(|path| path.exists()).ok_or_else(|| ScriptError::NoSource(name.to_owned()))?;
+    let done = if found.is_dir() { source::copy(&found, name, code) } else { source::unpack(&found, name, code) };
+    Ok(done?)
+}
+
+/// What lies at a path below the channels, which the program sees and the agent has elsewhere.
+fn of_channel(assignment: &Assignment, facts: &Facts, name: &str) -> Option<PathBuf> {
+    let data = [facts.paths.data(), Paths::default().data()];
+    let below = data.iter().find_map(|data| Path::new(name).strip_prefix(data).ok())?;
+    let mut parts = below.components();
+    let channel = parts.next()?;
+    let channel = assignment.channels.iter().find(|it| Path::new(&it.name).components().eq([channel]))?;
+    let is_below = parts.clone().all(|part| matches!(part, std::path::Component::Normal(_)));
+    is_below.then(|| Path::new(&channel.tree).join(parts.as_path()))
+}

@@ -1,0 +1,231 @@
+//! Script mode: which script a job brings, and how SageMaker's framework images start it (sagemaker-training-toolkit, `entry_point.py`,
+//! `process.py`, `torch_distributed.py`).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::config::sorted_hosts;
+use crate::python::{self, decoded};
+use crate::{Facts, MAX_CHARACTERS};
+
+/// Hyperparameters that are for the toolkit alone.
+const RESERVED: [&str; 9] = [
+    PROGRAM,
+    SUBMIT_DIRECTORY,
+    "sagemaker_enable_cloudwatch_metrics",
+    "sagemaker_region",
+    "sagemaker_container_log_level",
+    "sagemaker_job_name",
+    "default_user_module_name",
+    "_tuning_objective_metric",
+    "sagemaker_s3_output",
+];
+
+const PROGRAM: &str = "sagemaker_program";
+const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
+
+/// Other hyperparameters that begin so are a framework's: `sagemaker_mpi_enabled`.
+const PREFIX: &str = "sagemaker_";
+
+/// Python of the image.
+const PYTHON: &str = "python3";
+
+/// Where processes of a distributed program find the first of them.
+pub(crate) const MASTER_PORT: &str = "7777";
+
+/// Room for a failure's text beside what the platform adds to it, in characters.
+const MOST_FAILURE: usize = MAX_CHARACTERS - 64;
+/// And for the command in it.
+const MOST_COMMAND: usize = 200;
+
+/// A hyperparameter of a framework that asks for a launcher.
+const TORCHRUN: [&str; 3] =
+    ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", "sagemaker_distributed_dataparallel_enabled"];
+const MPI: &str = "sagemaker_mpi_enabled";
+
+/// A script that a job brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// The file in `/opt/ml/code`: `train.py`.
+    pub program: String,
+    /// Where its files come from: an S3 URI of a `sourcedir.tar.gz`, or a path in the instance; `None` if nothing says so.
+    pub source: Option<String>,
+}
+
+/// A launch that cannot be done. The text is for the user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// `distribution={"mpi": ..}`
+    #[error(
+        "sagemaker_mpi_enabled: programs of MPI cannot be launched here yet; leave mpi out of the distribution, or use torch_distributed"
+    )]
+    Mpi,
+    /// torchrun starts Python files.
+    #[error("{0}: torchrun starts a Python script that ends in .py, beside which there is no setup.py")]
+    NoPythonScript(String),
+}
+
+impl Script {
+    /// The script that hyperparameters or variables of the request name: `sagemaker_program` and `sagemaker_submit_directory`, the former
+    /// rather by the variable, the latter rather by the hyperparameter, as the toolkit has it. `None`: the job brings no script.
+    pub fn of(hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Option<Self> {
+        let hyperparameter = |name: &str| hyperparameters.get(name).map(|value| python::str(&decoded(value)));
+        let variable = |name: &str| environment.get(&name.to_uppercase()).cloned();
+        let said = |text: &String| !text.is_empty();
+        let program = variable(PROGRAM).filter(said).or_else(|| hyperparameter(PROGRAM)).filter(said)?;
+        let source = hyperparameter(SUBMIT_DIRECTORY).filter(said).or_else(|| variable(SUBMIT_DIRECTORY)).filter(said);
+        Some(Self { program, source })
+    }
+
+    /// Its name as a Python module.
+    pub(crate) fn module(&self) -> &str {
+        self.program.strip_suffix(".py").unwrap_or(&self.program)
+    }
+
+    /// Whether it is run as it is, by a shell: no Python file.
+    pub fn is_command(&self, is_package: bool) -> bool {
+        !is_package && !self.program.ends_with(".py")
+    }
+
+    /// Program and arguments of one instance, to be started in `/opt/ml/code`. `is_package`: there is a `setup.py` beside the script.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn command(&self, facts: &Facts, is_package: bool) -> Result<Vec<String>, LaunchError> {
+        let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
+        let arguments = arguments(&hyperparameters.own);
+        let program = self.program.clone();
+        if hyperparameters.is_on(MPI) {
+            return Err(LaunchError::Mpi);
+        }
+        let mut command = if hyperparameters.asks_for_torchrun() {
+            if is_package || self.is_command(is_package) {
+                return Err(LaunchError::NoPythonScript(program));
+            }
+            [torchrun(facts), vec![program]].concat()
+        } else if is_package {
+            vec![PYTHON.to_owned(), "-m".to_owned(), self.module().to_owned()]
+        } else if self.is_command(is_package) {
+            let words = std::iter::once(format!("./{program}")).chain(arguments).map(|word| quoted(&word));
+            // In the shell's place, so that signals reach it.
+            let line = format!("exec {}", Vec::from_iter(words).join(" "));
+            return Ok(vec!["/bin/sh".to_owned(), "-c".to_owned(), line]);
+        } else {
+            vec![PYTHON.to_owned(), program]
+        };
+        command.extend(arguments);
+        Ok(command)
+    }
+}
+
+/// torchrun on every instance; a process for each GPU, else one.
+fn torchrun(facts: &Facts) -> Vec<String> {
+    let hosts = sorted_hosts(facts);
+    let rank = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
+    let mut words = vec![
+        "torchrun".to_owned(),
+        "--nnodes".to_owned(),
+        hosts.len().to_string(),
+        "--nproc_per_node".to_owned(),
+        facts.gpus.max(1).to_string(),
+    ];
+    if hosts.len() > 1 {
+        let [address, rank] = [facts.address(hosts[0]).to_owned(), rank.to_string()];
+        words.extend(["--master_addr".to_owned(), address, "--master_port".to_owned(), MASTER_PORT.to_owned()]);
+        words.extend(["--node_rank".to_owned(), rank]);
+    }
+    words
+}
+
+/// The toolkit's failure file for a script that has ended with `code`. `stderr` is the end of what it said there; its last traceback counts
+/// if there is one, else all of it.
+pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
+    const TRACEBACK: &str = "Traceback (most recent call last)";
+    let said = stderr.trim();
+    let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
+    let mut command: String = command.join(" ");
+    if let Some((end, _)) = command.char_indices().nth(MOST_COMMAND) {
+        command.truncate(end);
+        command.push_str("...");
+    }
+    let [before, after] = [format!("ExecuteUserScriptError:\nExitCode {code}\nErrorMessage \""), format!("\"\nCommand \"{command}\"")];
+    let room = MOST_FAILURE.saturating_sub(before.chars().count() + after.chars().count());
+    let start = said.char_indices().rev().take(room).last().map_or(said.len(), |(at, _)| at);
+    format!("{before}{}{after}", &said[start..])
+}
+
+/// A job's hyperparameters, read as JSON and told apart.
+pub(crate) struct Hyperparameters {
+    /// The script's.
+    pub(crate) own: Map<String, Value>,
+    /// A framework's.
+    pub(crate) framework: Map<String, Value>,
+    /// The toolkit's.
+    pub(crate) reserved: Map<String, Value>,
+}
+
+impl Hyperparameters {
+    pub(crate) fn of(all: &BTreeMap<String, String>) -> Self {
+        let [mut own, mut framework, mut reserved] = [Map::new(), Map::new(), Map::new()];
+        for (name, value) in all {
+            let of_whom = match name.as_str() {
+                name if RESERVED.contains(&name) => &mut reserved,
+                name if name.starts_with(PREFIX) => &mut framework,
+                _ => &mut own,
+            };
+            of_whom.insert(name.clone(), decoded(value));
+        }
+        Self { own, framework, reserved }
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        self.framework.get(name) == Some(&Value::Bool(true))
+    }
+
+    fn asks_for_torchrun(&self) -> bool {
+        TORCHRUN.iter().any(|name| self.is_on(name))
+    }
+
+    /// Whether the instances are to be launched as one distributed program.
+    pub(crate) fn is_distributed(&self) -> bool {
+        const OTHERS: [&str; 4] = [
+            MPI,
+            "sagemaker_parameter_server_enabled",
+            "sagemaker_pytorch_xla_multi_worker_enabled",
+            "sagemaker_multi_worker_mirrored_strategy_enabled",
+        ];
+        self.asks_for_torchrun() || OTHERS.iter().any(|name| self.is_on(name))
+    }
+}
+
+/// The command line that the toolkit makes of a script's hyperparameters, in the order of their names: `--name value`, one letter with one
+/// dash; an object is `member=value,member=value`, null nothing, everything else as Python's `str()` has it.
+pub(crate) fn arguments(hyperparameters: &Map<String, Value>) -> Vec<String> {
+    let mut sorted = Vec::from_iter(hyperparameters);
+    sorted.sort_by_key(|(name, _)| *name);
+    let pairs = sorted.into_iter().map(|(name, value)| {
+        let name = if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
+        let value = match value {
+            Value::Null => String::new(),
+            Value::Object(members) => {
+                let mut members = Vec::from_iter(members.iter().map(|(name, value)| format!("{name}={}", python::str(value))));
+                members.sort();
+                members.join(",")
+            }
+            other => python::str(other),
+        };
+        [name, value]
+    });
+    pairs.flatten().collect()
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "@%_-+=:,./".contains(character);
+    match word {
+        "" => "''".to_owned(),
+        word if word.chars().all(is_plain) => word.to_owned(),
+        word => format!("'{}'", word.replace('\'', "'\"'\"'")),
+    }
+}

@@ -1,0 +1,199 @@
+//! Script mode: the variables, the command line and the failure of a script, as sagemaker-training-toolkit has them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::collections::BTreeMap;
+
+use shoal_contract::{ChannelFacts, Facts, LaunchError, Paths, Script, environment, script_failure};
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What SDK v2 sends for `PyTorch(entry_point="train.py", source_dir=..., instance_count=2, hyperparameters={...})`.
+fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
+    let sdk = [
+        ("batch-size", "32"),
+        ("lr", "1e-05"),
+        ("n", "\"a name\""),
+        ("sagemaker_container_log_level", "20"),
+        ("sagemaker_job_name", "\"job-1\""),
+        ("sagemaker_program", "\"train.py\""),
+        ("sagemaker_region", "\"us-east-1\""),
+        ("sagemaker_submit_directory", "\"s3://bucket/job-1/source/sourcedir.tar.gz\""),
+    ];
+    Facts {
+        job_name: "job-1".into(),
+        job_arn: "arn:aws:sagemaker:us-east-1:123456789012:training-job/job-1".into(),
+        region: "us-east-1".into(),
+        host,
+        hosts: (1..=hosts).map(|host| format!("algo-{host}")).collect(),
+        addresses: BTreeMap::new(),
+        instance_type: "ml.m5.large".into(),
+        network_interface: "eth0".into(),
+        hyperparameters: map(&[&sdk, more].concat()),
+        environment: BTreeMap::new(),
+        channels: vec![ChannelFacts {
+            name: "train".into(),
+            content_type: None,
+            distribution: "FullyReplicated".into(),
+            record_wrapper: "None".into(),
+        }],
+        checkpoint: None,
+        cpus: 2,
+        gpus: 0,
+        endpoint: None,
+        home: "/home/shoal".into(),
+        paths: Paths::default(),
+    }
+}
+
+fn script(facts: &Facts) -> Script {
+    Script::of(&facts.hyperparameters, &facts.environment).unwrap()
+}
+
+/// Every `SM_*` variable of the toolkit's `to_env_vars`, and what is beside them, on the second of two hosts.
+#[test]
+fn a_script_has_the_toolkits_variables() {
+    let variables = environment(&facts(2, 2, &[]));
+    let group = r#"{"hosts":["algo-1","algo-2"],"instance_group_name":"homogeneousCluster","instance_type":"ml.m5.large"}"#;
+    let inputs = r#"{"train":{"RecordWrapperType":"None","S3DistributionType":"FullyReplicated","TrainingInputMode":"File"}}"#;
+    let resources = format!(
+        r#"{{"current_group_name":"homogeneousCluster","current_host":"algo-2","current_instance_type":"ml.m5.large","hosts":["algo-1","algo-2"],"instance_groups":[{group}],"network_interface_name":"eth0"}}"#
+    );
+    let hps = r#"{"batch-size":32,"lr":0.00001,"n":"a name"}"#;
+    let groups = format!(r#"{{"homogeneousCluster":{group}}}"#);
+    let training_env = format!(
+        r#"{{"additional_framework_parameters":{{}},"channel_input_dirs":{{"train":"/opt/ml/input/data/train"}},"current_host":"algo-2","current_instance_group":"homogeneousCluster","current_instance_group_hosts":["algo-1","algo-2"],"current_instance_type":"ml.m5.large","distribution_hosts":[],"distribution_instance_groups":[],"framework_module":null,"hosts":["algo-1","algo-2"],"hyperparameters":{hps},"input_config_dir":"/opt/ml/input/config","input_data_config":{inputs},"input_dir":"/opt/ml/input","instance_groups":["homogeneousCluster"],"instance_groups_dict":{groups},"is_hetero":false,"is_master":false,"is_modelparallel_enabled":null,"is_smddpmprun_installed":false,"is_smddprun_installed":false,"job_name":"job-1","log_level":20,"master_hostname":"algo-1","model_dir":"/opt/ml/model","module_dir":"s3://bucket/job-1/source/sourcedir.tar.gz","module_name":"train","network_interface_name":"eth0","num_cpus":2,"num_gpus":0,"num_neurons":0,"output_data_dir":"/opt/ml/output/data","output_dir":"/opt/ml/output","output_intermediate_dir":"/opt/ml/output/intermediate","resource_config":{resources},"user_entry_point":"train.py"}}"#
+    );
+    let expected = [
+        ("SM_CHANNELS", r#"["train"]"#),
+        ("SM_CHANNEL_TRAIN", "/opt/ml/input/data/train"),
+        ("SM_CURRENT_HOST", "algo-2"),
+        ("SM_CURRENT_INSTANCE_GROUP", "homogeneousCluster"),
+        ("SM_CURRENT_INSTANCE_GROUP_HOSTS", r#"["algo-1","algo-2"]"#),
+        ("SM_CURRENT_INSTANCE_TYPE", "ml.m5.large"),
+        ("SM_DISTRIBUTION_INSTANCE_GROUPS", "[]"),
+        ("SM_FRAMEWORK_MODULE", ""),
+        ("SM_FRAMEWORK_PARAMS", "{}"),
+        ("SM_HOSTS", r#"["algo-1","algo-2"]"#),
+        ("SM_HPS", hps),
+        ("SM_HP_BATCH-SIZE", "32"),
+        ("SM_HP_LR", "1e-05"),
+        ("SM_HP_N", "a name"),
+        ("SM_INPUT_CONFIG_DIR", "/opt/ml/input/config"),
+        ("SM_INPUT_DATA_CONFIG", inputs),
+        ("SM_INPUT_DIR", "/opt/ml/input"),
+        ("SM_INSTANCE_GROUPS", r#"["homogeneousCluster"]"#),
+        ("SM_INSTANCE_GROUPS_DICT", &groups),
+        ("SM_IS_HETERO", "false"),
+        ("SM_LOG_LEVEL", "20"),
+        ("SM_MODEL_DIR", "/opt/ml/model"),
+        ("SM_MODULE_DIR", "s3://bucket/job-1/source/sourcedir.tar.gz"),
+        ("SM_MODULE_NAME", "train"),
+        ("SM_NETWORK_INTERFACE_NAME", "eth0"),
+        ("SM_NUM_CPUS", "2"),
+        ("SM_NUM_GPUS", "0"),
+        ("SM_NUM_NEURONS", "0"),
+        ("SM_OUTPUT_DATA_DIR", "/opt/ml/output/data"),
+        ("SM_OUTPUT_DIR", "/opt/ml/output"),
+        ("SM_OUTPUT_INTERMEDIATE_DIR", "/opt/ml/output/intermediate"),
+        ("SM_RESOURCE_CONFIG", &resources),
+        ("SM_TRAINING_ENV", &training_env),
+        ("SM_USER_ARGS", r#"["--batch-size","32","--lr","1e-05","-n","a name"]"#),
+        ("SM_USER_ENTRY_POINT", "train.py"),
+    ];
+    // Beside them stand those that SDK v3's driver writes.
+    let of_v3 = ["SM_HOST_COUNT", "SM_CURRENT_HOST_RANK", "SM_MASTER_ADDR", "SM_MASTER_PORT", "SM_INPUT_DATA_DIR", "SM_OUTPUT_FAILURE"];
+    let found = variables.iter().filter(|(name, _)| name.starts_with("SM_") && !of_v3.contains(&name.as_str()));
+    let found: Vec<(&str, &str)> = found.map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(found, expected);
+    for (name, expected) in [
+        ("PYTHONPATH", "/opt/ml/code"),
+        ("MASTER_ADDR", "algo-1"),
+        ("MASTER_PORT", "7777"),
+        ("NCCL_SOCKET_IFNAME", "eth0"),
+        ("NCCL_IB_DISABLE", "1"),
+        ("NCCL_DEBUG", "WARN"),
+        ("SAGEMAKER_JOB_NAME", "job-1"),
+        ("CURRENT_HOST", "algo-2"),
+        ("SAGEMAKER_REGION", "us-east-1"),
+    ] {
+        assert_eq!(variables[name], expected, "{name}");
+    }
+    let own = Facts { environment: map(&[("PYTHONPATH", "/mine"), ("NCCL_DEBUG", "INFO")]), ..facts(1, 1, &[]) };
+    let own = environment(&own);
+    assert_eq!((own["PYTHONPATH"].as_str(), own["NCCL_DEBUG"].as_str()), ("/opt/ml/code:/mine", "INFO"));
+}
+
+#[test]
+fn a_job_names_its_script_by_hyperparameters_or_variables() {
+    let of = |hyperparameters: &[(&str, &str)], environment: &[(&str, &str)]| {
+        Script::of(&map(hyperparameters), &map(environment)).map(|script| (script.program, script.source.unwrap_or_default()))
+    };
+    let said = |program: &str, source: &str| Some((program.to_owned(), source.to_owned()));
+    let program = ("sagemaker_program", "\"a.py\"");
+    let by_variables = [("SAGEMAKER_PROGRAM", "b.py"), ("SAGEMAKER_SUBMIT_DIRECTORY", "/b")];
+    assert_eq!(of(&[], &[]), None);
+    assert_eq!(of(&[("sagemaker_program", "\"\"")], &[]), None);
+    assert_eq!(of(&[("sagemaker_submit_directory", "\"s3://b/k\"")], &[]), None);
+    assert_eq!(of(&[program], &[]), said("a.py", ""));
+    // SDK v3 does not encode them.
+    assert_eq!(of(&[("sagemaker_program", "a.py"), ("sagemaker_submit_directory", "s3://b/k")], &[]), said("a.py", "s3://b/k"));
+    assert_eq!(of(&[], &by_variables), said("b.py", "/b"));
+    assert_eq!(of(&[program, ("sagemaker_submit_directory", "\"/a\"")], &by_variables), said("b.py", "/a"));
+}
+
+#[test]
+fn commands_are_those_of_the_toolkit() {
+    let command = |facts: &Facts, is_package| script(facts).command(facts, is_package).map(|words| words.join("|"));
+    let plain = facts(1, 1, &[("flag", "true"), ("nothing", "null"), ("map", "{\"b\": [1, \"x\"], \"a\": 0.5}"), ("raw", "x y")]);
+    assert_eq!(
+        command(&plain, false).unwrap(),
+        "python3|train.py|--batch-size|32|--flag|True|--lr|1e-05|--map|a=0.5,b=[1, 'x']|-n|a name|--nothing||--raw|x y"
+    );
+    assert_eq!(command(&facts(1, 1, &[]), true).unwrap(), "python3|-m|train|--batch-size|32|--lr|1e-05|-n|a name");
+    let shell = facts(1, 1, &[("sagemaker_program", "\"run.sh\""), ("quote", "\"it's\""), ("nothing", "null")]);
+    assert_eq!(
+        command(&shell, false).unwrap(),
+        "/bin/sh|-c|exec ./run.sh --batch-size 32 --lr 1e-05 -n 'a name' --nothing '' --quote 'it'\"'\"'s'"
+    );
+
+    let torch = ("sagemaker_torch_distributed_enabled", "true");
+    let tail = "train.py|--batch-size|32|--lr|1e-05|-n|a name";
+    assert_eq!(command(&facts(1, 1, &[torch]), false).unwrap(), format!("torchrun|--nnodes|1|--nproc_per_node|1|{tail}"));
+    let ddp = ("sagemaker_distributed_dataparallel_enabled", "true");
+    let gpus = Facts { gpus: 4, ..facts(2, 3, &[ddp]) };
+    assert_eq!(
+        command(&gpus, false).unwrap(),
+        format!("torchrun|--nnodes|3|--nproc_per_node|4|--master_addr|algo-1|--master_port|7777|--node_rank|1|{tail}")
+    );
+    assert_eq!(environment(&gpus)["SM_DISTRIBUTION_INSTANCE_GROUPS"], r#"["homogeneousCluster"]"#);
+    assert_eq!(command(&facts(1, 1, &[("sagemaker_torch_distributed_enabled", "false")]), false).unwrap(), format!("python3|{tail}"));
+    assert_eq!(command(&facts(1, 1, &[torch]), true), Err(LaunchError::NoPythonScript("train.py".into())));
+    assert_eq!(command(&facts(2, 2, &[("sagemaker_mpi_enabled", "true")]), false), Err(LaunchError::Mpi));
+    // Each host runs the script by itself, as the toolkit of PyTorch has it.
+    assert_eq!(command(&facts(2, 2, &[("sagemaker_parameter_server_enabled", "true")]), false).unwrap(), format!("python3|{tail}"));
+}
+
+#[test]
+fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
+    let command = ["python3", "train.py", "--epochs", "1"].map(str::to_owned);
+    let traceback = "Traceback (most recent call last):\n  File \"train.py\", line 1\nValueError: bad";
+    let stderr = format!("warning: x\nTraceback (most recent call last):\n  first\nKeyError\n\nDuring ...:\n\n{traceback}\n");
+    let expected = format!("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{traceback}\"\nCommand \"python3 train.py --epochs 1\"");
+    assert_eq!(script_failure(1, &stderr, &command), expected);
+    assert_eq!(
+        script_failure(7, "", &command),
+        "ExecuteUserScriptError:\nExitCode 7\nErrorMessage \"\"\nCommand \"python3 train.py --epochs 1\""
+    );
+    assert!(script_failure(7, "no traceback\nbut words", &command).contains("ErrorMessage \"no traceback\nbut words\"\n"));
+
+    let long = [&command[..], &vec!["\u{fc}".repeat(300)]].concat();
+    let text = script_failure(1, &format!("{}end", "\u{fc}".repeat(5000)), &long);
+    assert_eq!(text.chars().count(), 960, "what the platform adds must fit into 1024");
+    assert!(
+        text.starts_with("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"\u{fc}") && text.contains("\u{fc}end\"\nCommand \"python3")
+    );
+    assert!(text.ends_with("\u{fc}...\""), "{text}");
+}
