@@ -144,6 +144,8 @@ fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     outcome.count("tidy", problems.is_empty());
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     outcome.count("clippy", succeeds(cargo(workspace).args(clippy))?);
+    let with_nccl = ["clippy", "-p", "shoal-comm", "--features", "nccl", "--all-targets", "--", "-D", "warnings"];
+    outcome.count("clippy with NCCL", succeeds(cargo(workspace).args(with_nccl))?);
     let model = ["test", "--release", "-p", "shoal-comm", "--test", "loom"];
     let mut model_checked = cargo(workspace);
     model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));

@@ -18,10 +18,21 @@ use crate::{
     workspace::{Workspace, cargo, shown},
 };
 
-/// Runs every Rust test, the documentation's too. Their `python3` is the one in `python_dir`, which has the real clients.
+/// The whole workspace, the documentation's tests too; and what is compiled with process groups' feature `nccl` alone.
+const RUNS: [&[&str]; 3] = [
+    &["--workspace", "--no-fail-fast", "--"],
+    &["-p", "shoal-comm", "--features", "nccl", "--test", "nccl", "--"],
+    &["-p", "shoal-comm", "--features", "nccl", "--lib", "--", "nccl"],
+];
+
+/// Runs every Rust test. Their `python3` is the one in `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
+    RUNS.iter().try_for_each(|arguments| run_one(workspace, arguments, python_dir, outcome))
+}
+
+fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let mut command = cargo(workspace);
-    command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).stdout(Stdio::piped());
+    command.arg("test").args(arguments).arg("--show-output").stdout(Stdio::piped());
     if let Some(dir) = python_dir {
         command.env("PATH", path_with(dir)?);
     }

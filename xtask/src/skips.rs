@@ -11,7 +11,7 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 20] = [
+const REASONS: [(&str, Lacks); 22] = [
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
@@ -37,6 +37,8 @@ const REASONS: [(&str, Lacks); 20] = [
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
     ("needs torch", |_| !runs("${SHOAL_TORCH_PYTHON:-python3} -c 'import torch'")),
+    ("needs a GPU and NCCL", |_| !(runs("ls /dev/nvidia0") && runs("ls ${SHOAL_COMM_NCCL:-/usr/lib/*/libnccl.so.2}"))),
+    ("needs 4 GPUs", |_| !runs("ls /dev/nvidia3")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
 ];
 

@@ -113,7 +113,7 @@ pub enum Error {
         /// The first failure.
         cause: Box<Self>,
     },
-    /// The operating system refused something.
+    /// The operating system, or the library of a GPU, refused something.
     #[error("{what}: {source}")]
     Io {
         /// What was tried.

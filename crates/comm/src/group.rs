@@ -13,6 +13,8 @@ use crate::{Call, Error, Memory, Work};
 /// transport and who is on which host, never from the timing. It is the order of the ranks in shared memory and over TCP, but for long vectors over TCP among more than two ranks
 /// (see [`ProcessGroup::plan`]); over hosts with several ranks each, first the ranks of each host are reduced, then the hosts.
 ///
+/// Between GPUs (see [`crate::rendezvous::Carrier::Nccl`]) the order is NCCL's.
+///
 /// The safe, typed calls are in [`crate::ProcessGroupExt`].
 #[expect(unsafe_code, reason = "the seam takes addresses, because device memory and foreign buffers have no slices")]
 pub trait ProcessGroup: Send + Sync + fmt::Debug {

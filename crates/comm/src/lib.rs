@@ -56,6 +56,8 @@ mod watch;
 mod wireup;
 mod work;
 
+#[cfg(feature = "nccl")]
+pub use crate::transport::nccl::gpus;
 pub use crate::{
     call::Call,
     dtype::{DType, Element, Plain},

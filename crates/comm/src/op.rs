@@ -10,9 +10,9 @@ pub enum ReduceOp {
     Sum,
     /// Sum, divided by the number of ranks; floating types only.
     Avg,
-    /// The least; NaN if any is NaN.
+    /// The least; NaN if any is NaN (over NCCL: as NCCL has it).
     Min,
-    /// The greatest; NaN if any is NaN.
+    /// The greatest; NaN if any is NaN (over NCCL: as NCCL has it).
     Max,
     /// Product.
     Product,

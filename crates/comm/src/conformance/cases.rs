@@ -135,6 +135,11 @@ impl Case {
         Self { number, kind, dtype, counts, uneven, in_place, shift, registered, inputs, before }
     }
 
+    /// Whether it is one of the operations that `has` says.
+    pub(super) fn is_among(&self, has: &dyn Fn(Kind, DType) -> bool) -> bool {
+        has(self.kind, self.dtype)
+    }
+
     /// Every rank's result of an all-reduce has the same bits, and everybody's result the bits that it had before.
     fn compare_with_before(&self, rank: usize, got: &[u8]) {
         let whose = if matches!(self.kind, Kind::AllReduce(_)) { 0 } else { rank };

@@ -14,7 +14,7 @@ use std::{sync::Arc, thread};
 
 use self::cases::Wanted;
 use crate::{
-    ProcessGroup,
+    DType, Kind, ProcessGroup,
     rendezvous::{Config, LocalStore, Meeting},
 };
 
@@ -70,6 +70,17 @@ pub fn results_in_fixed_order(make: MakeWorld<'_>, size: usize) {
     }
 }
 
+/// The same for a transport that does not have every operation of every type: those that `has` says, by kind and type of elements.
+///
+/// # Panics
+/// Where a result is not so.
+pub fn results_of(make: MakeWorld<'_>, size: usize, has: &(dyn Fn(Kind, DType) -> bool + Sync)) {
+    let cases: Vec<_> = cases::all(size).into_iter().filter(|case| case.is_among(has)).collect();
+    for _ in 0..2 {
+        play(make(size), |group| cases.iter().for_each(|case| case.check(group, Wanted::Near)));
+    }
+}
+
 /// Vectors of several MiB in a world of `size` ranks, twice: as [`results_in_fixed_order`].
 ///
 /// # Panics
@@ -86,11 +97,17 @@ pub fn long(make: MakeWorld<'_>, size: usize) {
 /// # Panics
 /// Where an operation has another's result, or none.
 pub fn order(make: MakeWorld<'_>) {
-    for size in [1, 2, 4] {
-        play(make(size), flight::many_in_flight);
-        play(make(size), flight::crossing_messages);
-        play(make(size), flight::parts_of_the_group);
-    }
+    [1, 2, 4].into_iter().for_each(|size| order_in(make, size));
+}
+
+/// The same for a world of `size` ranks.
+///
+/// # Panics
+/// As for [`order`].
+pub fn order_in(make: MakeWorld<'_>, size: usize) {
+    play(make(size), flight::many_in_flight);
+    play(make(size), flight::crossing_messages);
+    play(make(size), flight::parts_of_the_group);
 }
 
 /// Ranks that call different things, do not come, or are gone: errors that say so, and a group re-formed without them.

@@ -124,6 +124,12 @@ impl Core {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Refuses what cannot be an operation of this group.
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        call.check(self.parts.rank, self.parts.size)?;
+        self.parts.transport.check(call)
+    }
+
     /// The lane in which a call waits for its turn.
     fn with_lane<R>(&self, call: &Call, then: impl FnOnce(&Arc<Lane>) -> R) -> R {
         let Some(peer) = call.kind.peer() else { return then(&self.collectives) };
@@ -145,7 +151,7 @@ impl Core {
             self.track.record(call, number, *epoch, since, Way::Only, true);
             return Err(self.refuse(number, call, &guard));
         }
-        if *size == 1 {
+        if *size == 1 && !transport.serves_one() {
             let view = View { send: call.send, recv: call.recv, mine: 0 };
             // SAFETY: the caller's promise; there is no other rank.
             unsafe { direct::share(call, 0, &[view], Stores::Cached) };
@@ -247,7 +253,7 @@ impl ProcessGroup for Front {
 
     unsafe fn run(&self, call: &Call) -> Result<(), Error> {
         let core = &self.core;
-        call.check(core.parts.rank, core.parts.size)?;
+        core.check(call)?;
         core.with_lane(call, |lane| {
             let called = core.track.now();
             let turn = lane.next_turn();
@@ -259,7 +265,7 @@ impl ProcessGroup for Front {
 
     unsafe fn start(&self, call: Call) -> Result<Work, Error> {
         let core = &self.core;
-        call.check(core.parts.rank, core.parts.size)?;
+        core.check(&call)?;
         core.with_lane(&call.clone(), |lane| {
             let (core, of_worker) = (Arc::clone(core), Arc::clone(lane));
             let called = core.track.now();
@@ -272,7 +278,8 @@ impl ProcessGroup for Front {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
-        if self.core.parts.size == 1 { Memory::private(bytes) } else { self.core.parts.transport.alloc(bytes) }
+        let Parts { size, transport, .. } = &self.core.parts;
+        if *size == 1 && !transport.serves_one() { Memory::private(bytes) } else { transport.alloc(bytes) }
     }
 
     fn split(&self, ranks: &[usize]) -> Result<Option<Arc<dyn ProcessGroup>>, Error> {
@@ -295,7 +302,8 @@ impl ProcessGroup for Front {
             watch: Some(&**watch),
         };
         let guard = Guard::new(&call, *rank, id, &terms);
-        let transport = if ranks.len() == 1 { Arc::clone(transport) } else { transport.split(ranks, id, &guard)? };
+        let alone = ranks.len() == 1 && !transport.serves_one();
+        let transport = if alone { Arc::clone(transport) } else { transport.split(ranks, id, &guard)? };
         let parts = Parts {
             rank: place,
             size: ranks.len(),
@@ -322,7 +330,7 @@ impl ProcessGroup for Front {
 
     fn plan(&self) -> String {
         let Parts { rank, size, epoch, transport, .. } = &self.core.parts;
-        let how = if *size == 1 { "one rank: copies only\n".to_owned() } else { transport.plan() };
+        let how = if *size == 1 && !transport.serves_one() { "one rank: copies only\n".to_owned() } else { transport.plan() };
         format!("rank {rank} of {size}, epoch {epoch}\n{how}")
     }
 }

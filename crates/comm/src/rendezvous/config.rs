@@ -44,6 +44,12 @@ pub enum Carrier {
     Auto,
     /// TCP between all ranks, also on one host.
     Tcp,
+    /// NCCL between GPUs, one for each rank; needs the feature `nccl`, NCCL's library and CUDA's driver. The library is looked for by its name `libnccl.so.2`, or
+    /// at the path in `SHOAL_COMM_NCCL`. Addresses of calls may be of this GPU's memory; what writes it must be done before the call.
+    Nccl {
+        /// This rank's GPU, as CUDA numbers those that the process sees.
+        device: usize,
+    },
 }
 
 /// How a group is to be formed. [`Config::new`] and the setters, or [`Config::from_env`].
@@ -89,7 +95,7 @@ impl Config {
 
     /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
-    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto` or `tcp`) and
+    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) and
     /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
@@ -134,8 +140,11 @@ impl Config {
         config.carrier = match variables.text("SHOAL_COMM_TRANSPORT").as_deref() {
             None | Some("auto") => Carrier::Auto,
             Some("tcp") => Carrier::Tcp,
+            Some("nccl") => Carrier::Nccl { device: variables.text("LOCAL_RANK").map_or(Ok(0), |_| variables.number("LOCAL_RANK"))? },
             Some(other) => {
-                return Err(Error::config(format!("SHOAL_COMM_TRANSPORT is {other:?}: set it to \"auto\" or \"tcp\", or not at all")));
+                return Err(Error::config(format!(
+                    "SHOAL_COMM_TRANSPORT is {other:?}: set it to \"auto\", \"tcp\" or \"nccl\", or not at all"
+                )));
             }
         };
         config.replaces = match variables.text("SHOAL_COMM_REPLACES").as_deref() {
@@ -246,8 +255,26 @@ impl Config {
             Meeting::Tcp { port: 0, .. } => {
                 Err(Error::config("MASTER_PORT is 0: all ranks must know the port; choose a free one".to_owned()))
             }
-            _ => Ok(()),
+            _ => self.check_carrier(),
         }
+    }
+
+    /// Refuses a transport that this build or this process does not have, before any other rank is met.
+    fn check_carrier(&self) -> Result<(), Error> {
+        let Carrier::Nccl { .. } = self.carrier else { return Ok(()) };
+        if self.keep_input {
+            return Err(Error::config(
+                "inputs cannot be kept over NCCL: reduce out of place instead, which leaves what is sent as it was".to_owned(),
+            ));
+        }
+        if cfg!(feature = "nccl") {
+            return Ok(());
+        }
+        Err(Error::config(
+            "NCCL is asked for, and this program was built without it: build it with shoal-comm's feature `nccl`, or choose another transport \
+             (SHOAL_COMM_TRANSPORT=auto)"
+                .to_owned(),
+        ))
     }
 }
 
@@ -318,6 +345,17 @@ mod tests {
     }
 
     #[test]
+    fn nccl_is_there_where_it_was_built() {
+        let config = read(&[("SHOAL_COMM_TRANSPORT", "nccl"), ("LOCAL_RANK", "3")]);
+        if cfg!(feature = "nccl") {
+            assert_eq!(config.unwrap().carrier, Carrier::Nccl { device: 3 });
+        } else {
+            let text = config.unwrap_err().to_string();
+            assert!(text.contains("feature `nccl`") && text.contains("SHOAL_COMM_TRANSPORT=auto"), "{text}");
+        }
+    }
+
+    #[test]
     fn mistakes_say_what_to_do() {
         for (changes, part) in [
             (&[("RANK", "2")][..], "ranks go from 0 to 1"),
@@ -331,7 +369,8 @@ mod tests {
             (&[("SHOAL_COMM_HEARTBEAT", "0.1")], "at least 500ms"),
             (&[("SHOAL_COMM_HEARTBEAT", "NaN")], "seconds above 0"),
             (&[("SHOAL_COMM_ADDRESS", "here")], "no IP address"),
-            (&[("SHOAL_COMM_TRANSPORT", "rdma")], "\"auto\" or \"tcp\""),
+            (&[("SHOAL_COMM_TRANSPORT", "rdma")], "\"auto\", \"tcp\" or \"nccl\""),
+            (&[("SHOAL_COMM_TRANSPORT", "nccl"), ("LOCAL_RANK", "first")], "LOCAL_RANK is \"first\""),
             (&[("SHOAL_COMM_REPLACES", "yes")], "SHOAL_COMM_REPLACES"),
         ] {
             let error = read(changes).unwrap_err();

@@ -3,6 +3,8 @@
 pub(crate) mod direct;
 pub(crate) mod hier;
 pub(crate) mod local;
+#[cfg(feature = "nccl")]
+pub(crate) mod nccl;
 pub(crate) mod pull;
 pub(crate) mod shm;
 pub(crate) mod tcp;
@@ -17,8 +19,8 @@ use crate::{Call, Error, Memory, guard::Guard};
 /// of one peer and direction one after the other, with a `seq` of their own from 0. Different peers and directions run at the same time, so a transport keeps the
 /// state of each apart. Messages of one pair and direction keep their order; a small send should not wait for its receiver, a large one may.
 ///
-/// Every rank checks the others' signatures ([`Call::signature`]) where it meets them, and returns [`Guard::dispute`] where they differ. The call was checked ([`Call::check`]) and
-/// the group has at least two ranks.
+/// Every rank checks the others' signatures ([`Call::signature`]) where it meets them, and returns [`Guard::dispute`] where they differ. The call was checked ([`Call::check`], [`Transport::check`]) and
+/// the group has at least two ranks, unless the transport [serves one](Transport::serves_one).
 #[expect(unsafe_code, reason = "calls are addresses")]
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// Does one operation.
@@ -26,6 +28,16 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// # Safety
     /// As for [`crate::ProcessGroup::run`].
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error>;
+
+    /// Refuses what this transport cannot do, before the call has its turn: the group goes on.
+    fn check(&self, _call: &Call) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether operations of a group of one rank come here, too: their memory may be such as the processor does not reach.
+    fn serves_one(&self) -> bool {
+        false
+    }
 
     /// Memory for operations: zeroed, aligned to 4096.
     fn alloc(&self, bytes: usize) -> Result<Memory, Error>;

@@ -36,6 +36,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What is wrong with the configuration, who has not come, or who may not join; each says what to do.
 pub fn join(config: Config) -> Result<Arc<dyn ProcessGroup>, Error> {
     config.check()?;
+    #[cfg(feature = "nccl")]
+    if let Carrier::Nccl { device } = config.carrier {
+        crate::transport::nccl::check(device)?;
+    }
     let parts = if config.replaces { super::reform::replace(config)? } else { Node::meet(config)?.form(0, None)? };
     Ok(Arc::new(Front::new(parts)))
 }
@@ -266,6 +270,10 @@ impl Node {
         watch: &dyn Watch,
         end: Instant,
     ) -> Result<Arc<dyn Transport>, Error> {
+        #[cfg(feature = "nccl")]
+        if let Carrier::Nccl { device } = self.config.carrier {
+            return Ok(Arc::new(crate::transport::nccl::Nccl::connect(self, nodes, epoch, device, watch.alarm(), end)?));
+        }
         let hosts: Vec<_> = nodes.iter().map(|node| self.member(*node).host).collect();
         let layout = Layout::new(&hosts);
         if self.config.carrier == Carrier::Tcp || layout.hosts() == nodes.len() {
