@@ -11,7 +11,7 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 type Lacks = fn(&Path) -> bool;
 
 /// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
-const REASONS: [(&str, Lacks); 22] = [
+const REASONS: &[(&str, Lacks)] = &[
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
@@ -34,6 +34,7 @@ const REASONS: [(&str, Lacks); 22] = [
     ("needs valgrind", |_| !runs("command -v valgrind")),
     ("needs a processor whose kernels are Avx2", |_| !runs("grep -qw avx2 /proc/cpuinfo")),
     ("needs the standard library of aarch64", |_| !runs("test -d \"$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)\"")),
+    ("needs IPv6", |_| !runs("test -e /proc/net/if_inet6")),
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
     ("needs torch", |_| !runs("${SHOAL_TORCH_PYTHON:-python3} -c 'import torch'")),

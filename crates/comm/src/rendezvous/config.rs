@@ -282,7 +282,7 @@ impl Config {
 pub const MOST_RANKS: usize = 1024;
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);

@@ -28,10 +28,34 @@ pub(super) fn check(stream: &TcpStream, secret: &Secret) -> Result<(), Error> {
     }
 }
 
-/// The user who has the end `local` of the connection with `remote`, if it is on this machine.
+/// The user who has the end `local` of the connection with `remote`, if it is on this machine. An end of an IPv4 connection may be an IPv6 socket (one that a
+/// listener at `::` took): the kernel has it in the other table, with mapped addresses, whatever the other end is.
 fn owner(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
-    let table = fs::read_to_string(if local.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" })?;
-    Ok(find(&table, local, remote))
+    let (local, remote) = (canonical(local), canonical(remote));
+    if local.is_ipv4()
+        && let Some(user) = find(&fs::read_to_string("/proc/net/tcp")?, local, remote)
+    {
+        return Ok(Some(user));
+    }
+    match fs::read_to_string("/proc/net/tcp6") {
+        Ok(table) => Ok(find(&table, mapped(local), mapped(remote))),
+        // A kernel without IPv6 has only the first.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && local.is_ipv4() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The IPv4 address that an IPv6 one maps; others as they are.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// As an IPv6 socket sees it.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// The user of a connection in the kernel's table (proc_net_tcp.txt in its documentation).
@@ -76,6 +100,20 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_at_every_address_takes_ipv4_too() {
+        let Ok(listener) = TcpListener::bind(("::", 0)) else { return println!("skipped: needs IPv6") };
+        let port = listener.local_addr().unwrap().port();
+        // Some machines let such listeners take IPv6 alone.
+        for host in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let Ok(one) = TcpStream::connect((host, port)) else { continue };
+            let (other, _) = listener.accept().unwrap();
+            for stream in [&one, &other] {
+                check(stream, &Secret::new("")).unwrap_or_else(|error| panic!("{host}: {error}"));
+            }
+        }
+    }
+
+    #[test]
     #[cfg(target_endian = "little")]
     fn the_table_is_read() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
@@ -84,5 +122,7 @@ mod tests {
         let (a, b) = ("127.0.0.1:8080".parse().unwrap(), "127.0.0.1:33333".parse().unwrap());
         assert_eq!((find(table, a, b), find(table, b, a), find("", a, b)), (Some(1000), None, None));
         assert_eq!(written("[::1]:80".parse().unwrap()), "00000000000000000000000001000000:0050");
+        assert_eq!(written(mapped(a)), "0000000000000000FFFF00000100007F:1F90");
+        assert_eq!((canonical(mapped(a)), canonical("[::1]:80".parse().unwrap())), (a, "[::1]:80".parse().unwrap()));
     }
 }
