@@ -9,7 +9,10 @@ use std::{str::FromStr, time::Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{Error, Memory, ProcessGroup, ProcessGroupExt, ReduceOp};
+use crate::{
+    Error, Memory, ProcessGroup, ProcessGroupExt, ReduceOp,
+    cost::{self, Link},
+};
 
 /// What is timed. Names are those of MPI, without its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,6 +127,25 @@ pub fn measure(group: &dyn ProcessGroup, meet: &mut dyn FnMut() -> Result<(), Er
     Ok(times)
 }
 
+/// The links of a group of more than one rank, by the same operations from which TCP has its figures when the group is made; the slowest rank's, the same on all.
+///
+/// # Errors
+/// What the group says.
+pub fn link(group: &dyn ProcessGroup) -> Result<Link, Error> {
+    let timed = |begun: Instant| begun.elapsed().as_secs_f64();
+    let mut barrier = || {
+        let begun = Instant::now();
+        group.barrier().map(|()| timed(begun))
+    };
+    let mut all_gather = |own: &[u8], all: &mut [u8]| {
+        let begun = Instant::now();
+        group.all_gather(own, all).map(|()| timed(begun))
+    };
+    let mut figures = cost::probe(group.size(), &mut barrier, &mut all_gather)?;
+    group.all_reduce(&mut figures, ReduceOp::Max)?;
+    Ok(Link::of_probes(group.size(), figures))
+}
+
 /// Memory of either kind.
 enum Buffer {
     Registered(Memory),
@@ -194,6 +216,10 @@ mod tests {
             })
             .collect();
         let times: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        let links: Vec<_> =
+            crate::threads(3).into_iter().map(|group| std::thread::spawn(move || link(&*group).expect("all is well"))).collect();
+        let links: Vec<_> = links.into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        assert!(links[0].latency > 0.0 && links.iter().all(|other| *other == links[0]), "{links:?}");
         assert!(times[0].iter().all(|times| times.len() >= 6));
         assert!(times.iter().all(|other| *other == times[0]), "the slowest rank's, on all ranks");
     }

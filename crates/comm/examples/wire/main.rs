@@ -7,12 +7,16 @@
 //! machine, with links of that rate and that delay one way between them. `wire net HOSTS RANKS MBIT DELAY_US run COMMAND ...` runs any program as the ranks,
 //! with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `SHF` in its environment; the interface is `link0`. Needs /dev/net/tun, and root or user namespaces.
 //!
+//! `wire growth MBIT DELAY_US SIZES SECONDS [HOSTS]`: all-reduces of f32 among 2 to 8 hosts of such a network, and among 2 to 8 ranks over TCP on one host, each beside what
+//! the cost model says of the links that the ranks measured; then what the model predicts for HOSTS hosts (64) of the network's links. Prints Markdown.
+//!
 //! `wire rank LABEL OPS SIZES SECONDS`: one rank of a measurement of operations; its group is in the environment (`RANK`, `WORLD_SIZE`, ...), and
 //! `SHF` names a file of 4 MiB that all ranks map to start each operation together. Rank 0 prints `label,op,ranks,bytes,iterations,least,median,p90`
 //! in microseconds, of the slowest rank each. Operations: allreduce, bcast, reduce_scatter, allgather, and all-reduces by compressors: bf16, int8.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
+mod growth;
 mod hosts;
 mod links;
 #[path = "../../tests/processes/rank.rs"]
@@ -28,7 +32,7 @@ use std::time::{Duration, Instant};
 use round::{Blow, Round};
 use shoal_comm::compress::{Cast, Compressor, Int8};
 use shoal_comm::rendezvous::Config;
-use shoal_comm::{ProcessGroupExt, ReduceOp, join};
+use shoal_comm::{ProcessGroup, ProcessGroupExt, ReduceOp, join};
 
 fn main() {
     let arguments: Vec<_> = env::args().collect();
@@ -52,10 +56,15 @@ fn main() {
         ["host", number, count, ranks, ..] => {
             hosts::host(number.parse().unwrap(), count.parse().unwrap(), ranks.parse().unwrap(), &arguments[5..]);
         }
-        ["rank", label, ops, sizes, seconds] => operations(label, ops, sizes, seconds.parse().unwrap()),
+        ["growth", mbit, delay, sizes, seconds] => growth::run(mbit, delay, sizes, seconds, 64),
+        ["growth", mbit, delay, sizes, seconds, hosts] => growth::run(mbit, delay, sizes, seconds, hosts.parse().unwrap()),
+        ["growth-rank", sizes, seconds] => growth::rank(sizes, seconds.parse().unwrap()),
+        ["rank", label, ops, sizes, seconds] => {
+            operations(&*join(Config::from_env().unwrap()).unwrap(), label, ops, sizes, seconds.parse().unwrap());
+        }
         _ => panic!(
             "usage: wire failure ROUNDS [RANKS [ONLY]] | wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS | wire net HOSTS RANKS MBIT DELAY_US run COMMAND ... | \
-             wire rank LABEL OPS SIZES SECONDS"
+             wire growth MBIT DELAY_US SIZES SECONDS [HOSTS] | wire rank LABEL OPS SIZES SECONDS"
         ),
     }
 }
@@ -133,8 +142,7 @@ impl Board {
     }
 }
 
-fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
-    let group = join(Config::from_env().unwrap()).unwrap();
+fn operations(group: &dyn ProcessGroup, label: &str, ops: &str, sizes: &str, seconds: f64) {
     let (rank, size) = (group.rank(), group.size());
     let mut board = Board::open(rank, size);
     if rank == 0 {
@@ -158,7 +166,7 @@ fn operations(label: &str, ops: &str, sizes: &str, seconds: f64) {
                 let start = Instant::now();
                 match op {
                     "allreduce" => group.all_reduce(&mut target, ReduceOp::Sum).unwrap(),
-                    "bf16" | "int8" => drop(compressor.all_reduce(&*group, &mut target, ReduceOp::Sum).unwrap()),
+                    "bf16" | "int8" => drop(compressor.all_reduce(group, &mut target, ReduceOp::Sum).unwrap()),
                     "bcast" => group.broadcast(&mut target, 0).unwrap(),
                     "reduce_scatter" => group.reduce_scatter(&source[..piece * size], &mut target[..piece], ReduceOp::Sum).unwrap(),
                     "allgather" => group.all_gather(&source[..piece], &mut target[..piece * size]).unwrap(),

@@ -6,6 +6,7 @@ mod messages;
 mod ring;
 mod socket;
 
+use std::cell::Cell;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use self::collect::Operation;
 use self::flow::{Broken, Head, Stop};
 use self::messages::Messages;
 use super::Transport;
-use crate::cost::{Algorithm, Link};
+use crate::cost::{self, Link};
 use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
 use crate::rendezvous::{Name, Purpose};
 use crate::timeline::Way;
@@ -111,35 +112,24 @@ impl Tcp {
         let stall = Stall::default();
         let terms = Terms { epoch: self.epoch, alarm, limit, spins: 0, stall: &stall, watch: None };
         // Numbers that no operation of the group will have.
-        let mut number = u64::MAX / 2;
-        let mut timed = |call: &Call| {
-            number += 1;
+        let number = Cell::new(u64::MAX / 2);
+        let timed = |call: &Call| {
+            number.set(number.get() + 1);
             let begun = Instant::now();
-            let guard = Guard::new(call, self.rank, number, &terms);
+            let guard = Guard::new(call, self.rank, number.get(), &terms);
             #[expect(unsafe_code, reason = "calls are addresses")]
             // SAFETY: the calls below are of vectors that outlive them.
-            unsafe { self.execute(call, number, &guard) }.map(|()| begun.elapsed().as_secs_f64())
+            unsafe { self.execute(call, number.get(), &guard) }.map(|()| begun.elapsed().as_secs_f64())
         };
         if n == 1 {
             return Ok(UNMEASURED);
         }
-        // The mean of several: a rank that comes late to one finds the others' bytes there already, and they find its late in the next.
-        let (mut small, mut large) = (0.0, 0.0);
-        timed(&Call::barrier())?;
-        for _ in 0..SMALL_PROBES {
-            small += timed(&Call::barrier())? / f64::from(SMALL_PROBES);
-        }
-        let own = vec![0_u8; PROBE];
-        let mut all = vec![0_u8; PROBE * n];
-        for _ in 0..LARGE_PROBES {
-            large += timed(&Call::new(Kind::AllGather, DType::U8, own.as_ptr(), all.as_mut_ptr(), PROBE))? / f64::from(LARGE_PROBES);
-        }
-        let mut figures = [small, large];
+        let mut figures = cost::probe(n, &mut || timed(&Call::barrier()), &mut |own, all| {
+            timed(&Call::new(Kind::AllGather, DType::U8, own.as_ptr(), all.as_mut_ptr(), own.len()))
+        })?;
         let address = figures.as_mut_ptr().cast::<u8>();
         timed(&Call::new(Kind::AllReduce(ReduceOp::Max), DType::F64, address, address, 2))?;
-        let latency = figures[0].max(1e-6);
-        let bandwidth = (PROBE * (n - 1)) as f64 / (figures[1] - latency).max(1e-6);
-        Ok(Link { latency, bandwidth: bandwidth.clamp(1e5, 1e11) })
+        Ok(Link::of_probes(n, figures))
     }
 
     /// What a broken connection means; everybody is told.
@@ -164,18 +154,9 @@ impl Tcp {
     }
 
     fn flat(&self) -> usize {
-        self.link.flat_limit(self.nodes.len()).clamp(LEAST_FLAT, MOST_FLAT)
+        self.link.flat_limit(self.nodes.len())
     }
 }
-
-/// How often each is measured.
-const SMALL_PROBES: u32 = 8;
-const LARGE_PROBES: u32 = 3;
-/// Bytes of one rank in the measurement of bandwidth.
-const PROBE: usize = 128 * 1024;
-/// Whatever the model says: below this, everything fits into one packet or few; above, memory and incast would be wasted.
-const LEAST_FLAT: usize = 4096;
-const MOST_FLAT: usize = 1 << 20;
 
 #[expect(unsafe_code, reason = "calls are addresses")]
 impl Transport for Tcp {
@@ -220,17 +201,12 @@ impl Transport for Tcp {
         if n > 2 {
             text += &format!(
                 "all-reduce, equal reduce-scatter and all-gather: ring from {} bytes (16-bit floats: the greatest and the least only)\n",
-                ring::LONG * n
+                cost::LONG * n
             );
         }
         text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces in turn\n";
         for bytes in [4, 65_536, 1 << 20, 16 << 20] {
-            let algorithm = match bytes {
-                _ if n == 2 => Algorithm::Flat,
-                _ if bytes >= ring::LONG * n => Algorithm::Ring,
-                _ if bytes <= flat => Algorithm::Flat,
-                _ => Algorithm::Halves,
-            };
+            let algorithm = self.link.chosen(n, bytes);
             let time = self.link.all_reduce(algorithm, n, bytes);
             text += &format!("all-reduce of {bytes} bytes: {algorithm:?}, about {:.3} ms\n", time.as_secs_f64() * 1e3);
         }

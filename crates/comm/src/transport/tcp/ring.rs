@@ -11,12 +11,10 @@
 
 use super::collect::{Operation, Reducer, room};
 use super::flow::{In, Order, Out, Stop};
+use crate::cost::LONG;
 use crate::reduce::{self, Reduction, Stores};
 use crate::transport::direct::slice;
 use crate::{Call, DType, Kind, ReduceOp};
-
-/// Bytes for each rank from which vectors go around. Fixed, so that the order of reduction follows from length and number of ranks, not from what was measured.
-pub(super) const LONG: usize = 256 * 1024;
 
 /// Whether a call of so many ranks, of so many bytes in all, goes around.
 pub(super) fn goes_around(call: &Call, n: usize) -> bool {
