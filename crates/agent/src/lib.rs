@@ -25,17 +25,20 @@ mod output;
 mod own_log;
 mod pack;
 mod program;
+mod python;
 mod run;
 mod script;
 mod source;
 mod spool;
 mod support;
+mod trouble;
 mod warm;
 mod wishes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use shoal_environments::Cache;
 pub use support::support_variable;
 
 /// Environment variable with the attempt's secret ([`Options::token`]).
@@ -58,6 +61,8 @@ pub struct Options {
     pub data_id: String,
     /// This executable, which runs built-in algorithms as `shoal algorithm NAME`.
     pub program: PathBuf,
+    /// The Python environments of this machine.
+    pub environments: Cache,
 }
 
 /// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it was given up.

@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
-use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_environments::{EnvironmentError, Prepared, Watcher};
+use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, PythonEnvironment, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
@@ -19,12 +20,12 @@ use crate::outbox::{Closed, Outbox};
 use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
 use crate::own_log::say;
-use crate::pack::PackError;
 use crate::program::{Ended, Program};
 use crate::support::support;
+use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, inside, script};
+use crate::{Options, artifacts, connection, forward, inside, python, script};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -110,6 +111,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         zygote,
         expressions,
         mirror: None,
+        python: None,
         frozen: false,
         resource: None,
     };
@@ -125,46 +127,6 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
     };
     let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, probe) };
     agent.finish(&assignment, served)
-}
-
-/// Why an instance does not go its way to the end.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    /// It could not be made.
-    #[error(transparent)]
-    Instance(#[from] InstanceError),
-    /// What was saved before cannot be put into its checkpoint directory, or what it saves cannot be mirrored.
-    #[error("could not {what}")]
-    Checkpoints {
-        /// What was tried.
-        what: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// There are no threads to read its output or to wait for it.
-    #[error("could not watch the program")]
-    Watch(#[source] std::io::Error),
-    /// The machine does not tell how the program ended.
-    #[error("could not learn how the program ended")]
-    Wait(#[source] SandboxError),
-    /// What it left behind cannot be sent.
-    #[error(transparent)]
-    Pack(PackError),
-    /// Another agent served this instance before, and has died with it.
-    #[error("the agent of this instance was started again after an earlier one had died")]
-    Successor,
-    /// Nobody is there to hear of it.
-    #[error(transparent)]
-    Closed(#[from] Closed),
-}
-
-impl From<PackError> for Trouble {
-    fn from(error: PackError) -> Self {
-        match error {
-            PackError::Closed(closed) => Self::Closed(closed),
-            PackError::Unreadable { .. } => Self::Pack(error),
-        }
-    }
 }
 
 struct Agent<'a> {
@@ -185,6 +147,8 @@ struct Agent<'a> {
     /// Of the metric definitions.
     expressions: Expressions,
     mirror: Option<Mirror>,
+    /// Held while the program may run.
+    python: Option<Prepared>,
     frozen: bool,
     /// What the program was told of its resource.
     resource: Option<Resource>,
@@ -213,10 +177,18 @@ impl Agent<'_> {
         }
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let spec = match instance::prepare(self.options, assignment, self.home, network, support) {
+        let mut spec = match instance::prepare(self.options, assignment, self.home, network, support) {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
             prepared => prepared?,
         };
+        if let Some(wanted) = &assignment.python {
+            match self.python(wanted, assignment) {
+                Ok(prepared) => python::show(self.python.insert(prepared), &mut spec),
+                Err(EnvironmentError::Stopped(_)) => return self.never_started(),
+                Err(error @ EnvironmentError::Requirements(_)) => return self.not_startable(&with_causes(&error), FAILURE),
+                Err(error) => return Err(error.into()),
+            }
+        }
         if matches!(assignment.program, shoal_link::Program::Script { .. }) {
             self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
         }
@@ -265,6 +237,15 @@ impl Agent<'_> {
             Isolation::Full { .. } if is_ours && assignment.warm => Program::start_zygote(spec, network, support),
             _ => Program::start(spec, network, support),
         }
+    }
+
+    /// The environment with what the job requires on top. Its progress is in the job's log.
+    fn python(&mut self, wanted: &PythonEnvironment, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
+        let (cache, ml) = (self.options.environments.clone(), self.home.ml());
+        let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
+        let read = python::requirements(assignment, &ml);
+        let requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
+        cache.overlay(below, &requirements, &mut Waiting(self))
     }
 
     /// Restores what was saved before, and begins to mirror.
@@ -470,6 +451,20 @@ impl Agent<'_> {
                 End::Exit(RELEASED)
             }
         }
+    }
+}
+
+/// Waits for an environment, and tells the job's log how far it is.
+struct Waiting<'a, 'b>(&'a mut Agent<'b>);
+
+impl Watcher for Waiting<'_, '_> {
+    fn line(&mut self, line: &str) {
+        // If nobody takes it any more, a wish to stop is on its way.
+        let _ = self.0.tell(&[line.to_owned()]);
+    }
+
+    fn is_to_stop(&mut self) -> bool {
+        self.0.is_to_stop()
     }
 }
 

@@ -6,6 +6,8 @@ use clap::Args;
 use rustix::process::{Pid, getpgid, getppid, setpgid, setsid};
 use shoal_agent::TOKEN_VARIABLE;
 
+use crate::environments;
+
 /// Arguments of `shoal agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
@@ -40,7 +42,16 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = shoal_agent::main(shoal_agent::Options { socket, attempt, host, token, run_dir, data_id, program });
+    let code = shoal_agent::main(shoal_agent::Options {
+        socket,
+        attempt,
+        host,
+        token,
+        run_dir,
+        data_id,
+        program,
+        environments: environments::of_agent(),
+    });
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 

@@ -11,8 +11,11 @@ mod console;
 mod demo;
 mod doctor;
 mod env;
+mod env_cache;
+mod environments;
 mod exec;
 mod exit;
+mod image;
 mod images;
 mod interrupt;
 mod jobs;
@@ -67,6 +70,12 @@ enum Command {
     Exec(exec::ExecArgs),
     /// Fetch what the built-in algorithms need (libxgboost), once.
     Setup(setup::SetupArgs),
+    /// Python environments of this machine, in which scripts on images of frameworks run: list, prepare ahead, verify, prune.
+    #[command(subcommand)]
+    EnvCache(env_cache::EnvCacheCommand),
+    /// Images that stand for a Python environment: list them, add your own.
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Look whether this machine has what Shoal needs, and say what to do where not.
     Doctor(doctor::DoctorArgs),
     /// Print every setting, its value, and where it comes from.
@@ -124,6 +133,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Env(args) => env::run(&args),
         Command::Exec(args) => exec::run(&args),
         Command::Setup(args) => setup::run(&args),
+        Command::EnvCache(command) => env_cache::run(&command),
+        Command::Image(command) => image::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),

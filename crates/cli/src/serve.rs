@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     client::Client,
+    environments,
     exit::Exit,
     images::OurImages,
     log,
@@ -114,11 +115,11 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         catalog: catalog(&settings.data_dir.join(CATALOG))?,
         launcher: Arc::new(Local::default()),
         program: std::env::current_exe().context("could not find this executable")?,
-        agent_env: vec![shoal_agent::support_variable(support)],
+        agent_env: environments::variables(settings).into_iter().chain([shoal_agent::support_variable(support)]).collect(),
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
-        images: Arc::new(OurImages),
+        images: Arc::new(OurImages { table: environments::table_file(&settings.data_dir) }),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })

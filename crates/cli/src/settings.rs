@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) gpus: u32,
     /// Most instances at once.
     pub(crate) instances: u32,
+    /// A directory of wheels, from which alone Python environments are made; `None` is the package index.
+    pub(crate) wheel_house: Option<PathBuf>,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -86,6 +88,7 @@ impl Settings {
             memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
             gpus: parse(typed, "gpus", "a number of GPUs")?,
             instances: parse(typed, "instances", "a number of instances")?,
+            wheel_house: wheel_house(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }
@@ -122,6 +125,15 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+fn wheel_house(typed: &Typed) -> Result<Option<PathBuf>> {
+    let path = Path::new(typed.value("wheel_house"));
+    match path {
+        _ if path == Path::new("none") => Ok(None),
+        _ if path.is_dir() => Ok(Some(std::path::absolute(path)?)),
+        _ => Err(wrong(typed, "wheel_house", "a directory that is there, or `none`")),
+    }
 }
 
 fn wrong(typed: &Typed, name: &str, wanted: &str) -> anyhow::Error {
@@ -162,6 +174,7 @@ mod tests {
             ("account", "12", "twelve digits"),
             ("lease_s", "-1", "`auto` or a number of seconds"),
             ("default_bucket", "My Bucket", "a bucket name"),
+            ("wheel_house", "/nowhere", "a directory that is there"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();
             let flag = name.replace('_', "-");

@@ -300,7 +300,7 @@ fn is_free(tried: Result<(), TryLockError>) -> io::Result<bool> {
 }
 
 /// Sixteen hexadecimal digits of all that something is made of, this machine's kind included.
-fn digest(parts: &[&str]) -> String {
+pub(crate) fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in ["1", std::env::consts::ARCH].iter().chain(parts) {
         hash.update(part.len().to_le_bytes());

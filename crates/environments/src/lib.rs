@@ -20,6 +20,7 @@ mod record;
 mod requirements;
 mod run;
 mod table;
+mod user_table;
 mod verify;
 
 pub use cache::{Cache, Cached, Prepared};
@@ -29,4 +30,5 @@ pub use record::Record;
 pub use requirements::{RequirementsError, check};
 pub use run::Watcher;
 pub use table::{Environment, Found, Table, TableError};
+pub use user_table::{ChangeError, UserTable};
 pub use verify::Verdict;

@@ -27,6 +27,9 @@ pub struct Assignment {
     pub channels: Vec<Channel>,
     /// What to run.
     pub program: Program,
+    /// The Python environment in which it runs; without one it sees the machine's own `/usr` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<PythonEnvironment>,
     /// Applied to every line.
     pub metric_definitions: Vec<MetricDefinition>,
     /// Of a tuning job's trial, on the host whose values count: the metric that is the objective. Each of its values is said at once
@@ -117,6 +120,19 @@ pub enum Program {
         /// A tree of links on this machine with the object that `sagemaker_submit_directory` names, if that is in S3.
         source: Option<String>,
     },
+}
+
+/// A Python environment as it is wanted; the instance's machine makes it if it has none like it yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonEnvironment {
+    /// For people.
+    pub name: String,
+    /// Versions of Python that it can have (`3.11`), the best first.
+    pub pythons: Vec<String>,
+    /// The lock file's text: requirements as pip reads them, pinned.
+    pub lock: String,
+    /// What the job's log is to say of it.
+    pub notice: Option<String>,
 }
 
 /// A metric definition.

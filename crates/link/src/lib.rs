@@ -14,7 +14,9 @@ mod assignment;
 mod frame;
 mod message;
 
-pub use assignment::{Assignment, Channel, Checkpoint, Endpoint, Limits, MetricDefinition, OutputCompression, Program, Resource};
+pub use assignment::{
+    Assignment, Channel, Checkpoint, Endpoint, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment, Resource,
+};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use message::{
     Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,

@@ -10,6 +10,7 @@ use crate::{
     Image,
     channels::{self, ChannelError},
     effects::World,
+    options::image_of,
     tuning::{self, Design},
 };
 
@@ -111,7 +112,7 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
 /// `ValidationException` that names the metric, and those that there are.
 pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
-        let image = definition.training.algorithm.training_image.as_deref().and_then(|image| world.images.resolve(image).ok());
+        let image = image_of(&*world.images, &definition.training).ok();
         let supplied = match &image {
             Some(Image::Builtin { objectives, metric_definitions, .. }) => {
                 objective_of_ours(request, definition, objectives)?;
@@ -174,12 +175,13 @@ fn partition(region: &str, role: &str) -> Result<(), Error> {
 }
 
 fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
-    let Some(name) = &request.algorithm.training_image else {
+    if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give algorithmSpecification.trainingImage",
         ));
-    };
-    let image = world.images.resolve(name).map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
+    }
+    let image =
+        image_of(&*world.images, request).map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     match image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, or the script that the \
@@ -192,10 +194,17 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
             )))
         }
         Image::Builtin { name, .. } if request.script.is_some() => Err(Error::validation(format!(
-            "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, script mode is not supported; \
-             run your script by image shoal/host"
+            "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, and there is no environment for scripts; \
+             run yours by image shoal/host"
         ))),
-        Image::Builtin { .. } | Image::Host => Ok(()),
+        Image::Python(environment) if request.algorithm.entrypoint.is_empty() && request.script.is_none() => {
+            Err(Error::validation(format!(
+                "hyperParameters.sagemaker_program: the environment {} runs the script that this hyperparameter names, or the program that \
+             containerEntrypoint names, and there is neither",
+                environment.name
+            )))
+        }
+        Image::Builtin { .. } | Image::Host | Image::Python(_) => Ok(()),
     }
 }
 

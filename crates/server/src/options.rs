@@ -9,8 +9,9 @@ use std::{
 };
 
 use shoal_launch::Launcher;
+use shoal_link::PythonEnvironment;
 use shoal_plane::{Capacity, Catalog};
-use shoal_wire::{Objective, ParameterRange};
+use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -73,8 +74,23 @@ pub enum Image {
         /// Variables that it gets besides the contract's.
         variables: BTreeMap<String, String>,
     },
+    /// A framework: the request's ContainerEntrypoint, or the script that it brings, in a Python environment, which the instance's machine makes if it must.
+    Python(PythonEnvironment),
     /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the machine's own `/usr`.
     Host,
+}
+
+/// What the image of a request stands for: a built-in algorithm whose image runs scripts, too, is a framework to a request that brings one.
+///
+/// # Errors
+/// As [`Images::resolve`].
+pub(crate) fn image_of(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, ImageError> {
+    let brings_its_own = request.script.is_some() || !request.algorithm.entrypoint.is_empty();
+    let image = request.algorithm.training_image.as_deref().unwrap_or_default();
+    match if brings_its_own { images.framework(image)? } else { None } {
+        Some(framework) => Ok(Image::Python(framework)),
+        None => images.resolve(image),
+    }
 }
 
 /// Why an image name cannot be used. The text is for the user and says what to do.
@@ -89,4 +105,10 @@ pub trait Images: Send + Sync {
     /// # Errors
     /// The name is unknown, or what it stands for cannot be had on this machine.
     fn resolve(&self, image: &str) -> Result<Image, ImageError>;
+
+    /// The environment in which a program runs that a request for `image` brings; `None` if there is none for it.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    fn framework(&self, image: &str) -> Result<Option<PythonEnvironment>, ImageError>;
 }

@@ -12,6 +12,7 @@ use crate::{
     checkpoints,
     core::now_ms,
     effects::World,
+    options::image_of,
     warm::{IDLE_TRIALS, Keep},
 };
 
@@ -36,7 +37,7 @@ impl World {
     pub(crate) fn plan(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Plan, String> {
         let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
         let instances = *instances;
-        let image = self.images.resolve(request.algorithm.training_image.as_deref().unwrap_or_default()).map_err(|error| error.0)?;
+        let image = image_of(&*self.images, request).map_err(|error| error.0)?;
         let mut trees = Vec::with_capacity(request.channels.len());
         for channel in &request.channels {
             trees.push(self.trees.prepare(attempt, channel, instances)?);
@@ -57,20 +58,26 @@ impl World {
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
+        let mut python = None;
+        let own = || -> Result<Program, String> {
+            let (entrypoint, arguments) = (request.algorithm.entrypoint.clone(), request.algorithm.arguments.clone());
+            if !entrypoint.is_empty() {
+                return Ok(Program::Host { entrypoint, arguments });
+            }
+            let source = request.script.as_ref().and_then(|script| script.source.as_ref());
+            let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
+            Ok(Program::Script { source: source.map(|tree| tree.display().to_string()) })
+        };
         let (program, metric_definitions) = match image {
             Image::Builtin { name, metric_definitions, library_dir, variables, .. } => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 let definitions = if requested.is_empty() { metric_definitions } else { requested };
                 (Program::Builtin { name, image, library_dir, variables }, definitions)
             }
-            Image::Host if request.algorithm.entrypoint.is_empty() => {
-                let source = request.script.as_ref().and_then(|script| script.source.as_ref());
-                let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
-                (Program::Script { source: source.map(|tree| tree.display().to_string()) }, requested)
-            }
-            Image::Host => {
-                let entrypoint = request.algorithm.entrypoint.clone();
-                (Program::Host { entrypoint, arguments: request.algorithm.arguments.clone() }, requested)
+            Image::Host => (own()?, requested),
+            Image::Python(environment) => {
+                python = Some(environment);
+                (own()?, requested)
             }
         };
         let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
@@ -97,6 +104,7 @@ impl World {
                     })
                     .collect(),
                 program: program.clone(),
+                python: python.clone(),
                 metric_definitions: metric_definitions.clone(),
                 // A trial's objective is the first host's alone.
                 objective: objective(request).filter(|_| host == 1),

@@ -54,7 +54,7 @@ impl Keep {
         let of_host = |it: &shoal_link::Assignment| {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
             let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits, path);
-            serde_json::to_string(&(place, &it.environment, &it.channels, &it.program))
+            serde_json::to_string(&(place, &it.environment, &it.channels, &it.program, &it.python))
         };
         let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
         let key = sha256_hex(&format!("{owner:?} {:?} {hosts:?}", plan.isolated));

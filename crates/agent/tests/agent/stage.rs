@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use shoal_agent::Options;
+use shoal_environments::{Cache, Source};
 use shoal_link::{Assignment, Channel, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
 
 use crate::server::{LIMIT, Server};
@@ -36,6 +37,7 @@ pub(crate) fn play_agent(arguments: &[String]) -> i32 {
         run_dir: run_dir.into(),
         data_id: "test".into(),
         program: std::env::current_exe().unwrap(),
+        environments: Cache::new(Path::new(run_dir).join("environments"), Source::of_this_process(None)),
     })
 }
 
@@ -75,6 +77,7 @@ impl Stage {
                 record_wrapper: "None".into(),
             }],
             program: Program::Host { entrypoint: vec!["/bin/sh".into(), "-c".into()], arguments: vec![script.into()] },
+            python: None,
             metric_definitions: [("auc", r"auc:(\S+)"), ("loss", r"#011loss:(\S+)")]
                 .map(|(name, regex)| MetricDefinition { name: name.into(), regex: regex.into() })
                 .into(),

@@ -91,8 +91,9 @@ fn in_cache(cache: &Path) -> Result<LibraryPath, LibraryError> {
     if file.is_file() { Ok(LibraryPath { file, directory }) } else { Err(LibraryError::NotFound(file)) }
 }
 
-/// `$SHOAL_CACHE`, else `$XDG_CACHE_HOME/shoal`, else `~/.cache/shoal`.
-fn cache() -> PathBuf {
+/// The user's cache, in which the library and other things that can be fetched again lie: `$SHOAL_CACHE`, else `$XDG_CACHE_HOME/shoal`, else
+/// `~/.cache/shoal`.
+pub fn cache() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("SHOAL_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|path| path.join("shoal")))

@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 14] = [
+pub(super) const SETTINGS: [Setting; 15] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -96,6 +96,13 @@ pub(super) const SETTINGS: [Setting; 14] = [
         default: |_| machine::gpus(Path::new("/dev")).to_string(),
     },
     Setting { name: "instances", value: "N", help: "Most instances at once", client: false, default: |_| "64".to_owned() },
+    Setting {
+        name: "wheel_house",
+        value: "DIR",
+        help: "Directory of wheels from which alone Python environments are made; `none` is the package index",
+        client: false,
+        default: |_| "none".to_owned(),
+    },
     Setting {
         name: "log",
         value: "LEVEL",

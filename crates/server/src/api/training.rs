@@ -214,21 +214,26 @@ fn deletable(row: &JobRow) -> Result<(), Error> {
 
 /// The metric definitions that the platform supplies for a built-in algorithm.
 fn built_in_metrics(world: &World, request: &Map<String, Value>) -> Vec<MetricDefinition> {
-    request.get("AlgorithmSpecification").map_or_else(Vec::new, |algorithm| of_image(world, algorithm))
+    let member = |name: &str| request.get(name).unwrap_or(&Value::Null);
+    of_image(world, member("AlgorithmSpecification"), member("HyperParameters"), member("Environment"))
 }
 
 /// The same for a tuning job's definition.
 pub(super) fn built_in(world: &World, definition: &Value) -> Vec<MetricDefinition> {
-    of_image(world, &definition["AlgorithmSpecification"])
+    of_image(world, &definition["AlgorithmSpecification"], &definition["StaticHyperParameters"], &definition["Environment"])
 }
 
-fn of_image(world: &World, algorithm: &Value) -> Vec<MetricDefinition> {
+fn of_image(world: &World, algorithm: &Value, hyperparameters: &Value, environment: &Value) -> Vec<MetricDefinition> {
+    let named = [&hyperparameters["sagemaker_program"], &environment["SAGEMAKER_PROGRAM"], &algorithm["ContainerEntrypoint"]];
+    if named.into_iter().any(|own| !own.is_null()) {
+        return Vec::new();
+    }
     let image = algorithm["TrainingImage"].as_str();
     match image.map(|image| world.images.resolve(image)) {
         Some(Ok(Image::Builtin { metric_definitions, .. })) => {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
         }
-        Some(Ok(Image::Host) | Err(_)) | None => Vec::new(),
+        Some(Ok(Image::Host | Image::Python(_)) | Err(_)) | None => Vec::new(),
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) fn program(world: &World, image: Option<&str>, script: Option<&str>, 
     let image = image.unwrap_or_default();
     match world.images.resolve(image) {
         Ok(Image::Builtin { name, .. }) => name,
-        Ok(Image::Host) => {
+        Ok(Image::Host | Image::Python(_)) => {
             let words = entrypoint.iter().chain(arguments);
             let short =
                 |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };

@@ -11,6 +11,10 @@ impl Images for NoImages {
     fn resolve(&self, image: &str) -> Result<Image, ImageError> {
         Err(ImageError(image.to_owned()))
     }
+
+    fn framework(&self, _: &str) -> Result<Option<shoal_link::PythonEnvironment>, ImageError> {
+        Ok(None)
+    }
 }
 
 fn options(data_dir: &Path) -> Options {

@@ -20,6 +20,10 @@ impl Images for Host {
     fn resolve(&self, _: &str) -> Result<Image, ImageError> {
         Ok(Image::Host)
     }
+
+    fn framework(&self, _: &str) -> Result<Option<shoal_link::PythonEnvironment>, ImageError> {
+        Ok(None)
+    }
 }
 
 fn definition(name: Option<&str>) -> Value {

@@ -1,0 +1,51 @@
+//! Why an instance does not go its way to the end.
+
+use shoal_environments::EnvironmentError;
+use shoal_sandbox::SandboxError;
+
+use crate::instance::InstanceError;
+use crate::outbox::Closed;
+use crate::pack::PackError;
+
+/// Why an instance does not go its way to the end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// It could not be made.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// What was saved before cannot be put into its checkpoint directory, or what it saves cannot be mirrored.
+    #[error("could not {what}")]
+    Checkpoints {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Its Python environment cannot be made.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// There are no threads to read its output or to wait for it.
+    #[error("could not watch the program")]
+    Watch(#[source] std::io::Error),
+    /// The machine does not tell how the program ended.
+    #[error("could not learn how the program ended")]
+    Wait(#[source] SandboxError),
+    /// What it left behind cannot be sent.
+    #[error(transparent)]
+    Pack(PackError),
+    /// Another agent served this instance before, and has died with it.
+    #[error("the agent of this instance was started again after an earlier one had died")]
+    Successor,
+    /// Nobody is there to hear of it.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+impl From<PackError> for Trouble {
+    fn from(error: PackError) -> Self {
+        match error {
+            PackError::Closed(closed) => Self::Closed(closed),
+            PackError::Unreadable { .. } => Self::Pack(error),
+        }
+    }
+}

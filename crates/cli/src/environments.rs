@@ -1,0 +1,48 @@
+//! Where Python environments lie, and how the agents that a server starts find them.
+
+use std::path::{Path, PathBuf};
+
+use shoal_algos::library;
+use shoal_environments::{Cache, Source, is_for_installers};
+
+use crate::settings::Settings;
+
+/// The user's rows of the table of images, in the data directory.
+const TABLE: &str = "environments.txt";
+
+/// Tells agents the directory of wheels.
+const WHEEL_HOUSE_VARIABLE: &str = "SHOAL_WHEEL_HOUSE";
+
+/// Tells them the user's cache.
+const CACHE_VARIABLE: &str = "SHOAL_CACHE";
+
+/// The file with the user's rows.
+pub(crate) fn table_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(TABLE)
+}
+
+/// The cache as a server with these settings would have it.
+pub(crate) fn cache(settings: &Settings) -> Cache {
+    Cache::new(directory(), Source::of_this_process(settings.wheel_house.clone()))
+}
+
+/// The cache as the server of this agent has it.
+pub(crate) fn of_agent() -> Cache {
+    let wheel_house = std::env::var_os(WHEEL_HOUSE_VARIABLE).map(PathBuf::from);
+    Cache::new(directory(), Source::of_this_process(wheel_house))
+}
+
+/// What agents are to have in their environment, which is empty otherwise.
+pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
+    let cache = library::cache();
+    let cache = std::path::absolute(&cache).unwrap_or(cache);
+    let ours = [(CACHE_VARIABLE, Some(cache)), (WHEEL_HOUSE_VARIABLE, settings.wheel_house.clone())];
+    let ours = ours.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?.into_os_string().into_string().ok()?)));
+    let theirs = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    theirs.filter(|(name, _)| is_for_installers(name)).chain(ours).collect()
+}
+
+fn directory() -> PathBuf {
+    let cache = library::cache().join("environments");
+    std::path::absolute(&cache).unwrap_or(cache)
+}
