@@ -197,13 +197,16 @@ fn bench(workspace: &Workspace) -> Result<bool> {
     }
     let mut fine = succeeds(shoal.args(["--write", "docs/benchmarks.md"]))?;
     peers::install()?;
-    for what in ["jobs", "telemetry", "s3", "xgboost"] {
+    let mut benches: Vec<Vec<String>> = ["jobs", "telemetry", "s3", "xgboost"].map(|what| vec![what.to_owned()]).into();
+    benches.push(["tuning", "--peer", &peers::python_with_ray()?.to_string_lossy()].map(str::to_owned).into());
+    // Short, as everybody has a turn with every size.
+    let mut comm = ["comm", "--bytes", "4,1024,65536,1048576,16777216", "--seconds", "0.1", "--turns", "2"].map(str::to_owned).to_vec();
+    comm.extend(peers::of_comm()?.into_iter().map(|peer| format!("--peer={peer}")));
+    benches.push(comm);
+    for arguments in benches {
         let mut shoal = Command::new(target.join("release/shoal"));
-        shoal.current_dir(&workspace.root).args(["bench", what, "--write", "docs/benchmarks.md"]);
+        shoal.current_dir(&workspace.root).arg("bench").args(arguments).args(["--write", "docs/benchmarks.md"]);
         fine &= succeeds(&mut shoal)?;
     }
-    let mut shoal = Command::new(target.join("release/shoal"));
-    shoal.current_dir(&workspace.root).args(["bench", "tuning", "--write", "docs/benchmarks.md", "--peer"]).arg(peers::python_with_ray()?);
-    fine &= succeeds(&mut shoal)?;
     Ok(fine)
 }

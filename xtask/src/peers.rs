@@ -18,6 +18,9 @@ const DASK: [&str; 4] = ["xgboost-cpu==3.2.0", "dask[array,dataframe]==2026.8.0"
 /// Ray Tune (Apache-2.0), from PyPI.
 const RAY: &str = "ray[tune]==2.60.0";
 
+/// Intel MPI (Intel Simplified Software License), from PyPI: the newest of which the registry has all that it needs.
+const INTEL_MPI: [&str; 2] = ["impi-rt==2021.18.1", "impi-devel==2021.18.1"];
+
 /// Installs those that are not there.
 ///
 /// # Errors
@@ -38,7 +41,31 @@ pub(crate) fn install() -> Result<()> {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&ray))?;
         run(Command::new(ray.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", RAY]))?;
     }
+    let intel = intel_mpi(&peers);
+    if !intel.join("bin/mpirun").is_file() {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&intel))?;
+        run(Command::new(intel.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(INTEL_MPI))?;
+    }
     Ok(())
+}
+
+/// What `shoal bench comm` measures beside ours, as its `--peer` takes them, once [`install`] was there: Intel MPI, the MPI that `mpirun` on the path is, and Gloo of the first
+/// interpreter that `SHOAL_TORCH_PYTHON` names.
+///
+/// # Errors
+/// There is no home directory.
+pub(crate) fn of_comm() -> Result<Vec<String>> {
+    let home = PathBuf::from(env::var_os("HOME").context("there is no HOME to look for the peers below")?);
+    let mut found = vec![format!("IntelMPI={}", intel_mpi(&home.join(PEERS)).join("bin").display())];
+    let path = env::var_os("PATH").unwrap_or_default();
+    if let Some(dir) = env::split_paths(&path).find(|dir| dir.join("mpirun").is_file() && dir.join("mpicc").is_file()) {
+        found.push(format!("MPI={}", dir.display()));
+    }
+    let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
+    found.extend(env::split_paths(&named).find(|python| python.is_file()).map(|python| format!("Gloo={}", python.display())));
+    Ok(found)
 }
 
 /// A Python that has Ray Tune, once [`install`] was there.
@@ -48,6 +75,10 @@ pub(crate) fn install() -> Result<()> {
 pub(crate) fn python_with_ray() -> Result<PathBuf> {
     let home = PathBuf::from(env::var_os("HOME").context("there is no HOME to look for the peers below")?);
     Ok(ray(&home.join(PEERS)).join("bin/python"))
+}
+
+fn intel_mpi(peers: &Path) -> PathBuf {
+    peers.join("impi-2021.18.1")
 }
 
 fn ray(peers: &Path) -> PathBuf {

@@ -1,8 +1,9 @@
-//! `py`: the Python package, built into a wheel by maturin, installed into an environment of its own, and tested there.
+//! `py`: the Python package, built into a wheel by maturin, installed into an environment of its own, and tested there; what needs torch with each interpreter that
+//! `SHOAL_TORCH_PYTHON` names (separated by `:`), such as one with the newest torch and one with an older.
 
 use std::{
-    fs,
-    path::Path,
+    env, fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -34,31 +35,85 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -
         outcome.fail("the Python package's wheel cannot be installed");
         return Ok(());
     }
+    let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
+    let torches: Vec<_> = env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
+    let mut tests = pytest(workspace, python);
+    tests.arg("tests");
+    let Some((first, others)) = torches.split_first() else {
+        tests.env_remove("SHOAL_TORCH_PYTHON");
+        return finish(tests, "", outcome);
+    };
+    if let Some(label) = version(first, outcome)? {
+        tests.env("SHOAL_TORCH_PYTHON", first);
+        finish(tests, &label, outcome)?;
+    }
+    for interpreter in others {
+        if let Some(label) = version(interpreter, outcome)? {
+            let mut tests = pytest(workspace, python);
+            tests.args(of_torch(&folder)?).env("SHOAL_TORCH_PYTHON", interpreter);
+            finish(tests, &label, outcome)?;
+        }
+    }
+    Ok(())
+}
+
+/// pytest in the package's folder; what to run is still to be said.
+fn pytest(workspace: &Workspace, python: &Path) -> Command {
     let mut tests = Command::new(python);
-    tests.current_dir(&folder).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "tests"]);
+    tests.current_dir(workspace.root.join("py")).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]);
     tests.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache")).stdout(Stdio::piped());
-    eprintln!("$ {}", shown(&tests));
+    tests
+}
+
+/// ` (torch VERSION)` of an interpreter; one that has none, though it was named, is a failure.
+fn version(interpreter: &Path, outcome: &mut Outcome) -> Result<Option<String>> {
+    let ask = Command::new(interpreter).args(["-c", "import torch; print(torch.__version__)"]).output();
+    let output = ask.with_context(|| format!("SHOAL_TORCH_PYTHON: could not run {}", interpreter.display()))?;
+    if !output.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        outcome.fail(&format!("SHOAL_TORCH_PYTHON names {}, which has no torch", interpreter.display()));
+        return Ok(None);
+    }
+    Ok(Some(format!(" (torch {})", String::from_utf8_lossy(&output.stdout).trim())))
+}
+
+/// The tests that another torch could change, from the package's folder.
+fn of_torch(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder.join("tests"))? {
+        let name = entry?.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with("test_torch") && name.ends_with(".py")) {
+            files.push(Path::new("tests").join(name));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Runs pytest and counts, with `label` behind the names.
+fn finish(mut tests: Command, label: &str, outcome: &mut Outcome) -> Result<()> {
+    eprintln!("$ {}{label}", shown(&tests));
     let output = tests.spawn().and_then(std::process::Child::wait_with_output).context("could not run pytest")?;
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
     let before = outcome.failed.len();
-    count(&text, outcome);
+    count(&text, label, outcome);
     if !output.status.success() && outcome.failed.len() == before {
-        outcome.fail("pytest of the Python package");
+        outcome.fail(&format!("pytest of the Python package{label}"));
     }
     Ok(())
 }
 
 /// Reads the closing summary of `pytest -rA`: a line per test.
-fn count(text: &str, outcome: &mut Outcome) {
+fn count(text: &str, label: &str, outcome: &mut Outcome) {
     for line in text.lines() {
         match line.split_once(' ') {
             Some(("PASSED", _)) => outcome.passed += 1,
-            Some(("FAILED" | "ERROR", test)) => outcome.fail(test),
+            Some(("FAILED" | "ERROR", test)) => outcome.fail(&format!("{test}{label}")),
             // `SKIPPED [3] tests/t.py:7: why`
             Some(("SKIPPED", which)) => {
                 let (name, reason) = which.split_once(": ").unwrap_or((which, "for no reason that it says"));
-                outcome.skipped.push(Skip { name: format!("py/{name}"), reason: reason.to_owned() });
+                outcome.skipped.push(Skip { name: format!("py/{name}{label}"), reason: reason.to_owned() });
             }
             _ => {}
         }
@@ -73,8 +128,19 @@ mod tests {
     fn the_summary_is_counted() {
         let mut outcome = Outcome::default();
         let text = "..F [100%]\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
-        count(text, &mut outcome);
-        assert_eq!((outcome.passed, outcome.failed.len()), (2, 2));
-        assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7".to_owned(), reason: "needs torch: x".to_owned() }]);
+        count(text, " (torch 2)", &mut outcome);
+        assert_eq!((outcome.passed, outcome.failed[1].as_str()), (2, "t.py::d (torch 2)"));
+        assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7 (torch 2)".to_owned(), reason: "needs torch: x".to_owned() }]);
+    }
+
+    #[test]
+    fn another_torch_has_the_tests_that_it_can_change() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../py");
+        let files = of_torch(&folder).expect("the package is there");
+        assert!(
+            files.contains(&PathBuf::from("tests/test_torch.py")) && !files.contains(&PathBuf::from("tests/test_tuner.py")),
+            "{files:?}"
+        );
+        assert!(files.iter().all(|file| folder.join(file).is_file()));
     }
 }

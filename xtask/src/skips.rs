@@ -37,7 +37,7 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs IPv6", |_| !runs("test -e /proc/net/if_inet6")),
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
-    ("needs torch", |_| !runs("${SHOAL_TORCH_PYTHON:-python3} -c 'import torch'")),
+    ("needs torch", |_| !runs("p=${SHOAL_TORCH_PYTHON:-python3}; \"${p%%:*}\" -c 'import torch'")),
     ("needs a GPU and NCCL", |_| !(runs("ls /dev/nvidia0") && runs("ls ${SHOAL_COMM_NCCL:-/usr/lib/*/libnccl.so.2}"))),
     ("needs 4 GPUs", |_| !runs("ls /dev/nvidia3")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
