@@ -15,6 +15,7 @@ mod clock;
 mod connection;
 mod events;
 mod forward;
+mod gpus;
 mod inside;
 mod instance;
 mod lines;

@@ -25,7 +25,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, inside, python, script};
+use crate::{Options, artifacts, connection, forward, gpus, inside, python, script};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -181,6 +181,9 @@ impl Agent<'_> {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
             prepared => prepared?,
         };
+        let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
+        self.tell(&Vec::from_iter(gpus.note.clone()))?;
+        gpus::show(gpus, &mut spec);
         if let Some(wanted) = &assignment.python {
             match self.python(wanted, assignment) {
                 Ok(prepared) => python::show(self.python.insert(prepared), &mut spec),

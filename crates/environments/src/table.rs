@@ -102,12 +102,13 @@ pub struct Table {
 }
 
 /// The lock files of the table that comes along, by name.
-const SHIPPED_LOCKS: [(&str, &str); 5] = [
+const SHIPPED_LOCKS: [(&str, &str); 6] = [
     ("scikit-learn-1.2.txt", include_str!("../../../environments/scikit-learn-1.2.txt")),
     ("scikit-learn-1.4.txt", include_str!("../../../environments/scikit-learn-1.4.txt")),
     ("xgboost.txt", include_str!("../../../environments/xgboost.txt")),
     ("pytorch.txt", include_str!("../../../environments/pytorch.txt")),
     ("huggingface.txt", include_str!("../../../environments/huggingface.txt")),
+    ("tensorflow.txt", include_str!("../../../environments/tensorflow.txt")),
 ];
 
 const SHIPPED: &str = include_str!("../../../environments/table.txt");
