@@ -22,13 +22,13 @@ def sourcedir(jobs, files):
     return jobs.put(f"source/{hash(content) & 0xFFFFFFFFFFFF:x}/source/sourcedir.tar.gz", content)
 
 
-def create(jobs, files, program="train.py", instances=1, channels=(), encode=json.dumps, hyperparameters=None, **changes):
+def create(jobs, files, program="train.py", instances=1, channels=(), encode=json.dumps, hyperparameters=None, image=HOST, **changes):
     """Creates a job that brings a script, in the words of SDK v2 (JSON) or v3 (plain, `encode=str`); gives its name."""
     uri = sourcedir(jobs, files)
     given = {"sagemaker_program": encode(program), "sagemaker_submit_directory": encode(uri), **(hyperparameters or {})}
     request = jobs.request(
         "script-mode",
-        AlgorithmSpecification={"TrainingImage": HOST, "TrainingInputMode": "File"},
+        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
         HyperParameters=given,
         **changes,
     )

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use serde_json::Value;
 use shoal_environments::{Cache, Environment, EnvironmentError, Prepared, Watcher};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{Mount, SandboxSpec};
@@ -22,21 +23,32 @@ pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut d
     cache.prepare(&Environment { name, pythons, lock }, watcher)
 }
 
-/// The job's `requirements.txt`: beside its script, or in the channel in which SDK v3 brings its sources. Empty if there is none.
+/// What the job requires: the `requirements.txt` beside its script, or the file that SDK v3 names and brings in a channel. Empty if there is none.
 pub(crate) fn requirements(assignment: &Assignment, ml: &Path) -> io::Result<String> {
-    let name = Path::new("requirements.txt");
-    let beside = inside::read_start(ml, &Path::new("code").join(name), MOST_REQUIREMENTS)?;
-    let code = assignment.channels.iter().find(|channel| channel.name == "code");
-    let bytes = match (beside, code.map(|channel| Path::new(&channel.tree).join(name)).filter(|file| file.is_file())) {
+    let beside = inside::read_start(ml, Path::new("code/requirements.txt"), MOST_REQUIREMENTS)?;
+    let bytes = match (beside, of_sdk_v3(assignment)) {
         (Some(bytes), _) => bytes,
-        (None, Some(file)) => {
-            let mut bytes = Vec::new();
-            File::open(file)?.take(MOST_REQUIREMENTS).read_to_end(&mut bytes)?;
-            bytes
-        }
+        (None, Some(file)) => read_start(&file)?,
         (None, None) => Vec::new(),
     };
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The channel `sm_drivers` tells which file of the channel `code` it is.
+fn of_sdk_v3(assignment: &Assignment) -> Option<PathBuf> {
+    let tree = |name: &str| assignment.channels.iter().find(|channel| channel.name == name).map(|channel| Path::new(&channel.tree));
+    let told: Value = serde_json::from_slice(&read_start(&tree("sm_drivers")?.join("sourcecode.json")).ok()?).ok()?;
+    let name = Path::new(told["requirements"].as_str()?);
+    let is_below = name.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let file = tree("code")?.join(name);
+    (is_below && file.is_file()).then_some(file)
+}
+
+/// Of a tree that the server has made.
+fn read_start(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(MOST_REQUIREMENTS).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Lets the program see the environment, and use it before anything else.

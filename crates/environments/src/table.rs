@@ -102,12 +102,13 @@ pub struct Table {
 }
 
 /// The lock files of the table that comes along, by name.
-const SHIPPED_LOCKS: [(&str, &str); 6] = [
+const SHIPPED_LOCKS: [(&str, &str); 7] = [
     ("scikit-learn-1.2.txt", include_str!("../../../environments/scikit-learn-1.2.txt")),
     ("scikit-learn-1.4.txt", include_str!("../../../environments/scikit-learn-1.4.txt")),
     ("xgboost.txt", include_str!("../../../environments/xgboost.txt")),
     ("pytorch.txt", include_str!("../../../environments/pytorch.txt")),
     ("huggingface.txt", include_str!("../../../environments/huggingface.txt")),
+    ("mxnet.txt", include_str!("../../../environments/mxnet.txt")),
     ("tensorflow.txt", include_str!("../../../environments/tensorflow.txt")),
 ];
 

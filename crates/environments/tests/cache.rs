@@ -116,10 +116,9 @@ fn made_once_read_only_and_found_again_at_once() {
         fs::metadata(&file).unwrap().permissions().readonly() && fs::metadata(file.parent().unwrap()).unwrap().permissions().readonly()
     );
 
-    let (begun, mut lines) = (Instant::now(), Lines::default());
+    let mut lines = Lines::default();
     let again = cache.prepare(&environment("alpha==1.0\n"), &mut lines).unwrap();
-    assert_eq!((again.record(), lines.said), (prepared.record(), vec![]));
-    assert!(begun.elapsed() < Duration::from_millis(200), "nothing is run for what is there");
+    assert_eq!((again.record(), lines.said), (prepared.record(), vec![]), "nothing is made");
 
     let cached = cache.list().unwrap().remove(0);
     let verdict = cache.verify(&cached).unwrap();
@@ -181,10 +180,9 @@ fn a_failed_build_says_what_pip_said_and_leaves_nothing() {
 fn who_waits_no_more_ends_the_build() {
     let place = Place::new();
     place.wheel("alpha", "1.0", "");
-    let (begun, mut lines) = (Instant::now(), Lines { stop_at: Some("making"), ..Lines::default() });
+    let mut lines = Lines { stop_at: Some("making"), ..Lines::default() };
     let stopped = place.cache().prepare(&environment("alpha==1.0\n"), &mut lines).unwrap_err();
     assert!(matches!(stopped, EnvironmentError::Stopped(_)), "{stopped}");
-    assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(place.cache().list().unwrap(), vec![]);
 }
 

@@ -56,3 +56,23 @@ def test_a_failure_says_what_the_sdks_driver_says(trainer):
     make, inputs = trainer
     with pytest.raises(FailedStatusError, match="exit code"):
         make(epochs=1, name="fails").train(input_data_config=inputs, wait=True, logs=False)
+
+
+SCIKIT_LEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+
+
+def test_the_image_of_a_framework_with_requirements_on_top(environment, tmp_path, caplog):
+    """The driver's own pip finds that all is there."""
+    caplog.set_level("INFO")
+    (tmp_path / "train.py").write_text("import sklearn, tabulate\nprint('found', sklearn.__version__, tabulate.__version__)\n")
+    (tmp_path / "more.txt").write_text("tabulate==0.9.0\n")
+    trainer = ModelTrainer(
+        training_image=SCIKIT_LEARN,
+        source_code=SourceCode(source_dir=str(tmp_path), entry_script="train.py", requirements="more.txt"),
+        compute=Compute(instance_type="ml.m5.large", instance_count=1),
+        stopping_condition=StoppingCondition(max_runtime_in_seconds=300),
+        base_job_name="v3",
+    )
+    trainer.train(wait=True, logs=True)
+    assert trainer._latest_training_job.training_job_status == "Completed"
+    assert "Requirement already satisfied: tabulate==0.9.0" in caplog.text and "found 1.2.2 0.9.0" in caplog.text
