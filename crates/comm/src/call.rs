@@ -151,6 +151,9 @@ impl Call {
     }
 
     /// Refuses what cannot be an operation of rank `rank` in a group of `size`.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: ranks, counts, lengths or addresses that cannot be, an average of whole numbers, or memory that overlaps otherwise than in place.
     pub fn check(&self, rank: usize, size: usize) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Config { problem: format!("{self}: {why}") });
         if let Some(other) = self.kind.root().or(self.kind.peer()) {

@@ -53,7 +53,7 @@ pub enum Error {
         at: At,
     },
     /// Another rank gave up; the group cannot go on.
-    #[error("{at}: rank {rank} gave up: {why}")]
+    #[error("{at}: rank {rank} gave up: {why}; re-form the group (shrink), or end")]
     PeerGaveUp {
         /// Who.
         rank: usize,
@@ -108,7 +108,7 @@ pub enum Error {
         epoch: u64,
     },
     /// An earlier operation failed, and nothing after it can be trusted.
-    #[error("the group is broken since {cause}")]
+    #[error("no operation of this group can be done any more, since one failed: {cause}; go on with the group that shrink or rejoin gives")]
     Broken {
         /// The first failure.
         cause: Box<Self>,

@@ -245,6 +245,9 @@ impl<B: Send + 'static> Pending<B> {
     }
 
     /// Waits until it is done and gives the buffer back, with the result in it if all went well.
+    ///
+    /// # Errors
+    /// Beside the buffer: as for [`ProcessGroup::run`].
     pub fn wait(self) -> (B, Result<(), Error>) {
         let result = self.work.wait();
         (self.buffer(), result)

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::Error;
+use crate::{Error, guard::UNLIMITED};
 
 /// An operation that progresses by itself. Dropping it does not stop it.
 #[derive(Debug, Clone)]
@@ -79,8 +79,11 @@ impl Work {
     }
 
     /// Waits at most this long; none if it is not done by then, and goes on.
+    ///
+    /// # Errors
+    /// As for [`crate::ProcessGroup::run`].
     pub fn wait_for(&self, time: Duration) -> Option<Result<(), Error>> {
-        let end = Instant::now() + time;
+        let end = Instant::now() + time.min(UNLIMITED);
         let mut state = self.shared.lock();
         loop {
             if let Some(result) = &state.result {

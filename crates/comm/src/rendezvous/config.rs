@@ -8,7 +8,7 @@ use std::{env, fmt};
 
 use super::handshake::Secret;
 use super::store::Store;
-use crate::Error;
+use crate::{Error, guard::UNLIMITED};
 
 /// Where ranks find each other.
 #[derive(Clone)]
@@ -97,11 +97,17 @@ impl Config {
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
     /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) and
     /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
+    ///
+    /// # Errors
+    /// [`Error::Config`]: a variable is missing or cannot be; it says which, and what it may be.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
     /// The same from any table of variables.
+    ///
+    /// # Errors
+    /// As for [`Config::from_env`].
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variables = Variables(&lookup);
         let meeting = match variables.text("SHOAL_COMM_DIRECTORY") {
@@ -112,6 +118,9 @@ impl Config {
     }
 
     /// The same for ranks that meet elsewhere than the table says.
+    ///
+    /// # Errors
+    /// As for [`Config::from_env`].
     pub fn read_at(meeting: Meeting, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variables = Variables(&lookup);
         let (rank, size) = (variables.number("RANK")?, variables.number("WORLD_SIZE")?);
@@ -241,6 +250,14 @@ impl Config {
                 self.size - 1
             )));
         }
+        for (what, time) in [("heartbeat", self.heartbeat), ("patience", self.patience)] {
+            if time > UNLIMITED {
+                return Err(Error::config(format!("a {what} of {} s is more than ten years: set less", time.as_secs())));
+            }
+        }
+        if let Some(host) = self.host.as_ref().filter(|host| host.len() > LONGEST_NAME) {
+            return Err(Error::config(format!("SHOAL_COMM_HOST has {} bytes: a host's name may have {LONGEST_NAME}", host.len())));
+        }
         if self.heartbeat < LEAST_HEARTBEAT {
             return Err(Error::config(format!(
                 "a heartbeat of {:?} is too short to tell a busy machine from a hung one: set at least {LEAST_HEARTBEAT:?}",
@@ -277,6 +294,9 @@ impl Config {
         ))
     }
 }
+
+/// Most bytes of a host's name.
+const LONGEST_NAME: usize = 1024;
 
 /// Most ranks of one group: a full mesh of connections is not meant for more.
 pub const MOST_RANKS: usize = 1024;
@@ -372,6 +392,8 @@ mod tests {
             (&[("SHOAL_COMM_TRANSPORT", "rdma")], "\"auto\", \"tcp\" or \"nccl\""),
             (&[("SHOAL_COMM_TRANSPORT", "nccl"), ("LOCAL_RANK", "first")], "LOCAL_RANK is \"first\""),
             (&[("SHOAL_COMM_REPLACES", "yes")], "SHOAL_COMM_REPLACES"),
+            (&[("SHOAL_COMM_HOST", &"h".repeat(1025))], "may have 1024"),
+            (&[("SHOAL_COMM_PATIENCE", "9e8")], "more than ten years"),
         ] {
             let error = read(changes).unwrap_err();
             assert!(matches!(error, Error::Config { .. }) && error.to_string().contains(part), "{changes:?}: {error}");

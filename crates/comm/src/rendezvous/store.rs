@@ -4,16 +4,27 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    thread,
+};
 
-use crate::Error;
+use crate::{Error, guard::UNLIMITED};
 
 /// Keys to values, common to all ranks. Values are small (addresses, ids): at most 60 KiB, keys at most 200 bytes.
 pub trait Store: Send + Sync {
     /// Sets a key that is not set yet. Answers what it is set to then: `value`, or what another rank was first with.
+    ///
+    /// # Errors
+    /// The store cannot be reached or written.
     fn put(&self, key: &str, value: &[u8]) -> Result<Vec<u8>, Error>;
 
     /// The value, as soon as there is one; `None` after `timeout`.
+    ///
+    /// # Errors
+    /// The store cannot be reached or read.
     fn wait(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>, Error>;
 
     /// Where it is, for messages: `"127.0.0.1:29500"`.
@@ -68,7 +79,7 @@ impl Store for LocalStore {
 
 /// A store in one directory that all ranks reach: a file per key, complete from the moment at which it has its name.
 ///
-/// The directory must be new or empty for each group. On a network file system a key may be seen late by as long as that caches.
+/// The directory must be new or empty for each group; what is in it is for its owner only, as a secret may be among it. On a network file system a key may be seen late by as long as that caches.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     directory: PathBuf,
@@ -76,6 +87,9 @@ pub struct FileStore {
 
 impl FileStore {
     /// A store in that directory, which is made (for its owner only) if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: it is not there and cannot be made.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = directory.into();
@@ -108,19 +122,31 @@ impl Store for FileStore {
         let mut draft = [0; 8];
         getrandom::fill(&mut draft).map_err(|error| failed(io::Error::other(error)))?;
         let draft = self.directory.join(format!(".{:016x}", u64::from_le_bytes(draft)));
-        fs::write(&draft, value).map_err(failed)?;
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)
+            .and_then(|mut file| file.write_all(value))
+            .map_err(failed)?;
         // A link fails where the name is taken, so that exactly one rank is first.
         let linked = fs::hard_link(&draft, &path);
         fs::remove_file(&draft).map_err(failed)?;
         match linked {
             Ok(()) => Ok(value.to_vec()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(self.read(key)?.unwrap_or_else(|| value.to_vec())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => {
+                Err(Error::rendezvous(format!(
+                    "cannot link {} ({error}): ranks meet in directories of file systems that have hard links; choose another directory",
+                    path.display()
+                )))
+            }
             Err(error) => Err(failed(error)),
         }
     }
 
     fn wait(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
-        let end = Instant::now() + timeout;
+        let end = Instant::now() + timeout.min(UNLIMITED);
         let mut pause = Duration::from_millis(1);
         loop {
             if let Some(value) = self.read(key)? {
@@ -186,5 +212,16 @@ pub(super) mod tests {
         });
         assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no drafts are left");
+    }
+
+    #[test]
+    fn what_is_written_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        FileStore::open(directory.path()).unwrap().put("secret", b"s").unwrap();
+        let files: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert_eq!(files[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -12,7 +12,7 @@ use super::handshake::{self, Hello, PROTOCOL, Purpose, Secret};
 use super::listening::Listening;
 use super::owner;
 use super::store::{LocalStore, Store};
-use crate::Error;
+use crate::{Error, guard::UNLIMITED};
 
 const PUT: u8 = 1;
 const WAIT: u8 = 2;
@@ -81,6 +81,9 @@ pub struct StoreServer {
 
 impl StoreServer {
     /// Listens on `host:port`; port 0 lets the kernel choose ([`address`](Self::address) tells).
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`] or [`Error::Io`]: the name has no address here, or the port is taken or not allowed.
     pub fn serve(host: &str, port: u16, secret: &Secret) -> Result<Self, Error> {
         let listener = listen(host, port)?;
         let (map, closing) = (LocalStore::default(), Arc::new(AtomicBool::new(false)));
@@ -280,7 +283,7 @@ impl Store for TcpStore {
     }
 
     fn wait(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
-        let end = Instant::now() + timeout;
+        let end = Instant::now() + timeout.min(UNLIMITED);
         loop {
             // In short pieces: the server answers each within a second, so that a silent one is noticed.
             let left = end.saturating_duration_since(Instant::now());

@@ -4,7 +4,7 @@
 
 use std::ptr;
 
-use crate::{Call, Element, Error, Kind, Plain, ProcessGroup, ProcessGroupExt, guard::UNLIMITED};
+use crate::{Call, Element, Error, Kind, Plain, ProcessGroup, ProcessGroupExt, guard::UNLIMITED, rendezvous::MOST_RANKS};
 
 /// What a worker asks, in whole numbers: which, where in the server's part, how many elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,11 @@ impl Ranks {
     pub(super) fn receive(pair: &dyn ProcessGroup) -> Result<Self, Error> {
         let mut lengths = [0_i64; 2];
         receive(pair, &mut lengths)?;
-        let [lost, awaited] = lengths.map(|len| usize::try_from(len).unwrap_or(0));
+        if lengths.iter().any(|len| !(0..=MOST_RANKS as i64).contains(len)) {
+            let problem = format!("parameter server: a server's answer names {lengths:?} ranks; use the same Shoal on all hosts");
+            return Err(Error::Config { problem });
+        }
+        let [lost, awaited] = lengths.map(|len| len as usize);
         let mut list = vec![0_i64; lost + awaited];
         if !list.is_empty() {
             receive(pair, &mut list)?;
@@ -151,5 +155,14 @@ mod tests {
         let died = Error::PeerDied { rank: 1, how: "gone".to_owned(), at };
         let Error::Broken { cause } = in_whole(Error::Broken { cause: Box::new(died) }, 4, 9) else { panic!("as before") };
         assert!(matches!(*cause, Error::PeerDied { rank: 9, .. }), "{cause}");
+    }
+
+    #[test]
+    fn an_answer_of_more_ranks_than_there_can_be_is_refused() {
+        let [worker, server] = <[_; 2]>::try_from(crate::threads(2)).expect("two");
+        let says = std::thread::spawn(move || send(&*server, &[1_i64 << 60, 1]));
+        let error = Ranks::receive(&*worker).expect_err("nobody has so many").to_string();
+        assert!(error.contains("same Shoal"), "{error}");
+        says.join().expect("no panic").expect("it was taken");
     }
 }

@@ -12,7 +12,7 @@ use super::{
     message::{Ask, Ranks, in_whole, receive, send},
     shard::{Shard, Update},
 };
-use crate::{Error, ProcessGroup};
+use crate::{Error, ProcessGroup, guard::UNLIMITED};
 
 /// A part of the flat space, for the threads that work on it.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Shared {
 
     /// Waits until a worker may go on, or until the patience is over.
     pub(super) fn wait(&self, worker: usize) -> Ranks {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.patience.min(UNLIMITED);
         let mut state = self.lock();
         loop {
             let lost = state.shard.lost().to_vec();

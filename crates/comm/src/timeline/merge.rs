@@ -88,16 +88,16 @@ impl File {
             return None;
         }
         let rank = member(&last, "rank")?.parse().ok()?;
-        let base = member(&last, "base")?.parse::<i64>().ok()? * 1_000_000_000;
+        let base = member(&last, "base")?.parse::<i64>().ok()?.checked_mul(1_000_000_000)?;
         lines.remove(0);
         let mut meetings = BTreeMap::new();
         for line in lines.iter().filter(|line| line.starts_with("{\"ph\":\"X\"")) {
             let name = member(line, "name")?;
             let meets = ["\"all-reduce\"", "\"all-gather\"", "\"all-to-all\"", "\"barrier\""].contains(&name);
             if meets && member(line, "failed")? == "false" {
-                let begin = base + nanoseconds(member(line, "ts")?)?;
+                let begin = base.checked_add(nanoseconds(member(line, "ts")?)?)?;
                 let key = format!("{} {} {}", member(line, "group")?, member(line, "epoch")?, member(line, "number")?);
-                meetings.insert(key, (begin, begin + nanoseconds(member(line, "dur")?)?));
+                meetings.insert(key, (begin, begin.checked_add(nanoseconds(member(line, "dur")?)?)?));
             }
         }
         Some(Self { rank, lines, base, meetings })
@@ -124,7 +124,7 @@ fn member<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 fn nanoseconds(text: &str) -> Option<i64> {
     let (sign, size) = text.strip_prefix('-').map_or((1, text), |size| (-1, size));
     let (whole, decimals) = size.split_once('.')?;
-    Some(sign * (whole.parse::<i64>().ok()? * 1000 + decimals.parse::<i64>().ok()?))
+    Some(sign * whole.parse::<i64>().ok()?.checked_mul(1000)?.checked_add(decimals.parse::<i64>().ok()?)?)
 }
 
 fn joined(files: &BTreeMap<usize, File>) -> String {
@@ -213,5 +213,10 @@ mod tests {
             fs::write(at(name), "{\"traceEvents\":[\n],\"otherData\":{\"format\":1,\"rank\":1,\"base\":0,\"lost\":0}}\n").expect("written");
         }
         assert!(refused(&[at("rank-0.json"), at("rank-1.json")]).contains("both of rank 1"));
+    }
+
+    #[test]
+    fn times_that_no_clock_has_are_refused() {
+        assert_eq!((nanoseconds("-1.500"), nanoseconds("9223372036854775807.000"), nanoseconds("1")), (Some(-1500), None, None));
     }
 }

@@ -25,6 +25,10 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long a peer may take to answer, once connected.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// What to look at where ranks of one host do not hand each other memory.
+const ADVICE: &str =
+    "do they all run, as the same user, in one network namespace? Different SHOAL_COMM_HOST keep ranks from sharing memory";
+
 /// Every node's segment, this one's own among them, in the order of `nodes`; all of them are on this host.
 pub(super) fn exchange(node: &Node, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Vec<Arc<Segment>>, Error> {
     let own = Arc::new(Segment::create(segment_bytes(nodes.len()))?);
@@ -80,7 +84,10 @@ fn give(
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 node.check(Some(watch.alarm()), epoch)?;
                 if Instant::now() >= end {
-                    return Err(Error::rendezvous(format!("ranks {left:?} of this host did not ask rank {} for its memory", node.me)));
+                    return Err(Error::rendezvous(format!(
+                        "ranks {left:?} of this host did not ask rank {} for its memory: {ADVICE}",
+                        node.me
+                    )));
                 }
                 thread::sleep(LOOK);
             }
@@ -113,7 +120,10 @@ fn take(node: &Node, other: usize, epoch: u64, watch: &dyn Watch, end: Instant) 
         };
         node.check(Some(watch.alarm()), epoch)?;
         if Instant::now() >= end {
-            return Err(Error::rendezvous(format!("rank {} could not get the memory of rank {other} on this host: {error}", node.me)));
+            return Err(Error::rendezvous(format!(
+                "rank {} could not get the memory of rank {other} on this host: {error}. {ADVICE}",
+                node.me
+            )));
         }
         thread::sleep(LOOK);
     }

@@ -186,7 +186,11 @@ impl Node {
                 return Ok(stream);
             }
             if Instant::now() >= end {
-                return Err(Error::rendezvous(format!("rank {node} ({}) did not connect with rank {}", self.member(node).text(), self.me)));
+                return Err(Error::rendezvous(format!(
+                    "rank {node} ({}) did not connect with rank {}: does it run, and can the two hosts reach each other on every port?",
+                    self.member(node).text(),
+                    self.me
+                )));
             }
         }
     }
