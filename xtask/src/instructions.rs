@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
 /// The check, one of those of `ci`.
 ///
 /// # Errors
-/// As for [`run`].
+/// The file of bounds cannot be read.
 pub(crate) fn check(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     if !has_valgrind() {
         outcome.skipped.push(Skip { name: NAME.to_owned(), reason: "needs valgrind".to_owned() });
@@ -67,7 +67,14 @@ pub(crate) fn check(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> 
     }
     let path = workspace.root.join(BOUNDS);
     let bounds = Counts::read(&fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?)?;
-    let counts = count(workspace)?;
+    let counts = match count(workspace) {
+        Ok(counts) => counts,
+        Err(error) => {
+            eprintln!("{error:#}");
+            outcome.fail(NAME);
+            return Ok(());
+        }
+    };
     if counts.kernels != bounds.kernels {
         let reason = format!(
             "needs a processor whose kernels are {} under valgrind, as the bounds were counted; here they are {}",
