@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn nothing_leads_out() {
-        let cases: [(&str, fn(&mut Tar), &str); 8] = [
+        type Case = (&'static str, fn(&mut Tar), &'static str);
+        let cases: [Case; 8] = [
             ("up", |tar| file(tar, "../up", "x"), "leads out of the directory"),
             ("absolute", |tar| file(tar, "/tmp/shoal-must-not-be", "x"), "leads out of the directory"),
             ("device", |tar| add(tar, EntryType::Char, b"null", b"", b""), "is neither file, directory nor link"),
