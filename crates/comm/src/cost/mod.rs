@@ -3,6 +3,8 @@
 //! The model is the usual one (Hockney): a message of S bytes takes latency + S / bandwidth; a rank sends and receives at the same time, one
 //! message at a time. See R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), section 3.
 
+mod shared;
+
 use std::time::Duration;
 
 use crate::Error;

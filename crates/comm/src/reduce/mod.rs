@@ -23,6 +23,8 @@ pub(crate) enum Stores {
     Cached,
     /// Past the caches: for results that are larger than the last of them.
     Streaming,
+    /// The first target past the caches, as others read it next and not this rank; the rest through them.
+    FirstStreaming,
 }
 
 impl Stores {

@@ -63,11 +63,16 @@ pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>, const N: usize>(
 ) {
     const { assert!(N * size_of::<E>() == BLOCK) };
     // Elements before the first line of the targets, if they are aligned alike.
-    let aligned = if stores == Stores::Streaming { lead(targets, size_of::<E>()) } else { None };
+    let streamed = match stores {
+        Stores::Cached => 0,
+        Stores::FirstStreaming => 1,
+        Stores::Streaming => targets.len(),
+    };
+    let aligned = lead(&targets[..streamed], size_of::<E>());
     let start = aligned.unwrap_or(0).min(len);
     let blocks = (len - start) / N;
     let rest = start + blocks * N;
-    let part = Part { targets, sources, offset: start * size_of::<E>(), blocks, streaming: aligned.is_some() };
+    let part = Part { targets, sources, offset: start * size_of::<E>(), blocks, streamed: if aligned.is_some() { streamed } else { 0 } };
     // SAFETY: the parts are within `len`; the caller knows the width.
     unsafe {
         scalar::lanes::<E, O>(operation, targets, sources, 0..start);
@@ -94,7 +99,8 @@ struct Part<'a> {
     /// Where they begin, in bytes.
     offset: usize,
     blocks: usize,
-    streaming: bool,
+    /// So many of the targets, the first ones, are stored to past the caches.
+    streamed: usize,
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
@@ -146,19 +152,18 @@ unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation:
         for i in 1..N {
             result[i] = E::store(operation.finish(sum[i]));
         }
-        for target in targets {
+        let (past, through) = targets.split_at(part.streamed);
+        for target in past {
             // SAFETY: as above.
-            let target = unsafe { target.add(offset) };
-            if part.streaming {
-                stream(result, target);
-            } else {
-                // SAFETY: as above.
-                unsafe { target.cast::<[E; N]>().write_unaligned(result) };
-            }
+            stream(result, unsafe { target.add(offset) });
+        }
+        for target in through {
+            // SAFETY: as above.
+            unsafe { target.add(offset).cast::<[E; N]>().write_unaligned(result) };
         }
         offset += BLOCK;
     }
-    if part.streaming {
+    if part.streamed > 0 {
         // SAFETY: SSE is always there. Streamed stores are seen before the flag that says so.
         unsafe { _mm_sfence() };
     }

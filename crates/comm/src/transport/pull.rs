@@ -41,7 +41,7 @@ fn given(call: &Call, rank: usize, to: usize) -> usize {
 ///
 /// # Safety
 /// The call is valid for this rank of `n`, and `target` for all pieces' ranges.
-pub(crate) unsafe fn give(call: &Call, rank: usize, n: usize, range: &Range<usize>, target: *mut u8, stride: usize) {
+pub(crate) unsafe fn give(call: &Call, rank: usize, n: usize, range: &Range<usize>, target: *mut u8, stride: usize, stores: Stores) {
     if !gives(call.kind, rank) {
         return;
     }
@@ -52,7 +52,7 @@ pub(crate) unsafe fn give(call: &Call, rank: usize, n: usize, range: &Range<usiz
         if range.start < end {
             let start = if many == 1 { 0 } else { call.offset(j) } + range.start;
             // SAFETY: within the piece, and within the target's range of it.
-            unsafe { reduce::copy(target.add(j * stride), call.send.add(start * size), (end - range.start) * size, Stores::Cached) };
+            unsafe { reduce::copy(target.add(j * stride), call.send.add(start * size), (end - range.start) * size, stores) };
         }
     }
 }

@@ -287,7 +287,12 @@ impl Node {
         let neighbours: Vec<_> = layout.on(host).iter().map(|rank| nodes[*rank]).collect();
         let within: Option<Arc<dyn Transport>> = if neighbours.len() > 1 {
             let segments = super::memory::exchange(self, &neighbours, epoch, watch, end)?;
-            Some(Arc::new(shm::Shm::new(place, segments, epoch)?))
+            let may_wait = || {
+                self.check(Some(watch.alarm()), epoch)?;
+                let late = || Error::rendezvous("the ranks of this host did not measure their shared memory in time".to_owned());
+                if Instant::now() < end { Ok(()) } else { Err(late()) }
+            };
+            Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(&may_wait)?))
         } else {
             None
         };

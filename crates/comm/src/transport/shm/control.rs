@@ -21,17 +21,26 @@ const REDUCED: usize = 4 * LINE;
 const SPLITS: usize = 5 * LINE;
 /// A byte of each rank: it has left the group, and reaches into this control no more. Written by that rank, unlike all else.
 const LEFT: usize = 7 * LINE;
+/// Steps of the measurement when the group is made.
+const PROBE: usize = 3072;
+/// What rank 0 measured.
+const TOLD: usize = PROBE + LINE;
 const SLOTS: usize = 4096;
 /// The most ranks that a group of one host can have.
 pub(super) const MOST_RANKS: usize = 2048;
-const _: () = assert!(LEFT + MOST_RANKS <= SLOTS && MOST_RANKS * size_of::<u64>() <= SLOT);
-const STAGES: usize = SLOTS + 2 * SLOT;
+const _: () = assert!(LEFT + MOST_RANKS <= PROBE && TOLD + LINE <= SLOTS && MOST_RANKS * size_of::<u64>() <= SLOT);
+const STAGES: usize = SLOTS + 2 * TURNS;
 const RESULTS: usize = STAGES + 4 * STAGE;
 const MAILBOXES: usize = RESULTS + 2 * STAGE;
+/// All stages.
+pub(super) const ROUND: usize = 4 * STAGE;
+/// What the slots of every other operation have together. Places are taken in turns: a line that others have read long ago is written faster than one that they
+/// have read just now.
+const TURNS: usize = 512 << 10;
 
 /// What travels in the flag's own line.
 pub(super) const INLINE: usize = 56;
-/// What a slot holds; an operation that gives no more is done in one step.
+/// What a slot holds at most; an operation that gives no more is done in one step.
 pub(super) const SLOT: usize = 16 << 10;
 /// What a stage holds: one step of a longer operation.
 pub(super) const STAGE: usize = 1 << 20;
@@ -46,9 +55,18 @@ pub(super) const fn bytes(n: usize) -> usize {
     MAILBOXES + n * MAILBOX
 }
 
+/// Whole lines.
+const fn lines(bytes: usize) -> usize {
+    bytes.next_multiple_of(LINE)
+}
+
 /// One rank's control, mapped here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Control(*mut u8);
+pub(super) struct Control {
+    address: *mut u8,
+    /// Places are taken in turns; the same on all ranks.
+    turns: bool,
+}
 
 // SAFETY: the mapping lives as long as the transport, and what is reached through it are atomics, or memory that flags guard.
 unsafe impl Send for Control {}
@@ -59,20 +77,25 @@ impl Control {
     /// # Safety
     /// `bytes(n)` bytes at `address`, aligned to 128 and at first zero, stay mapped as long as this is used.
     pub(super) const unsafe fn new(address: *mut u8) -> Self {
-        Self(address)
+        Self { address, turns: false }
+    }
+
+    /// Whether places are taken in turns.
+    pub(super) const fn with_turns(self, turns: bool) -> Self {
+        Self { turns, ..self }
     }
 
     /// The flag at an offset.
     #[inline]
     fn flag(&self, offset: usize) -> &Flag {
         // SAFETY: within the mapping and aligned; an atomic may be reached by anybody.
-        unsafe { &*self.0.add(offset).cast::<Flag>() }
+        unsafe { &*self.address.add(offset).cast::<Flag>() }
     }
 
     #[inline]
     fn at(&self, offset: usize) -> *mut u8 {
         // SAFETY: every offset below is within the mapping.
-        unsafe { self.0.add(offset) }
+        unsafe { self.address.add(offset) }
     }
 
     #[inline]
@@ -84,6 +107,16 @@ impl Control {
     #[inline]
     pub(super) fn inline(&self, seq: u64) -> *mut u8 {
         self.at(ARRIVAL + (seq & 1) as usize * LINE + 8)
+    }
+
+    /// Steps of the measurement that this rank has done.
+    pub(super) fn probe(&self) -> &Flag {
+        self.flag(PROBE)
+    }
+
+    /// What rank 0 has measured: whether it is there, and where.
+    pub(super) fn told(&self) -> (&Flag, *mut [u64; 4]) {
+        (self.flag(TOLD), self.at(TOLD + 8).cast())
     }
 
     pub(super) fn done(&self) -> &Flag {
@@ -107,21 +140,33 @@ impl Control {
     /// Whether rank `rank` has left.
     pub(super) fn left(&self, rank: usize) -> &AtomicU8 {
         // SAFETY: within the mapping; an atomic may be reached by anybody.
-        unsafe { &*self.0.add(LEFT + rank).cast::<AtomicU8>() }
+        unsafe { &*self.address.add(LEFT + rank).cast::<AtomicU8>() }
     }
 
+    /// The place of so many bytes among all that there are.
     #[inline]
-    pub(super) fn slot(&self, seq: u64) -> *mut u8 {
-        self.at(SLOTS + (seq & 1) as usize * SLOT)
+    const fn turn(&self, number: u64, bytes: usize, all: usize) -> usize {
+        let each = if bytes == 0 { LINE } else { lines(bytes) };
+        if self.turns { number as usize % (all / each) * each } else { 0 }
     }
 
-    /// Where step `k` of operation `seq` is given: neither the step before nor the operation before is overwritten.
-    pub(super) fn stage(&self, seq: u64, k: usize) -> *mut u8 {
-        self.at(STAGES + ((seq & 1) as usize * 2 + (k & 1)) * STAGE)
+    /// Where operation `seq` gives so many bytes, at most [`SLOT`]: not where the operation before did, which others may still read.
+    #[inline]
+    pub(super) fn slot(&self, seq: u64, bytes: usize) -> *mut u8 {
+        self.at(SLOTS + (seq & 1) as usize * TURNS + self.turn(seq >> 1, bytes, TURNS))
     }
 
-    pub(super) fn result(&self, k: usize) -> *mut u8 {
-        self.at(RESULTS + (k & 1) * STAGE)
+    /// Where step `k` of operation `seq` is given, if a step has so many bytes, at most [`STAGE`], and there are others: neither the step before nor the operation
+    /// before is overwritten.
+    pub(super) fn stage(&self, seq: u64, k: usize, bytes: usize, others: bool) -> *mut u8 {
+        let each = if others { 2 * lines(bytes) } else { bytes };
+        self.at(STAGES + (seq & 1) as usize * 2 * STAGE + self.turn(seq >> 1, each, 2 * STAGE) + (k & 1) * lines(bytes))
+    }
+
+    /// Where the result of step `k` is, likewise. All have left the operation before when the first is given.
+    pub(super) fn result(&self, seq: u64, k: usize, bytes: usize, others: bool) -> *mut u8 {
+        let each = if others { 2 * lines(bytes) } else { bytes };
+        self.at(RESULTS + self.turn(seq, each, 2 * STAGE) + (k & 1) * lines(bytes))
     }
 
     /// How many parts this rank has sent to rank `to`.

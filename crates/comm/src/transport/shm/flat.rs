@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
-use super::{Shm, control};
+use super::Shm;
 use crate::{
     Call, Error, Kind,
     guard::Guard,
@@ -30,8 +30,9 @@ impl Shm {
 
     /// What is given is in the slot of this operation's turn.
     pub(super) unsafe fn flat(&self, call: &Call, seq: u64, signature: u64, guard: &Guard<'_>) -> Result<(), Error> {
+        let bytes = gift(call, self.size());
         // SAFETY: as for `through`.
-        unsafe { self.through(call, seq, signature, guard, |rank| self.controls[rank].slot(seq)) }
+        unsafe { self.through(call, seq, signature, guard, |rank| self.controls[rank].slot(seq, bytes)) }
     }
 
     /// # Safety
@@ -51,7 +52,7 @@ impl Shm {
         // SAFETY: nobody reads this place any more: every rank has come to the operation before this one, and so has left the one before that, whose
         // turn it was. What others gave was written before the arrivals that are seen.
         unsafe {
-            pull::give(call, self.rank, n, &all, place(self.rank), stride);
+            self.writes.stage(gift(call, n), |stores| pull::give(call, self.rank, n, &all, place(self.rank), stride, stores));
             self.own().arrival(seq).arrive(seq, signature);
             self.meet(seq, signature, guard)?;
             pull::pull(call, self.rank, n, &all, Stores::Cached, |rank, piece| place(rank).add(piece * stride));
@@ -59,6 +60,3 @@ impl Shm {
         Ok(())
     }
 }
-
-/// Slots must hold what the tuning may send through them.
-const _: () = assert!(control::SLOT >= super::tuning::MOST_FLAT);

@@ -12,6 +12,7 @@
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
+mod calibrate;
 mod control;
 pub(crate) mod flag;
 mod flat;
@@ -19,6 +20,7 @@ mod messages;
 pub(crate) mod segment;
 mod staged;
 mod tuning;
+mod writes;
 
 use std::{
     fs,
@@ -31,7 +33,8 @@ use std::{
 use self::{
     control::Control,
     segment::{Heap, Segment},
-    tuning::Tuning,
+    tuning::{Machine, Tuning},
+    writes::Writes,
 };
 use crate::{
     Call, Error, Kind, Memory,
@@ -54,8 +57,9 @@ pub(crate) struct Shm {
     segments: Vec<Arc<Segment>>,
     heap: Arc<Heap>,
     epoch: u64,
-    spins: u32,
+    machine: Machine,
     tuning: Tuning,
+    writes: Writes,
     /// Parcels of messages so far, by the other rank.
     sent: Vec<AtomicU64>,
     taken: Vec<AtomicU64>,
@@ -91,7 +95,7 @@ impl Shm {
         // SAFETY: the segments are long enough, page-aligned and new, so zero, and this keeps them mapped.
         let controls = segments.iter().map(|segment| unsafe { Control::new(segment.address()) }).collect();
         let heap = Arc::new(Heap::new(Arc::clone(&segments[rank]), control::bytes(n)));
-        Ok(Self::with(rank, controls, segments, heap, epoch, None))
+        Ok(Self::with(rank, controls, segments, heap, epoch, Machine::assumed(), None))
     }
 
     fn with(
@@ -100,12 +104,23 @@ impl Shm {
         segments: Vec<Arc<Segment>>,
         heap: Arc<Heap>,
         epoch: u64,
+        machine: Machine,
         own_control: Option<usize>,
     ) -> Self {
         let n = controls.len();
         let none = || (0..n).map(|_| AtomicU64::new(0)).collect();
-        let (spins, tuning) = (spins(n), Tuning::of_machine(n));
-        Self { rank, controls, segments, heap, epoch, spins, tuning, sent: none(), taken: none(), own_control }
+        let (tuning, writes) = (Tuning::new(n, machine), Writes::default());
+        let new = Self { rank, controls, segments, heap, epoch, machine, tuning, writes, sent: none(), taken: none(), own_control };
+        new.tuned(machine)
+    }
+
+    /// The same with what is known of the machine, before the first operation.
+    fn tuned(mut self, machine: Machine) -> Self {
+        self.machine = machine;
+        self.tuning = Tuning::new(self.size(), machine);
+        self.controls.iter_mut().for_each(|control| *control = control.with_turns(self.tuning.turns));
+        self.writes = Writes::new(self.tuning.turns);
+        self
     }
 
     fn size(&self) -> usize {
@@ -262,15 +277,15 @@ impl Transport for Shm {
         }
         let rank = members.iter().position(|member| *member == self.rank).expect("only members split");
         let segments = members.iter().map(|member| Arc::clone(&self.segments[*member])).collect();
-        Ok(Arc::new(Self::with(rank, controls, segments, Arc::clone(&self.heap), self.epoch, Some(own))))
+        Ok(Arc::new(Self::with(rank, controls, segments, Arc::clone(&self.heap), self.epoch, self.machine, Some(own))))
     }
 
     fn plan(&self) -> String {
-        self.tuning.plan(self.size())
+        self.tuning.plan()
     }
 
     fn spins(&self) -> u32 {
-        self.spins
+        self.tuning.spins
     }
 }
 
@@ -296,12 +311,6 @@ fn shown(kind: Kind, rank: usize) -> (bool, bool) {
         Kind::Scatter { .. } => (is_root, false),
         Kind::Send { .. } | Kind::Recv { .. } | Kind::Barrier => (false, false),
     }
-}
-
-/// Pauses before a waiting rank gives its core away: about 30 us, a wake-up's cost, where each rank has a core; next to none where it has not.
-fn spins(n: usize) -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if n <= cores { 1000 } else { 20 }
 }
 
 /// A world of `size` ranks of this process, each of which maps every segment by itself.

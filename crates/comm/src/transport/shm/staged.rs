@@ -6,7 +6,11 @@
 
 use std::ops::Range;
 
-use super::{Shm, control, flat};
+use super::{
+    Shm,
+    control::{self, Control},
+    flat,
+};
 use crate::{
     Call, Error, Kind, ReduceOp,
     guard::Guard,
@@ -26,6 +30,8 @@ pub(super) struct Steps {
     each: usize,
     /// Bytes from piece to piece in a stage.
     stride: usize,
+    /// Bytes of a stage.
+    bytes: usize,
 }
 
 impl Steps {
@@ -37,12 +43,23 @@ impl Steps {
 
     pub(super) fn of(longest: usize, many: usize, size: usize, stage: usize) -> Self {
         // Whole lines, so that steps begin where vectors do.
-        let stride = (stage.min(control::STAGE) / many) & !63;
-        Self { longest, each: stride / size, stride }
+        let most = (stage.min(control::STAGE) / many) & !63;
+        let stride = most.min((longest * size).next_multiple_of(64));
+        Self { longest, each: most / size, stride, bytes: stride * many }
     }
 
     fn count(&self) -> usize {
         self.longest.div_ceil(self.each).max(1)
+    }
+
+    /// Where that rank gives step `k`.
+    fn stage(&self, of: &Control, seq: u64, k: usize) -> *mut u8 {
+        of.stage(seq, k, self.bytes, self.count() > 1)
+    }
+
+    /// Where that rank has its results of step `k`.
+    fn result(&self, of: &Control, seq: u64, k: usize) -> *mut u8 {
+        of.result(seq, k, self.bytes, self.count() > 1)
     }
 
     fn range(&self, k: usize) -> Range<usize> {
@@ -56,22 +73,23 @@ impl Shm {
     /// # Safety
     /// As for [`crate::ProcessGroup::run`]; nobody reads this stage.
     pub(super) unsafe fn stage(&self, call: &Call, seq: u64, k: usize, steps: &Steps) {
-        let (n, stage, range) = (self.size(), self.own().stage(seq, k), steps.range(k));
+        let (n, stage, range) = (self.size(), steps.stage(self.own(), seq, k), steps.range(k));
+        let bytes = range.len() * call.dtype.size() * pieces(call.kind, n);
         // SAFETY: the stage has room for a step.
-        unsafe {
+        self.writes.stage(if gives(call.kind, self.rank) { bytes } else { 0 }, |stores| unsafe {
             match call.kind {
                 // This rank reduces its own slice from its own memory.
                 Kind::AllReduce(_) => {
                     let size = call.dtype.size();
                     let (own, len) = direct::slice(range.len(), size, self.rank, n);
                     let from = call.send.add(range.start * size);
-                    reduce::copy(stage, from, own * size, Stores::Cached);
+                    reduce::copy(stage, from, own * size, stores);
                     let after = (own + len) * size;
-                    reduce::copy(stage.add(after), from.add(after), range.len() * size - after, Stores::Cached);
+                    reduce::copy(stage.add(after), from.add(after), range.len() * size - after, stores);
                 }
-                _ => pull::give(call, self.rank, n, &range, stage, steps.stride),
+                _ => pull::give(call, self.rank, n, &range, stage, steps.stride, stores),
             }
-        }
+        });
         self.own().staged().advance(seq, k + 1);
     }
 
@@ -104,10 +122,11 @@ impl Shm {
                 unsafe { self.stage(call, seq, k + 1, steps) };
             }
             for other in self.others().filter(|other| gives(call.kind, *other)) {
-                let given = |control: &control::Control| control.staged().has_done(seq, k + 1);
+                let given = |control: &Control| control.staged().has_done(seq, k + 1);
                 self.wait_for(guard, other, || given(&self.controls[other]), &|_| true)?;
             }
-            let source = |other: usize, piece: usize| self.controls[other].stage(seq, k).wrapping_add(piece * steps.stride).cast_const();
+            let source =
+                |other: usize, piece: usize| steps.stage(&self.controls[other], seq, k).wrapping_add(piece * steps.stride).cast_const();
             // SAFETY: all that give have given step `k`, and give no other in its place before this is done.
             unsafe { pull::pull(call, self.rank, n, &steps.range(k), stores, source) };
             self.own().done().advance(seq, k + 1);
@@ -145,18 +164,23 @@ impl Shm {
             // SAFETY: all have given step `k`. This result was of step `k - 2`: whoever has given step `k` has copied that before.
             unsafe {
                 let own = call.send.add(range.start * size + at);
-                let source = |rank: usize| if rank == self.rank { own } else { self.controls[rank].stage(seq, k).add(at).cast_const() };
+                let source =
+                    |rank: usize| if rank == self.rank { own } else { steps.stage(&self.controls[rank], seq, k).add(at).cast_const() };
                 let sources = PerRank::new(n, source);
-                let result = self.own().result(k).add(at);
-                reduce::reduce(&what, &[result, target.add(at)], &sources, len, Stores::Cached);
+                let result = steps.result(self.own(), seq, k).add(at);
+                let stores = match self.writes.of_results(len * size) {
+                    Stores::Streaming => Stores::FirstStreaming,
+                    stores => stores,
+                };
+                reduce::reduce(&what, &[result, target.add(at)], &sources, len, stores);
             }
             self.own().reduced().advance(seq, k + 1);
             for other in self.others() {
-                let reduced = |control: &control::Control| control.reduced().has_done(seq, k + 1);
+                let reduced = |control: &Control| control.reduced().has_done(seq, k + 1);
                 self.wait_for(guard, other, || reduced(&self.controls[other]), &reduced)?;
                 let (at, len) = slice(other);
                 // SAFETY: the other's slice of step `k` is in its results until this rank has given step `k + 2`.
-                unsafe { reduce::copy(target.add(at), self.controls[other].result(k).add(at), len * size, stores) };
+                unsafe { reduce::copy(target.add(at), steps.result(&self.controls[other], seq, k).add(at), len * size, stores) };
             }
         }
         Ok(())
@@ -171,14 +195,14 @@ impl Shm {
         let counts = call.counts.as_ref().expect("it is uneven");
         let row: Vec<u64> = counts[..n].iter().map(|count| *count as u64).collect();
         // SAFETY: a slot holds a row of counts for every group that fits on a host; checked when the group was made.
-        unsafe { self.own().slot(seq).cast::<u64>().copy_from_nonoverlapping(row.as_ptr(), n) };
+        unsafe { self.own().slot(seq, n * size_of::<u64>()).cast::<u64>().copy_from_nonoverlapping(row.as_ptr(), n) };
         self.own().arrival(seq).arrive(seq, signature);
         self.meet(seq, signature, guard)?;
         let mut longest = 0;
         for other in 0..n {
             for to in 0..n {
                 // SAFETY: written before the arrival that was seen.
-                let count = unsafe { self.controls[other].slot(seq).cast::<u64>().add(to).read() } as usize;
+                let count = unsafe { self.controls[other].slot(seq, n * size_of::<u64>()).cast::<u64>().add(to).read() } as usize;
                 longest = longest.max(count);
                 if to == self.rank && count != call.piece_from(other, n) {
                     return Err(guard.dispute());

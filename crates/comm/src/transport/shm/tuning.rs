@@ -1,27 +1,68 @@
-//! Which protocol runs for which size.
+//! Which protocol runs for which size: what the cost model says of this machine, as rank 0 measured it.
 
 use std::fs;
 
-use crate::Kind;
+use super::control::{INLINE, SLOT, STAGE};
+use crate::{
+    Kind,
+    cost::{Algorithm, Link},
+};
 
-/// The most that goes through slots.
-pub(super) const MOST_FLAT: usize = 16 << 10;
+/// The least that goes through slots, and the most.
+const LEAST_FLAT: usize = 1 << 10;
+const MOST_FLAT: usize = SLOT;
 
-/// Sizes at which protocols change, in bytes. The same on all ranks of a host.
+/// The longest time that a flag takes between two cores, in seconds.
+const LONGEST: f64 = 400e-9;
+
+/// What is known of the machine; the same on all ranks of a group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Machine {
+    /// From one rank to another: the delay of a flag, and bytes that one writes and the other reads.
+    pub(super) link: Link,
+    /// Whether it was measured, or is what such machines have.
+    pub(super) measured: bool,
+    /// How many ranks can run at the same time.
+    pub(super) cores: usize,
+    /// Bytes of the last cache.
+    pub(super) cache: usize,
+}
+
+impl Machine {
+    /// As long as nothing was measured.
+    pub(super) fn assumed() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { link: Link { latency: 200e-9, bandwidth: 16e9 }, measured: false, cores, cache: last_level_cache() }
+    }
+}
+
+/// Sizes at which protocols change, in bytes. The same on all ranks of a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tuning {
-    /// What any rank gives at most to an operation that goes through slots.
+    ranks: usize,
+    machine: Machine,
+    /// What any rank gives at most to an all-reduce that goes through slots.
     flat: usize,
     /// What is staged in one step.
     pub(super) stage: usize,
     /// The last-level cache.
     pub(super) cache: usize,
+    /// Places are taken in turns: worth it where ranks do not take each other's caches away.
+    pub(super) turns: bool,
+    /// Pauses before a waiting rank gives its core away: about 30 us, a wake-up's cost, where each rank has a core; next to none where it has not.
+    pub(super) spins: u32,
 }
 
 impl Tuning {
-    /// For `n` ranks on this machine.
-    pub(super) fn of_machine(n: usize) -> Self {
-        Self { flat: (16 << 10) / n, stage: 1 << 20, cache: last_level_cache() }
+    /// For `ranks` ranks.
+    pub(super) fn new(ranks: usize, machine: Machine) -> Self {
+        let has_cores = ranks <= machine.cores;
+        // A flag that took longer waited until its rank had a core.
+        let link = Link { latency: machine.link.latency.min(LONGEST), ..machine.link };
+        // Whole lines.
+        let flat = link.shared_flat_limit(ranks).clamp(LEAST_FLAT, MOST_FLAT) & !127;
+        let spins = if has_cores { 1000 } else { 20 };
+        Self { ranks, machine, flat, stage: STAGE, cache: machine.cache, turns: has_cores, spins }
     }
 
     /// What any rank gives at most to an operation of this kind that goes through slots.
@@ -33,16 +74,24 @@ impl Tuning {
         }
     }
 
-    pub(super) fn plan(&self, n: usize) -> String {
-        let Self { flat, stage, cache } = self;
-        format!(
-            "shared memory, {n} ranks; by the bytes that a rank gives:\n\
-             up to {} in the flag's own line, one flag\n\
+    pub(super) fn plan(&self) -> String {
+        let Self { ranks, machine: Machine { link, measured, cores, .. }, flat, stage, cache, .. } = self;
+        let (nanoseconds, rate) = (link.latency * 1e9, link.bandwidth / 1e9);
+        let how = if *measured { "measured at the start" } else { "assumed, not measured" };
+        let mut text = format!(
+            "shared memory, {ranks} ranks on {cores} cores; {how}: {nanoseconds:.0} ns from rank to rank, {rate:.1} GB/s written by one and read by another; by the \
+             bytes that a rank gives:\n\
+             up to {INLINE} in the flag's own line, one flag\n\
              up to {flat} (all-reduce) or {MOST_FLAT} (others) through slots, one flag\n\
              beyond, registered memory: directly, each rank its share, two flags; past the caches where all ranks' bytes exceed {cache}\n\
-             beyond, other memory: through stages, {stage} a step\n",
-            super::control::INLINE,
-        )
+             beyond, other memory: through stages, {stage} a step, past the caches where ranks are found to share none\n",
+        );
+        for bytes in [4, 4096, 65_536, 1 << 20] {
+            let (algorithm, how) = if bytes <= *flat { (Algorithm::Flat, "one flag") } else { (Algorithm::Halves, "directly") };
+            let time = link.shared_all_reduce(algorithm, *ranks, bytes);
+            text += &format!("all-reduce of {bytes} bytes, {how}: about {:.2} us\n", time.as_secs_f64() * 1e6);
+        }
+        text
     }
 }
 
@@ -53,4 +102,21 @@ fn last_level_cache() -> usize {
         text.trim().strip_suffix('K')?.parse::<usize>().ok().map(|kilobytes| kilobytes << 10)
     };
     size(3).or_else(|| size(2)).unwrap_or(32 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReduceOp;
+
+    #[test]
+    fn slots_are_for_more_where_flags_are_slow() {
+        let tuned =
+            |ranks, latency| Tuning::new(ranks, Machine { link: Link { latency, bandwidth: 16e9 }, cores: 2, ..Machine::assumed() });
+        let flat = |ranks, latency| tuned(ranks, latency).flat(Kind::AllReduce(ReduceOp::Sum));
+        assert_eq!((flat(4, 1e-9), flat(2, 1e-3)), (LEAST_FLAT, 12_800 & !127));
+        assert!(flat(4, 200e-9) > flat(4, 100e-9) && flat(4, 200e-9) > flat(8, 200e-9));
+        assert!(tuned(2, 1e-6).turns && !tuned(3, 1e-6).turns && tuned(3, 1e-6).spins < tuned(2, 1e-6).spins);
+        assert!(tuned(2, 1e-6).plan().contains("1000 ns from rank to rank, 16.0 GB/s"), "{}", tuned(2, 1e-6).plan());
+    }
 }
