@@ -8,12 +8,12 @@ import pytest
 @pytest.mark.parametrize(
     "script, expected",
     [
-        ("echo working; echo 'ValueError: no such column' >&2; exit 3", ["AlgorithmError", "algo-1", "ValueError: no such column", "exit code: 3"]),
-        ("echo noise >&2; echo 'Bad data: line 7' > /opt/ml/output/failure; exit 1", ["AlgorithmError", "Bad data: line 7", "exit code: 1"]),
+        ("echo working; echo 'ValueError: no such column' >&2; exit 3", ["AlgorithmError: ValueError: no such column, exit code: 3"]),
+        ("echo noise >&2; echo 'Bad data: line 7' > /opt/ml/output/failure; exit 1", ["AlgorithmError: Bad data: line 7, exit code: 1"]),
         ("kill -9 $$", ["algo-1", "SIGKILL", "exit code: 137"]),
         ("kill -SEGV $$", ["algo-1", "SIGSEGV", "exit code: 139"]),
         ("exit 5", ["AlgorithmError", "exit code: 5"]),
-        ("exec /no/such/program", ["algo-1", "not found", "exit code: 127"]),
+        ("exec /no/such/program", ["not found", "exit code: 127"]),
         ("echo lies > /opt/ml/output/failure; exit 0", None),
     ],
 )

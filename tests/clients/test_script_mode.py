@@ -132,7 +132,7 @@ train()
 
 def test_a_script_that_raises_fails_as_with_sagemakers_toolkit(jobs):
     reason = jobs.failed(create(jobs, {"train.py": RAISES}, hyperparameters={"epochs": "1"}))
-    assert "ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n" in reason, reason
+    assert reason.startswith("AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n"), reason
     assert reason.endswith("ValueError: no column 'price'\"\nCommand \"python3 train.py --epochs 1\", exit code: 1"), reason
 
 
@@ -203,6 +203,28 @@ def test_what_cannot_be_a_source_is_told(jobs):
         jobs.sagemaker.create_training_job(**request)
         reason = jobs.failed(request["TrainingJobName"])
         assert uri in reason and expected in reason, reason
+
+
+def test_a_script_that_is_no_file_of_the_job_is_left_as_it_is(jobs, tmp_path):
+    """The agent makes a shell script executable, and has rights over this machine's files that the job has not."""
+    secret = tmp_path / "secret"
+    secret.write_text("echo secret")
+    secret.chmod(0o600)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        member = tarfile.TarInfo("link")
+        member.type, member.linkname = tarfile.SYMTYPE, str(tmp_path)
+        archive.addfile(member)
+    uri = jobs.put("sources/link/sourcedir.tar.gz", packed.getvalue())
+    for program in (str(secret), f"../../../../../../../..{secret}", "link/secret"):
+        request = jobs.request(
+            "not-mine",
+            AlgorithmSpecification={"TrainingImage": HOST, "TrainingInputMode": "File"},
+            HyperParameters={"sagemaker_program": program, "sagemaker_submit_directory": uri},
+        )
+        jobs.sagemaker.create_training_job(**request)
+        jobs.failed(request["TrainingJobName"])
+        assert secret.stat().st_mode & 0o777 == 0o600, program
 
 
 def test_a_source_that_is_not_there_is_refused_at_once(jobs):

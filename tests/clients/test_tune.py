@@ -204,7 +204,7 @@ def test_trials_that_fail_or_go_astray_are_told_with_the_reason(house, jobs, dir
             (summary,) = [it for it in summaries if it["TrainingJobName"] == trial["TrainingJobName"]]
             assert summary["ObjectiveStatus"] == "Failed" and "FinalHyperParameterTuningJobObjectiveMetric" not in summary
     for text in (done.stdout, run(house, "tuning", "show", "astray").stdout):
-        assert "2 x  AlgorithmError: algo-1: ValueError: no " in text and "what one of them printed: shoal jobs logs astray-" in text, text
+        assert "2 x  AlgorithmError: ValueError: no " in text and "what one of them printed: shoal jobs logs astray-" in text, text
         assert "objective not a number (nan): trials " in text and "best      0.25000" in text, text
     assert "Failed" in done.stderr and "nan" in done.stderr, done.stderr
     page = (directory / "astray.html").read_text()

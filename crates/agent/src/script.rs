@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use shoal_contract::{Facts, LaunchError, Paths, SUCCESS, Script, script_failure};
 use shoal_link::{Assignment, Program, RankOutcome};
 
+use crate::inside;
 use crate::source::{self, SourceError};
 
 /// Why a script cannot be started. All of it is for the user.
@@ -45,8 +46,11 @@ pub(crate) fn prepare(assignment: &Assignment, facts: &Facts, tree: Option<&Path
         place(assignment, facts, tree, name, code)?;
     }
     let is_package = fs::symlink_metadata(code.join("setup.py")).is_ok_and(|metadata| metadata.is_file());
-    let program = code.join(&script.program);
-    if script.is_command(is_package) && fs::symlink_metadata(&program).is_ok_and(|metadata| metadata.is_file()) {
+    // A path that leads out of the directory, by itself or through a link, is a file of this machine.
+    let program = source::relative(Path::new(&script.program)).and_then(|program| inside::resolve(code, &program).ok().flatten());
+    if script.is_command(is_package)
+        && let Some(program) = program.filter(|program| program.is_file())
+    {
         let failed = |source| ScriptError::Mode { program: script.program.clone(), source };
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
@@ -66,7 +70,7 @@ fn place(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, name: &str
         return Ok(());
     }
     let found = match tree {
-        Some(tree) => name.rsplit('/').next().map(|file| tree.join(file)),
+        Some(tree) => name.rsplit('/').next().and_then(|file| inside::resolve(tree, Path::new(file)).ok().flatten()),
         None => of_channel(assignment, facts, name),
     };
     let found = found.filter(|path| path.exists()).ok_or_else(|| ScriptError::NoSource(name.to_owned()))?;

@@ -107,7 +107,7 @@ fn look_through(archive: &mut Archive<impl Read>, name: &str) -> Result<(), Sour
 }
 
 /// A path below the directory; empty for the directory itself, `None` if it leads out of it.
-fn relative(path: &Path) -> Option<PathBuf> {
+pub(crate) fn relative(path: &Path) -> Option<PathBuf> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     parts.map(|part| if let Component::Normal(name) = part { Some(name) } else { None }).collect()
 }

@@ -27,14 +27,18 @@ pub(crate) fn first_seen(attempt: &Attempt) -> Option<Time> {
     failures.min()
 }
 
-/// `FailureReason`. Some instance has failed.
+/// `FailureReason`. Some instance has failed. What its program said stands there as AWS has it, `AlgorithmError: .., exit code: 1`; of several
+/// instances the culprit is named before it.
 pub(crate) fn reason(attempt: &Attempt) -> String {
     let culprit = (1u32..)
         .zip(&attempt.instances)
         .filter_map(|(host, instance)| blame(instance).map(|(rank, at)| (rank, at, host, instance)))
         .min_by_key(|(rank, at, host, _)| (*rank, *at, *host));
     match culprit {
-        Some((_, _, host, Instance::Ended { end, .. })) => rank_ended(host, end, attempt.placement.memory_bytes),
+        Some((_, _, host, Instance::Ended { end, .. })) => {
+            let is_alone = attempt.instances.len() == 1;
+            rank_ended(host, is_alone, end, attempt.placement.memory_bytes)
+        }
         Some((_, _, host, Instance::Lost { reason, .. })) => lost(host, reason),
         _ => internal_error("the training job failed"),
     }
@@ -71,20 +75,21 @@ fn blame(instance: &Instance) -> Option<(u8, Time)> {
 
 const SIGKILL: i32 = 9;
 
-fn rank_ended(host: u32, end: &RankEnd, memory_limit: u64) -> String {
+fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> String {
     let code = match (end.code, end.signal) {
         (Some(code), _) => code,
         (None, Some(signal)) => signal.saturating_add(128),
         (None, None) => 137,
     };
-    let what = if end.out_of_memory {
-        format!("algo-{host} ran out of memory (limit {})", gib(memory_limit))
+    let before = if end.out_of_memory {
+        format!("AlgorithmError: algo-{host} ran out of memory (limit {})", gib(memory_limit))
     } else if let Some(signal) = end.signal {
-        format!("algo-{host} was killed by {}", signal_name(signal))
+        format!("AlgorithmError: algo-{host} was killed by {}", signal_name(signal))
+    } else if is_alone {
+        "AlgorithmError".to_owned()
     } else {
-        format!("algo-{host}")
+        format!("AlgorithmError: algo-{host}")
     };
-    let before = format!("AlgorithmError: {what}");
     let after = format!(", exit code: {code}");
     let room = MOST_CHARACTERS - before.chars().count() - after.chars().count() - 2;
     let said = match &end.failure_file {

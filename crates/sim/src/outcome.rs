@@ -53,7 +53,7 @@ pub(crate) fn of(world: &World, job: &Job) -> Outcome {
         model: world.disk.models.get(&job.name).filter(|(of, _)| *of == attempt).map(|(_, hosts)| hosts.clone()).unwrap_or_default(),
         lines: hosts.clone().map(lines_of).collect(),
         kind: job.kind,
-        own_failures: hosts.zip(&job.hosts).filter_map(|(host, program)| own_failure(host, program.end)).collect(),
+        own_failures: hosts.zip(&job.hosts).filter_map(|(host, program)| own_failure(host, job.spec.instances == 1, program.end)).collect(),
         touched: world.clients[index].touched,
         away: world.away,
         ran: row.is_some_and(|row| row.transitions.iter().any(|transition| transition.status == SecondaryStatus::Stopping)),
@@ -62,9 +62,10 @@ pub(crate) fn of(world: &World, job: &Job) -> Outcome {
 }
 
 /// The beginning of what is said of a host that ends so.
-fn own_failure(host: u32, end: End) -> Option<String> {
+fn own_failure(host: u32, is_alone: bool, end: End) -> Option<String> {
     match end {
         End::Exit(0) | End::Never => None,
+        End::Exit(_) if is_alone => Some("AlgorithmError: ".to_owned()),
         End::Exit(_) => Some(format!("AlgorithmError: algo-{host}: ")),
         End::Signal(_) => Some(format!("AlgorithmError: algo-{host} was killed by ")),
         End::OutOfMemory => Some(format!("AlgorithmError: algo-{host} ran out of memory ")),

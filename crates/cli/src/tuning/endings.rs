@@ -100,22 +100,25 @@ mod tests {
             study.trials.push(StudyTrial { number, training_job_name, state, reason, values, ..one.clone() });
         };
         let traceback = |eta: &str, kind: &str| {
-            format!(
-                "AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"a.py\", line 3\nValueError: eta {eta} with {kind}, exit code: 1"
-            )
+            format!("Traceback (most recent call last):\n  File \"a.py\", line 3\nValueError: eta {eta} with {kind}")
         };
         trial(1, "Cancelled", "it was stopped by its user (StopTrainingJob)");
         trial(2, "Failed", "AlgorithmError: algo-1 ran out of memory (limit 1.0 GiB), exit code: 137");
-        trial(3, "Failed", &traceback("0.3", "k3x"));
-        trial(4, "Failed", &traceback("1e-05", "k4x"));
+        trial(3, "Failed", &format!("AlgorithmError: {}, exit code: 1", traceback("0.3", "k3x")));
+        // As SageMaker's toolkit words it.
+        let said = traceback("1e-05", "k4x");
+        let wrapped = format!("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{said}\"\nCommand \"python3 a.py\", exit code: 1");
+        trial(4, "Failed", &format!("AlgorithmError: {wrapped}"));
         trial(5, "Completed", "");
+        trial(6, "Failed", "AlgorithmError: algo-2: Traceback\nValueError: of a second host, exit code: 1");
         let found = groups(&study);
         let shown: Vec<_> = found.iter().map(|it| (it.state, it.gist.as_str(), numbers(&it.trials))).collect();
         assert_eq!(
             shown,
             [
-                ("Failed", "AlgorithmError: algo-1: ValueError: eta 0.3 with k3x, exit code: 1", "trials 3, 4".to_owned()),
+                ("Failed", "AlgorithmError: ValueError: eta 0.3 with k3x, exit code: 1", "trials 3, 4".to_owned()),
                 ("Failed", "AlgorithmError: algo-1 ran out of memory (limit 1.0 GiB), exit code: 137", "trial 2".to_owned()),
+                ("Failed", "AlgorithmError: algo-2: ValueError: of a second host, exit code: 1", "trial 6".to_owned()),
                 ("Cancelled", "it was stopped by its user (StopTrainingJob)", "trial 1".to_owned()),
             ]
         );

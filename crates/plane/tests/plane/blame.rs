@@ -17,7 +17,7 @@ fn without_a_failure_file_the_end_of_stderr_speaks() {
             a algo-1 ended: exit 1
             a Downloading: Downloading input data
             a Training: Training image download completed. Training in progress.
-            a ended Failed/Failed: AlgorithmError: algo-1: ValueError: bad input, exit code: 1
+            a ended Failed/Failed: AlgorithmError: ValueError: bad input, exit code: 1
             a release
             -> release ua-1
         19 released ua-1
@@ -30,7 +30,7 @@ fn without_a_failure_file_the_end_of_stderr_speaks() {
             b algo-1 ended: exit 2
             b Downloading: Downloading input data
             b Training: Training image download completed. Training in progress.
-            b ended Failed/Failed: AlgorithmError: algo-1: the program left no failure file and wrote nothing to stderr, exit code: 2
+            b ended Failed/Failed: AlgorithmError: the program left no failure file and wrote nothing to stderr, exit code: 2
             b release
             -> release ub-1
         39 released ub-1
@@ -240,7 +240,7 @@ fn reason(end: RankEnd) -> String {
 }
 
 #[test]
-fn a_reason_keeps_host_and_exit_code_whatever_the_program_wrote() {
+fn a_reason_keeps_its_beginning_and_exit_code_whatever_the_program_wrote() {
     let exit = |file: Option<&str>, stderr: &str| RankEnd {
         code: Some(4),
         signal: None,
@@ -252,11 +252,11 @@ fn a_reason_keeps_host_and_exit_code_whatever_the_program_wrote() {
     let long = format!("first {} last", "ä".repeat(2000));
     let from_file = reason(exit(Some(&long), "unused"));
     assert_eq!(from_file.chars().count(), 1024);
-    assert!(from_file.starts_with("AlgorithmError: algo-1: first ää") && from_file.ends_with("ä, exit code: 4"), "{from_file}");
+    assert!(from_file.starts_with("AlgorithmError: first ää") && from_file.ends_with("ä, exit code: 4"), "{from_file}");
 
     let from_stderr = reason(exit(Some(" \n"), &long));
     assert_eq!(from_stderr.chars().count(), 1024);
-    assert!(from_stderr.starts_with("AlgorithmError: algo-1: ää") && from_stderr.ends_with("ää last, exit code: 4"), "{from_stderr}");
+    assert!(from_stderr.starts_with("AlgorithmError: ää") && from_stderr.ends_with("ää last, exit code: 4"), "{from_stderr}");
 
     let killed = RankEnd { code: None, signal: Some(9), out_of_memory: true, ..exit(Some(&long), "") };
     let killed = reason(killed);

@@ -17,7 +17,7 @@ fn one_instance_fails_at_once_with_its_failure_file() {
             a Training: Training image download completed. Training in progress.
         1500 ua-1/1 exit 3 at=1490 file=no_such_column:_price stderr=Traceback
             a algo-1 ended: exit 3
-            a ended Failed/Failed: AlgorithmError: algo-1: no such column: price, exit code: 3
+            a ended Failed/Failed: AlgorithmError: no such column: price, exit code: 3
             a release
             -> release ua-1
         view a
@@ -25,9 +25,9 @@ fn one_instance_fails_at_once_with_its_failure_file() {
             | Starting 0..10 Preparing the instances for training
             | Downloading 10..10 Downloading input data
             | Training 10..1500 Training image download completed. Training in progress.
-            | Failed 1500..1500 AlgorithmError: algo-1: no such column: price, exit code: 3
+            | Failed 1500..1500 AlgorithmError: no such column: price, exit code: 3
             trained 10..1500 = 2 s, billed 2 s
-            because AlgorithmError: algo-1: no such column: price, exit code: 3
+            because AlgorithmError: no such column: price, exit code: 3
         1600 released ua-1
             a released
     ",

@@ -259,7 +259,7 @@ fn more_trials_may_run_and_then_fewer() {
             refused: MaxParallelTrainingJobs must be at least 1: to run no more trials, stop the hyperparameter tuning job
         10 ut-1-1/1 exit 1
             t-1 algo-1 ended: exit 1
-            t-1 ended Failed/Failed: AlgorithmError: algo-1: the program left no failure file and wrote nothing to stderr, exit code: 1
+            t-1 ended Failed/Failed: AlgorithmError: the program left no failure file and wrote nothing to stderr, exit code: 1
             t-1 release
             -> release ut-1-1
             t trial 1 ended NonRetryableError with no number; 0 not improving
@@ -270,7 +270,7 @@ fn more_trials_may_run_and_then_fewer() {
             t wish 3 judged: 1 records
         14 ut-2-1/1 exit 1
             t-2 algo-1 ended: exit 1
-            t-2 ended Failed/Failed: AlgorithmError: algo-1: the program left no failure file and wrote nothing to stderr, exit code: 1
+            t-2 ended Failed/Failed: AlgorithmError: the program left no failure file and wrote nothing to stderr, exit code: 1
             t-2 release
             -> release ut-2-1
             t trial 2 ended NonRetryableError with no number; 0 not improving
@@ -281,7 +281,7 @@ fn more_trials_may_run_and_then_fewer() {
             t wish 4 judged: 1 records
         17 ut-0-1/1 exit 1
             t-0 algo-1 ended: exit 1
-            t-0 ended Failed/Failed: AlgorithmError: algo-1: the program left no failure file and wrote nothing to stderr, exit code: 1
+            t-0 ended Failed/Failed: AlgorithmError: the program left no failure file and wrote nothing to stderr, exit code: 1
             t-0 release
             -> release ut-0-1
             t trial 0 ended NonRetryableError with no number; 0 not improving
