@@ -28,7 +28,7 @@ fn failures() {
 
 #[test]
 fn long_vectors() {
-    for size in [3, 4] {
+    for size in [2, 3, 4] {
         conformance::long(&world, size);
     }
 }

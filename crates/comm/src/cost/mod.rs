@@ -53,7 +53,8 @@ impl Link {
         Duration::from_secs_f64(if ranks > 1 { seconds } else { 0.0 })
     }
 
-    /// What TCP takes for an all-reduce of f32. `Flat` and `Halves` give the same bits, so the cheaper one; `Ring` gives others, so it is chosen by length alone.
+    /// What TCP takes for an all-reduce of f32 over a wire (long vectors of two ranks of one host go around, too). `Flat` and `Halves` give the same
+    /// bits, so the cheaper one; `Ring` gives others, so it is chosen by length alone.
     pub fn chosen(&self, ranks: usize, bytes: usize) -> Algorithm {
         match bytes {
             _ if ranks <= 2 => Algorithm::Flat,

@@ -36,6 +36,8 @@ pub(super) struct Operation<'a> {
     pub(super) guard: &'a Guard<'a>,
     /// Kept between operations.
     pub(super) scratch: &'a mut Vec<u8>,
+    /// Whether all ranks are on one host.
+    pub(super) is_within_host: bool,
     /// Up to how many bytes everybody sends everything to everybody.
     pub(super) flat: usize,
 }
@@ -82,7 +84,7 @@ impl Operation<'_> {
             match call.kind {
                 Kind::Barrier => self.all_reduce_flat(ptr::null(), ptr::null_mut(), 0, true),
                 Kind::AllReduce(_) => {
-                    let around = ring::goes_around(call, self.size);
+                    let around = ring::goes_around(call, self.size, self.is_within_host);
                     let mut at = 0;
                     loop {
                         let len = (call.len - at).min(BLOCK / size);
@@ -112,9 +114,9 @@ impl Operation<'_> {
                         }
                     }
                 }
-                Kind::ReduceScatter(_) if ring::goes_around(call, self.size) => self.reduce_scatter_around(),
+                Kind::ReduceScatter(_) if ring::goes_around(call, self.size, self.is_within_host) => self.reduce_scatter_around(),
                 Kind::ReduceScatter(_) => self.reduce_scatter(),
-                Kind::AllGather if ring::goes_around(call, self.size) => self.all_gather_around(),
+                Kind::AllGather if ring::goes_around(call, self.size, self.is_within_host) => self.all_gather_around(),
                 Kind::AllGather => self.all_gather(),
                 Kind::Broadcast { root } => self.broadcast(root),
                 Kind::Gather { root } => self.gather(root),

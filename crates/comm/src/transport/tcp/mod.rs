@@ -15,7 +15,7 @@ use self::collect::Operation;
 use self::flow::{Broken, Head, Stop};
 use self::messages::Messages;
 use super::Transport;
-use crate::cost::{self, Link};
+use crate::cost::{self, Algorithm, Link};
 use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
 use crate::rendezvous::{Name, Purpose};
 use crate::timeline::Way;
@@ -33,6 +33,8 @@ pub(crate) struct Tcp {
     group: u64,
     epoch: u64,
     link: Link,
+    /// By what all ranks know of each other, so that all choose alike.
+    is_within_host: bool,
     collectives: Mutex<Lanes>,
     messages: Messages,
 }
@@ -53,7 +55,7 @@ impl Tcp {
         let is_short = call.len * call.dtype.size() <= self.flat();
         match call.kind {
             Kind::Barrier => Way::Flat,
-            _ if ring::goes_around(call, self.nodes.len()) => Way::Ring,
+            _ if ring::goes_around(call, self.nodes.len(), self.is_within_host) => Way::Ring,
             Kind::AllReduce(_) if self.nodes.len() == 2 || is_short => Way::Flat,
             Kind::AllReduce(_) | Kind::Reduce { .. } => Way::Halves,
             Kind::Broadcast { .. } if self.nodes.len() > 2 && !is_short => Way::Chain,
@@ -97,8 +99,10 @@ impl Tcp {
         }
         let [data, messages] = streams;
         let collectives = Mutex::new(Lanes { streams: data, scratch: Vec::new() });
+        let host = node.member(nodes[0]).host;
+        let is_within_host = nodes.iter().all(|other| node.member(*other).host == host);
         let (node, nodes, messages) = (Arc::clone(node), nodes.to_vec(), Messages::new(messages));
-        Ok(Self { node, rank, nodes, group, epoch, link: UNMEASURED, collectives, messages })
+        Ok(Self { node, rank, nodes, group, epoch, link: UNMEASURED, is_within_host, collectives, messages })
     }
 
     /// Measures the links, with operations of this transport; the slowest rank's figures, so that all choose alike.
@@ -169,8 +173,17 @@ impl Transport for Tcp {
             None => {
                 let mut lanes = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
                 let Lanes { streams, scratch } = &mut *lanes;
-                let operation =
-                    Operation { lanes: streams, rank: self.rank, size: self.nodes.len(), call, head, guard, scratch, flat: self.flat() };
+                let operation = Operation {
+                    lanes: streams,
+                    rank: self.rank,
+                    size: self.nodes.len(),
+                    call,
+                    head,
+                    guard,
+                    scratch,
+                    is_within_host: self.is_within_host,
+                    flat: self.flat(),
+                };
                 // SAFETY: the caller's promise.
                 unsafe { operation.run() }
             }
@@ -193,7 +206,12 @@ impl Transport for Tcp {
         let mut text =
             format!("tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n", latency * 1e6, bandwidth / 1e6);
         if n == 2 {
-            text += "all-reduce: flat (everything to the other) at every size\n";
+            text += "all-reduce: flat (everything to the other)";
+            text += &if self.is_within_host {
+                format!(", ring from {} bytes, as both are on one host\n", cost::LONG * n)
+            } else {
+                "\n".to_owned()
+            };
         } else {
             text += &format!("all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n");
             text += &format!("broadcast: from the root to all up to {flat} bytes, along a chain above\n");
@@ -206,7 +224,8 @@ impl Transport for Tcp {
         }
         text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces in turn\n";
         for bytes in [4, 65_536, 1 << 20, 16 << 20] {
-            let algorithm = self.link.chosen(n, bytes);
+            let goes_around = n == 2 && self.is_within_host && bytes >= cost::LONG * n;
+            let algorithm = if goes_around { Algorithm::Ring } else { self.link.chosen(n, bytes) };
             let time = self.link.all_reduce(algorithm, n, bytes);
             text += &format!("all-reduce of {bytes} bytes: {algorithm:?}, about {:.3} ms\n", time.as_secs_f64() * 1e3);
         }

@@ -1,11 +1,14 @@
-//! Long vectors among more than two ranks: each rank sends to the next and receives from the one before, all the time.
+//! Long vectors among more than two ranks, or two of one host: each rank sends to the next and receives from the one before, all the time.
 //!
 //! No receiver ever has two senders, and each connection carries one flow that never stops, so congestion control finds the wire's rate once.
 //! Reduce-scatter: slice k begins at rank k+1 and goes around; each rank adds its own and hands on, until it ends at rank k. All-gather: the
 //! finished slices go around once more. 2 (n-1)/n S bytes each way, 2 (n-1) delays; slices are handed on while they still come.
 //!
 //! An element of slice k is reduced in the order k+1, k+2, ... n-1, 0, ... k: the same on all ranks and in every run, and not that of the ranks. A type of 16 bits would be
-//! rounded at each rank, so such vectors do not come here, but for the greatest and the least.
+//! rounded at each rank, so such vectors do not come here, but for the greatest and the least, and of two ranks, where there is one sum.
+//!
+//! Two ranks send as many bytes as if each sent all: but each reduces half of them only, which counts where both copy through one host's memory. Over a wire,
+//! which is slower than that, they send all, so that nothing waits for the other half.
 
 #![expect(unsafe_code, reason = "calls are addresses")]
 
@@ -16,16 +19,16 @@ use crate::reduce::{self, Reduction, Stores};
 use crate::transport::direct::slice;
 use crate::{Call, DType, Kind, ReduceOp};
 
-/// Whether a call of so many ranks, of so many bytes in all, goes around.
-pub(super) fn goes_around(call: &Call, n: usize) -> bool {
-    let rounds = |op| matches!(call.dtype, DType::F16 | DType::BF16) && !matches!(op, ReduceOp::Min | ReduceOp::Max);
+/// Whether a call of so many ranks, which may all be on one host, goes around.
+pub(super) fn goes_around(call: &Call, n: usize, is_within_host: bool) -> bool {
+    let rounds = |op| n > 2 && matches!(call.dtype, DType::F16 | DType::BF16) && !matches!(op, ReduceOp::Min | ReduceOp::Max);
     let elements = match (call.kind, &call.counts) {
         (Kind::AllReduce(op), _) if !rounds(op) => call.len,
         (Kind::ReduceScatter(op), None) if !rounds(op) => call.len * n,
         (Kind::AllGather, None) => call.len * n,
         _ => 0,
     };
-    n > 2 && elements * call.dtype.size() >= LONG * n
+    (n > 2 || n == 2 && is_within_host) && elements * call.dtype.size() >= LONG * n
 }
 
 /// Where a slice begins, and its length, in bytes.
