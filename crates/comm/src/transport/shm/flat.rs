@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
-use super::Shm;
+use super::{Shm, control};
 use crate::{
     Call, Error, Kind,
     guard::Guard,
@@ -21,18 +21,17 @@ pub(super) fn gift(call: &Call, n: usize) -> usize {
 }
 
 impl Shm {
-    /// What is given travels in the flag's own line.
+    /// What is given, [`gift`] bytes, travels in the flag's own line.
     #[inline]
-    pub(super) unsafe fn inline(&self, call: &Call, seq: u64, signature: u64, guard: &Guard<'_>) -> Result<(), Error> {
+    pub(super) unsafe fn inline(&self, call: &Call, given: usize, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         // SAFETY: as for `through`.
-        unsafe { self.through(call, seq, signature, guard, |rank| self.controls[rank].inline(seq)) }
+        unsafe { self.through(call, given, seq, guard, |rank| self.controls[rank].inline(seq)) }
     }
 
-    /// What is given is in the slot of this operation's turn.
-    pub(super) unsafe fn flat(&self, call: &Call, seq: u64, signature: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        let bytes = gift(call, self.size());
+    /// What is given, [`gift`] bytes, is in the slot of this operation's turn.
+    pub(super) unsafe fn flat(&self, call: &Call, given: usize, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         // SAFETY: as for `through`.
-        unsafe { self.through(call, seq, signature, guard, |rank| self.controls[rank].slot(seq, bytes)) }
+        unsafe { self.through(call, given, seq, guard, |rank| self.controls[rank].slot(seq, given)) }
     }
 
     /// # Safety
@@ -41,18 +40,23 @@ impl Shm {
     unsafe fn through(
         &self,
         call: &Call,
+        given: usize,
         seq: u64,
-        signature: u64,
         guard: &Guard<'_>,
         place: impl Fn(usize) -> *mut u8,
     ) -> Result<(), Error> {
-        let n = self.size();
-        let stride = gift(call, n) / pieces(call.kind, n);
+        let (n, signature) = (self.size(), guard.signature(call));
+        let stride = given / pieces(call.kind, n);
         let all = 0..usize::MAX;
         // SAFETY: nobody reads this place any more: every rank has come to the operation before this one, and so has left the one before that, whose
         // turn it was. What others gave was written before the arrivals that are seen.
         unsafe {
-            self.writes.stage(gift(call, n), |stores| pull::give(call, self.rank, n, &all, place(self.rank), stride, stores));
+            let give = |stores| pull::give(call, self.rank, n, &all, place(self.rank), stride, stores);
+            if given <= control::INLINE {
+                give(Stores::Cached);
+            } else {
+                self.writes.stage(given, give);
+            }
             self.own().arrival(seq).arrive(seq, signature);
             self.meet(seq, signature, guard)?;
             pull::pull(call, self.rank, n, &all, Stores::Cached, |rank, piece| place(rank).add(piece * stride));

@@ -243,11 +243,11 @@ impl Transport for Shm {
                 _ => match flat::gift(call, self.size()) {
                     given if given <= control::INLINE => {
                         guard.took(Way::Inline);
-                        self.inline(call, seq, signature, guard)
+                        self.inline(call, given, seq, guard)
                     }
                     given if given <= self.tuning.flat(call.kind) => {
                         guard.took(Way::Flat);
-                        self.flat(call, seq, signature, guard)
+                        self.flat(call, given, seq, guard)
                     }
                     _ => self.long(call, seq, signature, guard),
                 },
