@@ -1,6 +1,9 @@
 //! Failures: every rank gets an error that names who and what, in time, and the living go on.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use super::{MakeWorld, play, play_and_leave};
 use crate::{Call, DType, Error, Kind, ProcessGroupExt, ReduceOp};
@@ -35,11 +38,14 @@ pub(super) fn different_calls(make: MakeWorld<'_>) {
 
 /// A rank does not come: the deadline names it, and the others are told.
 pub(super) fn nobody_comes(make: MakeWorld<'_>) {
+    let given_up = AtomicBool::new(false);
     play(make(3), |group| {
         group.barrier().unwrap();
         let started = Instant::now();
         if group.rank() == 2 {
-            std::thread::sleep(Duration::from_millis(400));
+            while !given_up.load(Ordering::Acquire) && started.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let error = group.barrier().expect_err("the others gave up");
             assert!(matches!(error, Error::PeerGaveUp { rank: 0 | 1, .. }), "{error}");
             return;
@@ -51,6 +57,7 @@ pub(super) fn nobody_comes(make: MakeWorld<'_>) {
         #[expect(unsafe_code, reason = "a deadline is set at the seam")]
         // SAFETY: the buffer outlives the call.
         let error = unsafe { group.run(&call) }.expect_err("rank 2 does not come");
+        given_up.store(true, Ordering::Release);
         match (&error, group.rank()) {
             (Error::Deadline { waiting_for, milliseconds: 100, .. }, 0) => assert!(waiting_for.contains(&2), "{error}"),
             (Error::PeerGaveUp { rank: 0, .. }, 1) => {}
