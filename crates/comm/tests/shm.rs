@@ -37,7 +37,9 @@ fn failures() {
 /// The same as processes come to it: they meet, shake hands and hand each other descriptors.
 fn joined(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
     let groups = conformance::joined(size, &|_, config| config);
-    assert!(groups[0].plan().contains("shared memory") || size == 1, "{}", groups[0].plan());
+    let plan = groups[0].plan();
+    assert!(plan.contains("shared memory") && plan.contains("measured at the start") || size == 1, "{plan}");
+    assert!(groups.iter().all(|group| group.plan().lines().skip(1).eq(plan.lines().skip(1))), "all ranks choose alike");
     groups
 }
 

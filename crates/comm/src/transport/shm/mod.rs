@@ -19,6 +19,8 @@ mod flat;
 mod messages;
 pub(crate) mod segment;
 mod staged;
+#[cfg(test)]
+mod tests;
 mod tuning;
 mod writes;
 
@@ -121,6 +123,13 @@ impl Shm {
         self.controls.iter_mut().for_each(|control| *control = control.with_turns(self.tuning.turns));
         self.writes = Writes::new(self.tuning.turns);
         self
+    }
+
+    /// As on a machine with a core for each rank.
+    #[cfg(test)]
+    fn with_turns(self) -> Self {
+        let machine = Machine { cores: self.size(), ..self.machine };
+        self.tuned(machine)
     }
 
     fn size(&self) -> usize {
@@ -318,16 +327,19 @@ fn shown(kind: Kind, rank: usize) -> (bool, bool) {
 /// # Errors
 /// The system gives no shared memory.
 pub fn shared_memory(size: usize) -> Result<Vec<Arc<dyn crate::ProcessGroup>>, Error> {
-    crate::transport::local::world(size, |n, epoch| {
-        let made = (0..n).map(|_| Segment::create(segment_bytes(n).min(1 << 32))).collect::<Result<Vec<_>, _>>()?;
-        let map = |segment: &Segment| {
-            let file = segment.file().try_clone_to_owned().map_err(|source| Error::io("cannot duplicate a file", source))?;
-            Segment::map(file).map(Arc::new)
-        };
-        let world = (0..n).map(|rank| {
-            let segments = made.iter().map(map).collect::<Result<Vec<_>, Error>>()?;
-            Ok(Arc::new(Shm::new(rank, segments, epoch)?) as Arc<dyn Transport>)
-        });
-        world.collect()
-    })
+    crate::transport::local::world(size, |n, epoch| connect(n, epoch, |shm| shm))
+}
+
+/// All ranks' parts, each made ready by `ready`.
+fn connect(n: usize, epoch: u64, ready: fn(Shm) -> Shm) -> Result<Vec<Arc<dyn Transport>>, Error> {
+    let made = (0..n).map(|_| Segment::create(segment_bytes(n).min(1 << 32))).collect::<Result<Vec<_>, _>>()?;
+    let map = |segment: &Segment| {
+        let file = segment.file().try_clone_to_owned().map_err(|source| Error::io("cannot duplicate a file", source))?;
+        Segment::map(file).map(Arc::new)
+    };
+    let world = (0..n).map(|rank| {
+        let segments = made.iter().map(map).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Arc::new(ready(Shm::new(rank, segments, epoch)?)) as Arc<dyn Transport>)
+    });
+    world.collect()
 }

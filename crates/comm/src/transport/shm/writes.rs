@@ -38,6 +38,12 @@ impl Writes {
         Self { timed, ..Self::default() }
     }
 
+    /// As after a slow write.
+    #[cfg(test)]
+    pub(super) fn found_slow(&self) {
+        self.took(2000, 1000.0);
+    }
+
     /// How to write that many bytes of results.
     pub(super) fn of_results(&self, bytes: usize) -> Stores {
         if self.timed && bytes >= LEAST && self.fast.load(Ordering::Relaxed) < 2 * ROUND { Stores::Streaming } else { Stores::Cached }

@@ -1,0 +1,81 @@
+//! Operations of all lengths follow each other, so that places in turn, of one and of several steps, come to lie across each other; past the caches and through them.
+
+use std::sync::Arc;
+
+use super::{Shm, connect};
+use crate::{ProcessGroup, ProcessGroupExt, ReduceOp, transport::local::world};
+
+/// Numbers that follow from the seed alone.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// What rank `rank` has at `i` in operation `number`.
+fn value(rank: usize, number: u64, i: usize) -> i64 {
+    (rank as i64 + 1) * 1000 + (number as i64 * 31 + i as i64) % 977
+}
+
+fn one_rank(group: &dyn ProcessGroup, seed: u64) {
+    let (rank, n) = (group.rank(), group.size());
+    let mut state = seed;
+    for number in 0..120 {
+        // As many short ones as long ones: from an element to three stages.
+        let most = 1_u64 << (next(&mut state) % 19);
+        let len = (next(&mut state) % most + 1) as usize * n;
+        let piece = len / n;
+        let own: Vec<i64> = (0..len).map(|i| value(rank, number, i)).collect();
+        let sum = |i: usize| (0..n).map(|other| value(other, number, i)).sum::<i64>();
+        let mut got = vec![0; len];
+        let is_right = match next(&mut state) % 4 {
+            0 => {
+                group.all_reduce_into(&own, &mut got, ReduceOp::Sum).expect("all come");
+                (0..len).all(|i| got[i] == sum(i))
+            }
+            1 => {
+                group.reduce_scatter(&own, &mut got[..piece], ReduceOp::Sum).expect("all come");
+                (0..piece).all(|i| got[i] == sum(rank * piece + i))
+            }
+            2 => {
+                group.all_gather(&own[..piece], &mut got).expect("all come");
+                (0..len).all(|i| got[i] == value(i / piece, number, i % piece))
+            }
+            _ => {
+                let root = number as usize % n;
+                got.copy_from_slice(&own);
+                group.broadcast(&mut got, root).expect("all come");
+                (0..len).all(|i| got[i] == value(root, number, i))
+            }
+        };
+        assert!(is_right, "seed {seed}: operation {number} of {len} elements on rank {rank} of {n}");
+    }
+}
+
+fn all_ranks(groups: &[Arc<dyn ProcessGroup>], seed: u64) {
+    std::thread::scope(|scope| {
+        for group in groups {
+            scope.spawn(move || one_rank(&**group, seed));
+        }
+    });
+}
+
+/// As after a slow write.
+fn slow(shm: Shm) -> Shm {
+    let shm = shm.with_turns();
+    shm.writes.found_slow();
+    shm
+}
+
+#[test]
+fn places_in_turn_are_overwritten_by_nobody_too_early() {
+    for seed in 0..4 {
+        for ranks in [2, 3] {
+            let groups = if seed % 2 == 0 {
+                world(ranks, |n, epoch| connect(n, epoch, Shm::with_turns))
+            } else {
+                world(ranks, |n, epoch| connect(n, epoch, slow))
+            };
+            all_ranks(&groups.expect("shared memory"), seed);
+        }
+    }
+}
