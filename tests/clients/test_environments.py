@@ -100,6 +100,14 @@ def test_what_would_run_code_outside_of_the_sandbox_fails_the_job(environments):
     assert 'requirements.txt:1: "git+https://example.org/evil.git" is no requirement of an index' in reason
 
 
+def test_a_requirement_that_is_not_there_is_the_jobs_own_failure(environments):
+    jobs = environments.jobs
+    environments.image("team/alpha", "alpha==1.0\n")
+    reason = jobs.failed(create(jobs, {"train.py": INSIDE, "requirements.txt": "no-such-package==1.0\n"}, image="team/alpha"))
+    assert reason.startswith("AlgorithmError: requirements.txt could not be installed over the environment team/alpha")
+    assert "no-such-package==1.0" in reason
+
+
 def test_a_failed_build_says_what_pip_said_and_leaves_nothing(environments):
     jobs = environments.jobs
     environments.image("team/broken", "no-such-package==1.0\n")

@@ -188,7 +188,9 @@ impl Agent<'_> {
             match self.python(wanted, assignment) {
                 Ok(prepared) => python::show(self.python.insert(prepared), &mut spec),
                 Err(EnvironmentError::Stopped(_)) => return self.never_started(),
-                Err(error @ EnvironmentError::Requirements(_)) => return self.not_startable(&with_causes(&error), FAILURE),
+                Err(error @ (EnvironmentError::Requirements(_) | EnvironmentError::NotInstalled { .. })) => {
+                    return self.not_startable(&with_causes(&error), FAILURE);
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -47,7 +47,7 @@ pub(crate) struct TrainArgs {
     /// Training job's name [default: made from image and time].
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Image: `xgboost`, any AWS name of it, or `shoal/host` (the default when a command is given).
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` (the default when a command is given).
     #[arg(long)]
     pub(crate) image: Option<String>,
     /// Number of instances [default: 1].

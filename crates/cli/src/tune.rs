@@ -94,7 +94,7 @@ pub(crate) struct TuneArgs {
     /// Learn from an earlier tuning job of the same data and algorithm.
     #[arg(long, value_name = "TUNING_JOB")]
     warm_start: Vec<String>,
-    /// Image: `xgboost`, any AWS name of it, or `shoal/host` (the default when a command is given).
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` (the default when a command is given).
     #[arg(long)]
     image: Option<String>,
     /// Number of instances of each trial [default: 1].

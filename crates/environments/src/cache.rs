@@ -88,7 +88,10 @@ impl Cache {
         let place = self.place(&format!("{name}-job"), &digest);
         let directory = below.directory.clone();
         self.obtain(&place, &name, Some(below), watcher, |lock, watcher| {
-            overlay::make(&base, &directory, &requirements, &place.directory, &self.source, lock, watcher)
+            overlay::make(&base, &directory, &requirements, &place.directory, &self.source, lock, watcher).map_err(|error| match error {
+                EnvironmentError::Failed { name, step, how, said } => EnvironmentError::NotInstalled { name, step, how, said },
+                other => other,
+            })
         })
     }
 

@@ -33,6 +33,18 @@ pub enum EnvironmentError {
         /// Its last lines.
         said: String,
     },
+    /// What a job requires could not be laid over it.
+    #[error("requirements.txt could not be installed over the environment {name}: {step} failed ({how}); it said:\n{said}")]
+    NotInstalled {
+        /// Of the environment below.
+        name: String,
+        /// `pip install`.
+        step: &'static str,
+        /// Its exit status.
+        how: String,
+        /// Its last lines.
+        said: String,
+    },
     /// What a job requires cannot be installed here.
     #[error(transparent)]
     Requirements(#[from] RequirementsError),

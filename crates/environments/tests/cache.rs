@@ -213,6 +213,8 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     assert_eq!(cache.overlay(base(), "# nothing\n", &mut Lines::default()).unwrap().python(), base().python());
     let refused = cache.overlay(base(), "-e .\n", &mut Lines::default()).unwrap_err();
     assert!(refused.to_string().starts_with("requirements.txt:1: \"-e .\" is no requirement of an index"), "{refused}");
+    let missing = cache.overlay(base(), "nowhere==1\n", &mut Lines::default()).unwrap_err();
+    assert!(missing.to_string().starts_with("requirements.txt could not be installed over the environment test: pip install"), "{missing}");
     // What is in use stays; requirements go before what they lie over.
     assert!(cache.list().unwrap().iter().all(|cached| cached.in_use));
     assert_eq!(cache.prune(Duration::ZERO).unwrap(), vec![]);

@@ -182,7 +182,7 @@ mod tests {
                 };
                 let expected = run(Width::Narrow, Stores::Cached);
                 for width in widths {
-                    for stores in [Stores::Cached, Stores::Streaming] {
+                    for stores in [Stores::Cached, Stores::Streaming, Stores::FirstStreaming] {
                         assert!(same(dtype, &run(*width, stores), &expected, shift), "{width:?} {stores:?} {what:?} of {len}");
                     }
                 }

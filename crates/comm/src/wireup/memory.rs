@@ -83,6 +83,7 @@ fn give(
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 node.check(Some(watch.alarm()), epoch)?;
+                left.iter().try_for_each(|other| node.still_there(*other, epoch))?;
                 if Instant::now() >= end {
                     return Err(Error::rendezvous(format!(
                         "ranks {left:?} of this host did not ask rank {} for its memory: {ADVICE}",
@@ -119,6 +120,7 @@ fn take(node: &Node, other: usize, epoch: u64, watch: &dyn Watch, end: Instant) 
             Err(error) => error.to_string(),
         };
         node.check(Some(watch.alarm()), epoch)?;
+        node.still_there(other, epoch)?;
         if Instant::now() >= end {
             return Err(Error::rendezvous(format!(
                 "rank {} could not get the memory of rank {other} on this host: {error}. {ADVICE}",

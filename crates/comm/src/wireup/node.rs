@@ -245,6 +245,15 @@ impl Node {
         }
     }
 
+    /// An error if that node, for which this one waits to form a group, has ended by itself.
+    pub(super) fn still_there(&self, node: usize, epoch: u64) -> Result<(), Error> {
+        if self.mesh.fate(node) != Fate::Left {
+            return Ok(());
+        }
+        let why = "it ended before the group was formed; what it wrote says why".to_owned();
+        Err(Error::PeerGaveUp { rank: node, why, at: At { operation: "forming the group".to_owned(), number: epoch } })
+    }
+
     /// The group of that epoch, of these nodes (all if not said): connections, transport, and what watches over it.
     pub(super) fn form(self: &Arc<Self>, epoch: u64, nodes: Option<&[usize]>) -> Result<Parts, Error> {
         let all: Vec<_> = (0..self.config.size).collect();
@@ -287,9 +296,14 @@ impl Node {
         let neighbours: Vec<_> = layout.on(host).iter().map(|rank| nodes[*rank]).collect();
         let within: Option<Arc<dyn Transport>> = if neighbours.len() > 1 {
             let segments = super::memory::exchange(self, &neighbours, epoch, watch, end)?;
-            let may_wait = || {
+            let may_wait = |place: usize| {
+                let node = neighbours[place];
                 self.check(Some(watch.alarm()), epoch)?;
-                let late = || Error::rendezvous("the ranks of this host did not measure their shared memory in time".to_owned());
+                self.still_there(node, epoch)?;
+                let late = || {
+                    let what = "did not take part in measuring the memory that ranks of this host share: does it hang, or is the machine overloaded?";
+                    Error::rendezvous(format!("rank {node} {what}"))
+                };
                 if Instant::now() < end { Ok(()) } else { Err(late()) }
             };
             Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(&may_wait)?))

@@ -73,6 +73,8 @@ def fp16(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futu
 
 def compressed(state: Compression, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The average as nearly as the compressor can; `state` is an `Int8`, a `TopK` or a `PowerSgd`."""
+    if not isinstance(state, Compression):
+        raise TypeError(f"the hook `compressed` wants an Int8(), a TopK(...) or a PowerSgd(...) as its state, not {state!r}")
     buffer = bucket.buffer()
     if not state.begins(bucket) or buffer.dtype is not torch.float32:
         state.add_plain(buffer)

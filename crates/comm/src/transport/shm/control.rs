@@ -25,18 +25,25 @@ const LEFT: usize = 7 * LINE;
 const PROBE: usize = 3072;
 /// What rank 0 measured.
 const TOLD: usize = PROBE + LINE;
+/// The cores that this rank may use.
+const CORES: usize = TOLD + LINE;
 const SLOTS: usize = 4096;
 /// The most ranks that a group of one host can have.
 pub(super) const MOST_RANKS: usize = 2048;
-const _: () = assert!(LEFT + MOST_RANKS <= PROBE && TOLD + LINE <= SLOTS && MOST_RANKS * size_of::<u64>() <= SLOT);
+const _: () = assert!(LEFT + MOST_RANKS <= PROBE && CORES + LINE <= SLOTS && MOST_RANKS * size_of::<u64>() <= SLOT);
 const STAGES: usize = SLOTS + 2 * TURNS;
 const RESULTS: usize = STAGES + 4 * STAGE;
 const MAILBOXES: usize = RESULTS + 2 * STAGE;
+/// Less stays at one of two places, whose lines are at hand.
+const IN_TURNS: usize = 4 << 10;
 /// All stages.
 pub(super) const ROUND: usize = 4 * STAGE;
 /// What the slots of every other operation have together. Places are taken in turns: a line that others have read long ago is written faster than one that they
 /// have read just now.
 const TURNS: usize = 512 << 10;
+
+/// Words of bits for cores, of which there are at most 960.
+pub(super) const CORE_WORDS: usize = LINE / 8 - 1;
 
 /// What travels in the flag's own line.
 pub(super) const INLINE: usize = 56;
@@ -115,8 +122,13 @@ impl Control {
     }
 
     /// What rank 0 has measured: whether it is there, and where.
-    pub(super) fn told(&self) -> (&Flag, *mut [u64; 4]) {
+    pub(super) fn told(&self) -> (&Flag, *mut [u64; 5]) {
         (self.flag(TOLD), self.at(TOLD + 8).cast())
+    }
+
+    /// The cores that this rank may use, a bit for each: whether they are there, and where.
+    pub(super) fn cores(&self) -> (&Flag, *mut [u64; CORE_WORDS]) {
+        (self.flag(CORES), self.at(CORES + 8).cast())
     }
 
     pub(super) fn done(&self) -> &Flag {
@@ -153,7 +165,8 @@ impl Control {
     /// Where operation `seq` gives so many bytes, at most [`SLOT`]: not where the operation before did, which others may still read.
     #[inline]
     pub(super) fn slot(&self, seq: u64, bytes: usize) -> *mut u8 {
-        self.at(SLOTS + (seq & 1) as usize * TURNS + self.turn(seq >> 1, bytes, TURNS))
+        let place = if bytes < IN_TURNS { 0 } else { self.turn(seq >> 1, bytes, TURNS) };
+        self.at(SLOTS + (seq & 1) as usize * TURNS + place)
     }
 
     /// Where step `k` of operation `seq` is given, if a step has so many bytes, at most [`STAGE`], and there are others: neither the step before nor the operation

@@ -7,7 +7,7 @@ use crate::{
     Call, Error, Kind,
     guard::Guard,
     reduce::Stores,
-    transport::pull::{self, pieces},
+    transport::pull::{self, gives, pieces},
 };
 
 /// The most bytes that any rank gives: the same on all ranks, which choose by it.
@@ -52,7 +52,7 @@ impl Shm {
         // turn it was. What others gave was written before the arrivals that are seen.
         unsafe {
             let give = |stores| pull::give(call, self.rank, n, &all, place(self.rank), stride, stores);
-            if given <= control::INLINE {
+            if given <= control::INLINE || !gives(call.kind, self.rank) {
                 give(Stores::Cached);
             } else {
                 self.writes.stage(given, give);

@@ -14,6 +14,7 @@
 
 mod calibrate;
 mod control;
+mod cores;
 pub(crate) mod flag;
 mod flat;
 mod messages;

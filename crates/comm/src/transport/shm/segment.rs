@@ -104,11 +104,11 @@ impl Segment {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives pages back; they read as zeros from then on.
-    fn release(&self, offset: usize, bytes: usize) {
+    /// Gives pages back; they read as zeros from then on, unless this says no.
+    fn release(&self, offset: usize, bytes: usize) -> bool {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a call on our own file. A failure leaves the pages, which are zeroed when they are given out again.
-        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
+        // SAFETY: a call on our own file.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) == 0 }
     }
 }
 
@@ -201,7 +201,10 @@ impl Heap {
     }
 
     fn give_back(&self, offset: usize, pages: usize) {
-        self.segment.release(offset, pages);
+        // Pages that would not be zero are given out no more.
+        if !self.segment.release(offset, pages) {
+            return;
+        }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let place = free.partition_point(|(other, _)| *other < offset);
         free.insert(place, (offset, pages));

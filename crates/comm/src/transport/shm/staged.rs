@@ -74,7 +74,10 @@ impl Shm {
     /// As for [`crate::ProcessGroup::run`]; nobody reads this stage.
     pub(super) unsafe fn stage(&self, call: &Call, seq: u64, k: usize, steps: &Steps) {
         let (n, stage, range) = (self.size(), steps.stage(self.own(), seq, k), steps.range(k));
-        let bytes = range.len() * call.dtype.size() * pieces(call.kind, n);
+        // What a rank reduces or keeps itself is not copied.
+        let all = range.len() * call.dtype.size() * pieces(call.kind, n);
+        let kept = matches!(call.kind, Kind::AllReduce(_)) || pieces(call.kind, n) > 1;
+        let bytes = if kept { all - all / n } else { all };
         // SAFETY: the stage has room for a step.
         self.writes.stage(if gives(call.kind, self.rank) { bytes } else { 0 }, |stores| unsafe {
             match call.kind {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Shm, connect};
-use crate::{ProcessGroup, ProcessGroupExt, ReduceOp, transport::local::world};
+use super::{Shm, connect, segment::Segment};
+use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp, transport::local::world};
 
 /// Numbers that follow from the seed alone.
 fn next(state: &mut u64) -> u64 {
@@ -77,5 +77,40 @@ fn places_in_turn_are_overwritten_by_nobody_too_early() {
             };
             all_ranks(&groups.expect("shared memory"), seed);
         }
+    }
+}
+
+/// All ranks' parts, before anything is known of the machine.
+fn parts(ranks: usize) -> Vec<Shm> {
+    let made: Vec<_> = (0..ranks).map(|_| Segment::create(64 << 20).expect("memory")).collect();
+    let map = |segment: &Segment| Arc::new(Segment::map(segment.file().try_clone_to_owned().expect("a descriptor")).expect("memory"));
+    (0..ranks).map(|rank| Shm::new(rank, made.iter().map(map).collect(), 0).expect("room")).collect()
+}
+
+#[test]
+fn all_ranks_know_what_rank_0_measured() {
+    for ranks in [2, 3, 5] {
+        let machines: Vec<_> = std::thread::scope(|scope| {
+            let started: Vec<_> =
+                parts(ranks).into_iter().map(|shm| scope.spawn(move || shm.calibrated(&|_| Ok(())).expect("all come").machine)).collect();
+            started.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        assert!(machines.iter().all(|machine| *machine == machines[0]), "{machines:?}");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!(machines[0].cores == cores && machines[0].link.bandwidth > 0.0, "{machines:?}");
+        assert!(machines[0].link.latency <= 2e-6, "nothing that only waiting for a core explains: {machines:?}");
+    }
+}
+
+#[test]
+fn nobody_measures_for_ever_with_a_rank_that_does_not_come() {
+    for missing in [0, 1, 2] {
+        let told = |rank: usize| Err(Error::Config { problem: format!("rank {rank} does not come") });
+        let errors: Vec<_> = std::thread::scope(|scope| {
+            let come = parts(3).into_iter().enumerate().filter(|(rank, _)| *rank != missing);
+            let started: Vec<_> = come.map(|(_, shm)| scope.spawn(move || shm.calibrated(&told).map(|_| ()))).collect();
+            started.into_iter().filter_map(|rank| rank.join().expect("no panic").err()).collect()
+        });
+        assert!(errors.iter().any(|error| error.to_string().contains(&format!("rank {missing} does"))), "{errors:?}");
     }
 }

@@ -12,15 +12,12 @@ use crate::{
 const LEAST_FLAT: usize = 1 << 10;
 const MOST_FLAT: usize = SLOT;
 
-/// The longest time that a flag takes between two cores, in seconds.
-const LONGEST: f64 = 400e-9;
-
 /// What is known of the machine; the same on all ranks of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Machine {
     /// From one rank to another: the delay of a flag, and bytes that one writes and the other reads.
     pub(super) link: Link,
-    /// Whether it was measured, or is what such machines have.
+    /// Whether it was measured, or is what such machines have: ranks that had to share a core could not measure it.
     pub(super) measured: bool,
     /// How many ranks can run at the same time.
     pub(super) cores: usize,
@@ -57,10 +54,8 @@ impl Tuning {
     /// For `ranks` ranks.
     pub(super) fn new(ranks: usize, machine: Machine) -> Self {
         let has_cores = ranks <= machine.cores;
-        // A flag that took longer waited until its rank had a core.
-        let link = Link { latency: machine.link.latency.min(LONGEST), ..machine.link };
         // Whole lines.
-        let flat = link.shared_flat_limit(ranks).clamp(LEAST_FLAT, MOST_FLAT) & !127;
+        let flat = machine.link.shared_flat_limit(ranks).clamp(LEAST_FLAT, MOST_FLAT) & !127;
         let spins = if has_cores { 1000 } else { 20 };
         Self { ranks, machine, flat, stage: STAGE, cache: machine.cache, turns: has_cores, spins }
     }
@@ -77,7 +72,7 @@ impl Tuning {
     pub(super) fn plan(&self) -> String {
         let Self { ranks, machine: Machine { link, measured, cores, .. }, flat, stage, cache, .. } = self;
         let (nanoseconds, rate) = (link.latency * 1e9, link.bandwidth / 1e9);
-        let how = if *measured { "measured at the start" } else { "assumed, not measured" };
+        let how = if *measured { "measured at the start" } else { "assumed (not measured, as ranks 0 and 1 had no core each)" };
         let mut text = format!(
             "shared memory, {ranks} ranks on {cores} cores; {how}: {nanoseconds:.0} ns from rank to rank, {rate:.1} GB/s written by one and read by another; by the \
              bytes that a rank gives:\n\
@@ -114,7 +109,7 @@ mod tests {
         let tuned =
             |ranks, latency| Tuning::new(ranks, Machine { link: Link { latency, bandwidth: 16e9 }, cores: 2, ..Machine::assumed() });
         let flat = |ranks, latency| tuned(ranks, latency).flat(Kind::AllReduce(ReduceOp::Sum));
-        assert_eq!((flat(4, 1e-9), flat(2, 1e-3)), (LEAST_FLAT, 12_800 & !127));
+        assert_eq!((flat(4, 1e-9), flat(2, 1e-3)), (LEAST_FLAT, MOST_FLAT));
         assert!(flat(4, 200e-9) > flat(4, 100e-9) && flat(4, 200e-9) > flat(8, 200e-9));
         assert!(tuned(2, 1e-6).turns && !tuned(3, 1e-6).turns && tuned(3, 1e-6).spins < tuned(2, 1e-6).spins);
         assert!(tuned(2, 1e-6).plan().contains("1000 ns from rank to rank, 16.0 GB/s"), "{}", tuned(2, 1e-6).plan());
