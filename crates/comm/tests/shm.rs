@@ -38,7 +38,7 @@ fn failures() {
 fn joined(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
     let groups = conformance::joined(size, &|_, config| config);
     let plan = groups[0].plan();
-    assert!(plan.contains("shared memory") && plan.contains("measured at the start") || size == 1, "{plan}");
+    assert!(plan.contains("shared memory") && plan.contains("from rank to rank") || size == 1, "{plan}");
     assert!(groups.iter().all(|group| group.plan().lines().skip(1).eq(plan.lines().skip(1))), "all ranks choose alike");
     groups
 }

@@ -93,7 +93,8 @@ impl Config {
         }
     }
 
-    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. Beside them `SHOAL_COMM_SECRET`,
+    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training job of Shoal's without a launcher, where the last two
+    /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
     /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) and
     /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
@@ -123,9 +124,16 @@ impl Config {
     /// As for [`Config::from_env`].
     pub fn read_at(meeting: Meeting, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variables = Variables(&lookup);
-        let (rank, size) = (variables.number("RANK")?, variables.number("WORLD_SIZE")?);
+        let launched = variables.text("RANK").is_some() || variables.text("WORLD_SIZE").is_some();
+        let job = variables.text("SM_HOSTS").zip(variables.text("SM_CURRENT_HOST")).filter(|_| !launched);
+        let (rank, size) = match &job {
+            Some((hosts, current)) => super::job::place(hosts, current)?,
+            None => (variables.number("RANK")?, variables.number("WORLD_SIZE")?),
+        };
         let mut config = Self::new(rank, size, meeting);
-        config.secret = Secret::new(variables.text("SHOAL_COMM_SECRET").unwrap_or_default());
+        // The temporary key of a job is on all its instances, and nowhere else.
+        let key = || job.and_then(|_| variables.text("AWS_SECRET_ACCESS_KEY"));
+        config.secret = Secret::new(variables.text("SHOAL_COMM_SECRET").or_else(key).unwrap_or_default());
         let times = [
             ("SHOAL_COMM_HEARTBEAT", &mut config.heartbeat),
             ("SHOAL_COMM_PATIENCE", &mut config.patience),
@@ -349,6 +357,25 @@ mod tests {
             let find = |table: &[(&str, &str)]| table.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             find(changes).or_else(|| find(&GOOD))
         })
+    }
+
+    #[test]
+    fn instances_of_a_job_are_ranks_where_no_launcher_says_otherwise() {
+        let of_agent = [
+            ("MASTER_ADDR", "10.77.0.1"),
+            ("MASTER_PORT", "7777"),
+            ("SM_HOSTS", r#"["algo-1","algo-2"]"#),
+            ("SM_CURRENT_HOST", "algo-2"),
+            ("AWS_SECRET_ACCESS_KEY", "of the job"),
+        ];
+        let read = |table: &[(&str, &str)]| {
+            let find = |name: &str| table.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            Config::read(find).and_then(|config| config.check().map(|()| config))
+        };
+        let config = read(&of_agent).unwrap();
+        assert_eq!((config.rank, config.size), (1, 2));
+        let launched = read(&[&of_agent[..], &[("RANK", "3"), ("WORLD_SIZE", "4")]].concat()).unwrap_err().to_string();
+        assert!(launched.contains("there is no secret"), "a key of AWS is no secret of a launcher's ranks: {launched}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod door;
 pub(crate) mod frame;
 mod gather;
 mod handshake;
+mod job;
 mod listening;
 mod member;
 mod owner;
