@@ -54,25 +54,10 @@ impl Place {
 
     /// A wheel with one module that says its version, and a script of the same name that prints it.
     fn wheel(&self, name: &str, version: &str, requires: &str) {
-        let script = r#"
-import base64, hashlib, sys, zipfile
-directory, name, version, requires = sys.argv[1:]
-info = f"{name}-{version}.dist-info"
-files = {
-    f"{name}.py": f"VERSION = '{version}'\n",
-    f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (f"Requires-Dist: {requires}\n" if requires else ""),
-    f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}_main:main\n",
-    f"{name}_main.py": f"import {name}, sys\ndef main():\n    print({name}.VERSION, sys.executable)\n",
-}
-record = ""
-with zipfile.ZipFile(f"{directory}/{name}-{version}-py3-none-any.whl", "w") as wheel:
-    for path, text in files.items():
-        wheel.writestr(path, text)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        record += f"{path},sha256={digest},{len(text)}\n"
-    wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-"#;
+        let script = concat!(
+            include_str!("../../../tests/clients/wheels.py"),
+            "\nimport pathlib, sys\nwheel(pathlib.Path(sys.argv[1]), *sys.argv[2:])\n"
+        );
         let made = Command::new("python3").args(["-c", script]).arg(self.wheels()).args([name, version, requires]).status().unwrap();
         assert!(made.success());
     }
