@@ -189,7 +189,7 @@ fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
     );
     assert!(script_failure(7, "no traceback\nbut words", &command).contains("ErrorMessage \"no traceback\nbut words\"\n"));
 
-    let long = [&command[..], &vec!["\u{fc}".repeat(300)]].concat();
+    let long = [&command[..], &["\u{fc}".repeat(300)]].concat();
     let text = script_failure(1, &format!("{}end", "\u{fc}".repeat(5000)), &long);
     assert_eq!(text.chars().count(), 960, "what the platform adds must fit into 1024");
     assert!(
