@@ -7,11 +7,14 @@ import subprocess
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 # No sandbox, since tests run as root; and nothing that would look for the network.
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update
     --disable-sync""".split()
+
+# The limit is for a busy machine: it costs time only when a test fails.
+expect.set_options(timeout=60_000)
 
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1280, "height": 800}

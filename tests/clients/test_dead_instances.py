@@ -7,6 +7,7 @@ import signal
 import pytest
 import records
 import traces
+from house import eventually
 from jobs import Jobs
 
 # Long enough to be killed while it is uploaded.
@@ -18,7 +19,8 @@ trap 'echo told to stop; exit 0' TERM; echo ready; while true; do sleep 0.1; don
 
 @pytest.fixture(scope="module")
 def jobs(make_house):
-    return Jobs(make_house("--grace-s", "1"))
+    # Programs are told to stop, and say so, however slow the machine is.
+    return Jobs(make_house("--grace-s", "60"))
 
 
 def victims(house, kind):
@@ -44,7 +46,6 @@ PHASES = ["Pending", "Starting", "Downloading", "Training", "Uploading"]
 # Who is killed, and when; and what the reason says besides the host.
 DEATHS = [
     ("agent", "Downloading", "InternalServerError"),
-    ("init", "Downloading", ""),
     ("agent", "Training", "InternalServerError"),
     ("init", "Training", "SIGKILL"),
     ("program", "Training", "SIGKILL"),
@@ -81,4 +82,33 @@ def test_one_host_dies(jobs, kind, phase, said):
     if phase == "Training":
         for other in {1, 2, 3} - {host}:
             jobs.saying(name, "told to stop", f"algo-{other}")
+    traces.nothing_left(house)
+
+
+def test_one_init_dies_before_its_program_begins(jobs):
+    house, look = jobs.house, records.live_state(jobs.house)
+    host = random.randint(1, 3)
+    for _ in range(20):
+        name = jobs.script(PROGRAM, instances=3, instance_type="ml.t3.medium", Environment={"UPLOAD": "no"})
+        agents = eventually(lambda: (found := traces.agents(house)) and len(found) == 3 and found)
+        # The others wait, so that none of their programs begins.
+        others = [pid for other, pid in agents.items() if other != host]
+        for pid in others:
+            os.kill(pid, signal.SIGSTOP)
+        init = None
+        while init is None and look(name) in PHASES[: PHASES.index("Training")]:
+            init = traces.init_below(agents[host])
+        # Held as well, so that the phase cannot end between the look and the kill.
+        os.kill(agents[host], signal.SIGSTOP)
+        met = init is not None and look(name) == "Downloading" and killed(init)
+        for pid in agents.values():
+            os.kill(pid, signal.SIGCONT)
+        if met:
+            break
+        if look(name) not in ("Completed", "Failed"):
+            jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        jobs.wait(name)
+        traces.nothing_left(house)
+    assert met, "no init was met in 20 jobs"
+    assert f"algo-{host}" in jobs.failed(name)
     traces.nothing_left(house)

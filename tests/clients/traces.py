@@ -70,6 +70,18 @@ def inits(house):
     return {int(name.rsplit("-", 1)[1]): pid for pid, name in found.items()}
 
 
+def init_below(agent):
+    """Id of the first process of an agent's instance, or None: a quick look, for those who wait for its beginning."""
+    for task in (PROC / str(agent) / "task").iterdir():
+        try:
+            for pid in (task / "children").read_text().split():
+                if (PROC / pid / "cmdline").read_bytes().startswith(b"shoal-init"):
+                    return int(pid)
+        except OSError:
+            continue
+    return None
+
+
 def _namespaces(pid):
     found = set()
     for kind in ("net", "mnt", "pid", "user", "uts", "ipc"):

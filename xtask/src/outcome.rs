@@ -9,6 +9,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: Vec<String>,
     /// Those that this machine could not run.
     pub(crate) skipped: Vec<Skip>,
+    /// Names of those, among the passed, that failed at first.
+    pub(crate) at_the_second_try: Vec<String>,
 }
 
 /// A test that did not run.
@@ -35,6 +37,14 @@ impl Outcome {
         self.failed.push(name.to_owned());
     }
 
+    /// Adds what one runner said, and what it said when it tried the failed ones again.
+    pub(crate) fn add(&mut self, first: Outcome, again: Outcome) {
+        self.passed += first.passed + again.passed;
+        self.skipped.extend(first.skipped.into_iter().chain(again.skipped));
+        self.at_the_second_try.extend(first.failed.into_iter().filter(|name| !again.failed.contains(name)));
+        self.failed.extend(again.failed);
+    }
+
     /// Turns skips into failures unless their reason holds on this machine.
     pub(crate) fn refuse_skips(&mut self, is_honest: impl Fn(&str) -> bool) {
         let (honest, refused): (Vec<_>, Vec<_>) = self.skipped.drain(..).partition(|skip| is_honest(&skip.reason));
@@ -46,6 +56,9 @@ impl Outcome {
     pub(crate) fn report(&self) -> bool {
         for skip in &self.skipped {
             println!("skipped {}: {}", skip.name, skip.reason);
+        }
+        for name in &self.at_the_second_try {
+            println!("passed at the second try only: {name}");
         }
         for name in &self.failed {
             println!("FAILED {name}");
@@ -67,7 +80,7 @@ mod tests {
 
     fn outcome(passed: usize, failed: &[&str], skipped: &[(&str, &str)]) -> Outcome {
         let skipped = skipped.iter().map(|(name, reason)| Skip { name: (*name).into(), reason: (*reason).into() }).collect();
-        Outcome { passed, failed: failed.iter().map(|name| (*name).into()).collect(), skipped }
+        Outcome { passed, failed: failed.iter().map(|name| (*name).into()).collect(), skipped, ..Outcome::default() }
     }
 
     #[test]
@@ -81,6 +94,16 @@ mod tests {
         assert!(!outcome(0, &[], &[]).report());
         assert!(outcome(1, &[], &[]).report());
         assert!(!outcome(1, &["a"], &[]).report());
+    }
+
+    #[test]
+    fn what_fails_twice_has_failed() {
+        let mut all = outcome(1, &["z"], &[]);
+        all.add(outcome(7, &["a", "b"], &[]), outcome(1, &["b"], &[]));
+        assert_eq!(
+            (all.passed, &all.failed[..], &all.at_the_second_try[..]),
+            (9, &["z".to_owned(), "b".to_owned()][..], &["a".to_owned()][..])
+        );
     }
 
     #[test]

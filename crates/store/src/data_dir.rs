@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::StoreError;
 use crate::error::io_at;
@@ -184,13 +186,12 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
     let path = root.join("lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut lock = options.open(&path).map_err(io_at("open", &path))?;
+    let lock = options.open(&path).map_err(io_at("open", &path))?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            lock.read_to_string(&mut text).map_err(io_at("read", &path))?;
-            return Err(StoreError::Locked { path: root.to_owned(), holder: parse_holder(&text) });
+            let holder = read_holder(&lock).map_err(io_at("read", &path))?;
+            return Err(StoreError::Locked { path: root.to_owned(), holder });
         }
         Err(TryLockError::Error(error)) => return Err(io_at("lock", &path)(error)),
     }
@@ -199,6 +200,26 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
     // Over what is there: on a full disk there may be no other place.
     lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64)).map_err(io_at("write", &path))?;
     Ok(lock)
+}
+
+/// Who has the lock. One that has only just taken it may not have written so yet, and what stands there is of the one before, or nothing:
+/// so a process that lives is waited for, for a second.
+fn read_holder(lock: &File) -> io::Result<Holder> {
+    for _ in 0..100 {
+        let holder = written_holder(lock)?;
+        if holder.pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+            return Ok(holder);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    written_holder(lock)
+}
+
+fn written_holder(mut lock: &File) -> io::Result<Holder> {
+    let mut text = String::new();
+    lock.rewind()?;
+    lock.read_to_string(&mut text)?;
+    Ok(parse_holder(&text))
 }
 
 fn parse_holder(text: &str) -> Holder {
@@ -214,7 +235,7 @@ fn make_dir(path: &Path) -> Result<(), StoreError> {
 fn read_if_there(path: &Path) -> Result<Option<String>, StoreError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(io_at("read", path)(error)),
     }
 }
@@ -260,6 +281,26 @@ mod tests {
         let id = first.id().to_owned();
         drop(first);
         assert_eq!(DataDir::open(temp.path()).unwrap().id(), id);
+    }
+
+    #[test]
+    fn the_holder_before_is_not_blamed() {
+        let temp = tempfile::tempdir().unwrap();
+        drop(DataDir::open(temp.path()).unwrap());
+        let mut dead = std::process::Command::new("/bin/true").spawn().unwrap();
+        dead.wait().unwrap();
+        let path = temp.path().join("lock");
+        fs::write(&path, format!("{}\nanother\n", dead.id())).unwrap();
+        let lock = File::open(&path).unwrap();
+        lock.lock().unwrap();
+        let writer = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            fs::write(path, format!("{}\nthis one\n", std::process::id())).unwrap();
+        });
+        let error = DataDir::open(temp.path()).unwrap_err();
+        writer.join().unwrap();
+        let StoreError::Locked { holder, .. } = &error else { panic!("{error}") };
+        assert_eq!(*holder, Holder { pid: Some(std::process::id()), command: "this one".to_owned() });
     }
 
     #[test]
