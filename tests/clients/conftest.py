@@ -24,6 +24,14 @@ def jobs(house):
     return Jobs(house)
 
 
+@pytest.fixture(scope="session")
+def limited(house):
+    """Memory is limited where control groups can be made."""
+    checks = {check["check"]: check for check in json.loads(house.shoal("doctor", "--json", check=False).stdout)}
+    if checks["limits"]["state"] != "ok":
+        pytest.skip(f"needs root or control groups of one's own: {checks['limits']['found']}")
+
+
 def _houses():
     """Makes servers that a test may treat badly."""
     made = []

@@ -22,19 +22,18 @@ def sourcedir(jobs, files):
     return jobs.put(f"source/{hash(content) & 0xFFFFFFFFFFFF:x}/source/sourcedir.tar.gz", content)
 
 
-def create(jobs, files, program="train.py", instances=1, channels=(), encode=json.dumps, hyperparameters=None, image=HOST, **changes):
+def create(
+    jobs, files, program="train.py", instances=1, channels=(), encode=json.dumps, hyperparameters=None, image=HOST, metrics=(), instance_type="ml.m5.large", **changes
+):
     """Creates a job that brings a script, in the words of SDK v2 (JSON) or v3 (plain, `encode=str`); gives its name."""
     uri = sourcedir(jobs, files)
     given = {"sagemaker_program": encode(program), "sagemaker_submit_directory": encode(uri), **(hyperparameters or {})}
-    request = jobs.request(
-        "script-mode",
-        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
-        HyperParameters=given,
-        **changes,
-    )
+    definitions = [{"Name": name, "Regex": regex} for name, regex in metrics]
+    algorithm = {"TrainingImage": image, "TrainingInputMode": "File", "MetricDefinitions": definitions}
+    request = jobs.request("script-mode", AlgorithmSpecification=algorithm, HyperParameters=given, **changes)
     if channels:
         request["InputDataConfig"] = list(channels)
-    request["ResourceConfig"]["InstanceCount"] = instances
+    request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
     jobs.sagemaker.create_training_job(**request)
     return request["TrainingJobName"]
 
