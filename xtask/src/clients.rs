@@ -6,10 +6,9 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::Result;
-use serde_json::Value;
 
 use crate::{
-    outcome::{Outcome, Skip},
+    outcome::Outcome,
     workspace::{Workspace, succeeds},
 };
 
@@ -64,46 +63,11 @@ impl Pytest<'_> {
         let success = succeeds(&mut pytest)?;
         let mut outcome = Outcome::default();
         if let Ok(bytes) = fs::read(&report) {
-            count(&serde_json::from_slice(&bytes)?, &mut outcome);
+            outcome.read(&serde_json::from_slice(&bytes)?);
         }
         if !success && outcome.failed.is_empty() {
             outcome.fail("pytest");
         }
         Ok(outcome)
-    }
-}
-
-/// Adds what conftest.py wrote: a list of `{name, outcome, reason}`.
-fn count(report: &Value, outcome: &mut Outcome) {
-    for test in report.as_array().into_iter().flatten() {
-        let name = test["name"].as_str().unwrap_or("a client test");
-        match test["outcome"].as_str() {
-            Some("passed") => outcome.passed += 1,
-            Some("skipped") => {
-                let reason = test["reason"].as_str().unwrap_or("no reason given");
-                outcome.skipped.push(Skip { name: name.to_owned(), reason: reason.to_owned() });
-            }
-            _ => outcome.fail(name),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn reports_are_counted() {
-        let report = json!([
-            {"name": "test_a", "outcome": "passed"},
-            {"name": "test_b", "outcome": "failed"},
-            {"name": "test_c", "outcome": "error"},
-            {"name": "test_d", "outcome": "skipped", "reason": "needs root"},
-        ]);
-        let mut outcome = Outcome::default();
-        count(&report, &mut outcome);
-        assert_eq!((outcome.passed, outcome.failed.len(), outcome.skipped.len()), (1, 2, 1));
-        assert_eq!(outcome.skipped[0].reason, "needs root");
     }
 }

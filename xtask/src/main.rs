@@ -1,11 +1,12 @@
-//! Project chores: `cargo xtask test | ci | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test | ci | checks | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
+//! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
 //! builds the Python package's wheel and tests it. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
+mod checks;
 mod clients;
 mod codegen;
 mod environment;
@@ -22,7 +23,7 @@ mod workspace;
 use std::{
     env, fs,
     path::Path,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     time::Instant,
 };
 
@@ -48,16 +49,25 @@ fn run(task: &str) -> Result<bool> {
     let workspace = Workspace::find()?;
     match task {
         "test" => {
-            let mut outcome = test(&workspace)?;
+            let mut outcome = test(&workspace, || Ok(()))?;
             refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }
         "ci" => {
-            let mut outcome = test(&workspace)?;
-            checks(&workspace, &mut outcome)?;
+            // The clients' tests wait more than they compute, and what compiles beside them leaves them the processor.
+            let mut beside = None;
+            let mut outcome = test(&workspace, || {
+                beside = Some(checks::Beside::start(&workspace)?);
+                Ok(())
+            })?;
+            match beside {
+                Some(beside) => beside.join(&mut outcome)?,
+                None => checks::run(&workspace, &mut outcome)?,
+            }
             refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }
+        "checks" => checks::task(&workspace),
         "bench" => bench(&workspace),
         "clients" => {
             let environments = Environments::find(&workspace)?;
@@ -81,13 +91,17 @@ fn run(task: &str) -> Result<bool> {
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
-        other => bail!("no such task {other:?}; there are: test, ci, tidy, codegen, bench, clients, package, instructions, fuzz, sim"),
+        other => {
+            bail!("no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, instructions, fuzz, sim")
+        }
     }
 }
 
-/// Rust tests, then the real clients against the binary that they built.
-fn test(workspace: &Workspace) -> Result<Outcome> {
+/// Rust tests, then the real clients against the binary that they built; `between` these two, all is built.
+fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    let started = Instant::now();
+    let passed = |what: &str| println!("[{:.0} s] {what}", started.elapsed().as_secs_f64());
     let environments = Environments::find(workspace).inspect_err(|error| eprintln!("{error:#}")).ok();
     let python = environments.as_ref().and_then(|it| it.clients().inspect_err(|error| eprintln!("{error:#}")).ok());
     if python.is_none() {
@@ -108,14 +122,18 @@ fn test(workspace: &Workspace) -> Result<Outcome> {
         outcome.fail("the workspace does not build");
         return Ok(outcome);
     }
+    passed("built");
     let shoal = workspace.target.join("debug/shoal");
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
     rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
+    passed("Rust tests");
+    between()?;
     if let Some(python) = python {
         clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
     }
+    passed("clients' tests");
     match package {
         Some(Ok(Some(python))) => python_package::run(workspace, &python, &mut outcome)?,
         Some(Ok(None)) => outcome.skipped.push(Skip {
@@ -132,44 +150,6 @@ fn refuse_skips(workspace: &Workspace, outcome: &mut Outcome) {
     if env::var_os("CI").is_some_and(|value| value == "true") {
         outcome.refuse_skips(|reason| skips::is_honest(&workspace.root, reason));
     }
-}
-
-/// What a change must pass beside its tests; each counts as one test.
-fn checks(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
-    let locked = ["metadata", "--locked", "--format-version", "1"];
-    outcome.count("Cargo.lock", succeeds(cargo(workspace).args(locked).stdout(Stdio::null()))?);
-    outcome.count("fmt", succeeds(cargo(workspace).args(["fmt", "--all", "--", "--check"]))?);
-    let problems = tidy::problems(workspace)?;
-    problems.iter().for_each(|problem| eprintln!("{problem}"));
-    outcome.count("tidy", problems.is_empty());
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    outcome.count("clippy", succeeds(cargo(workspace).args(clippy))?);
-    let with_nccl = ["clippy", "-p", "shoal-comm", "--features", "nccl", "--all-targets", "--", "-D", "warnings"];
-    outcome.count("clippy with NCCL", succeeds(cargo(workspace).args(with_nccl))?);
-    let model = ["test", "--release", "-p", "shoal-comm", "--test", "loom"];
-    let mut model_checked = cargo(workspace);
-    model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));
-    outcome.count("the flags of shared memory in a model (loom)", succeeds(&mut model_checked)?);
-    instructions::check(workspace, outcome)?;
-    arm64(workspace, outcome)?;
-    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
-    Ok(())
-}
-
-/// Process groups have code for x86-64 alone: without it they compile, too. Needs the standard library of that target, not a linker.
-fn arm64(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
-    let (name, target) = ("shoal-comm for arm64", "aarch64-unknown-linux-gnu");
-    let library = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;
-    if !Path::new(String::from_utf8_lossy(&library.stdout).trim()).is_dir() {
-        let reason = format!("needs the standard library of {target}: rustup target add {target}");
-        outcome.skipped.push(Skip { name: name.to_owned(), reason });
-        return Ok(());
-    }
-    let mut check = cargo(workspace);
-    check.args(["clippy", "-p", "shoal-comm", "--target", target, "--", "-D", "warnings"]);
-    outcome.count(name, succeeds(&mut check)?);
-    Ok(())
 }
 
 /// Histories of many seeds: `cargo xtask sim [--seeds N] [--from SEED]`.

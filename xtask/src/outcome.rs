@@ -1,5 +1,7 @@
 //! What the tests said, summed over every runner.
 
+use serde_json::{Value, json};
+
 /// Counts, and names where a person wants them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -35,6 +37,29 @@ impl Outcome {
     /// Counts a failure.
     pub(crate) fn fail(&mut self, name: &str) {
         self.failed.push(name.to_owned());
+    }
+
+    /// Adds a report, as conftest.py writes it: a list of `{name, outcome, reason}`.
+    pub(crate) fn read(&mut self, report: &Value) {
+        for test in report.as_array().into_iter().flatten() {
+            let name = test["name"].as_str().unwrap_or("a test without a name");
+            match test["outcome"].as_str() {
+                Some("passed") => self.passed += 1,
+                Some("skipped") => {
+                    let reason = test["reason"].as_str().unwrap_or("no reason given");
+                    self.skipped.push(Skip { name: name.to_owned(), reason: reason.to_owned() });
+                }
+                _ => self.fail(name),
+            }
+        }
+    }
+
+    /// The same report; those that passed have no names.
+    pub(crate) fn json(&self) -> Value {
+        let passed = std::iter::repeat_n(json!({"outcome": "passed"}), self.passed);
+        let failed = self.failed.iter().map(|name| json!({"name": name, "outcome": "failed"}));
+        let skipped = self.skipped.iter().map(|skip| json!({"name": skip.name, "outcome": "skipped", "reason": skip.reason}));
+        passed.chain(failed).chain(skipped).collect()
     }
 
     /// Adds what one runner said, and what it said when it tried the failed ones again.
@@ -94,6 +119,22 @@ mod tests {
         assert!(!outcome(0, &[], &[]).report());
         assert!(outcome(1, &[], &[]).report());
         assert!(!outcome(1, &["a"], &[]).report());
+    }
+
+    #[test]
+    fn reports_are_counted() {
+        let report = json!([
+            {"name": "test_a", "outcome": "passed"},
+            {"name": "test_b", "outcome": "failed"},
+            {"name": "test_c", "outcome": "error"},
+            {"name": "test_d", "outcome": "skipped", "reason": "needs root"},
+        ]);
+        let mut read = Outcome::default();
+        read.read(&report);
+        assert_eq!(read, outcome(1, &["test_b", "test_c"], &[("test_d", "needs root")]));
+        let mut again = Outcome::default();
+        again.read(&read.json());
+        assert_eq!(again, read);
     }
 
     #[test]
