@@ -4,12 +4,14 @@
 mod agent;
 mod algorithm;
 mod bench;
+mod chaos;
 mod client;
 mod client_env;
 mod config;
 mod console;
 mod demo;
 mod doctor;
+mod duration;
 mod env;
 mod env_cache;
 mod environments;
@@ -90,6 +92,9 @@ enum Command {
     /// List, show and stop training jobs; read their logs.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// What happens to training jobs elsewhere, made to happen here: interruptions of managed spot training.
+    #[command(subcommand)]
+    Chaos(chaos::ChaosCommand),
     /// The tuner by itself: ask and tell over stdin and stdout, for a program in any language.
     Tuner(tuner::TunerArgs),
     /// Print a link that opens the web console, signed in.
@@ -141,6 +146,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tune(args) => tune::run(&args),
         Command::Tuning(command) => tuning::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Chaos(command) => chaos::run(&command),
         Command::Tuner(args) => tuner::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),

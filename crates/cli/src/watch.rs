@@ -105,6 +105,13 @@ pub(crate) fn summary(description: &Value) -> String {
         let all = seconds("CreationTime", "TrainingEndTime").unwrap_or(training);
         lines.push(format!("  time     {all:.2} s in all, {training:.2} s of it in the training program"));
     }
+    if let (Some(training), Some(billable)) = (description["TrainingTimeInSeconds"].as_u64(), description["BillableTimeInSeconds"].as_u64())
+        && description["EnableManagedSpotTraining"] == true
+    {
+        // As the SDK's estimators print it.
+        let savings = (1.0 - billable as f64 / training as f64) * 100.0;
+        lines.push(format!("  spot     {billable} of {training} training seconds billable: {savings:.1} % saved by interruptions"));
+    }
     for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
         lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
     }

@@ -23,6 +23,14 @@ pub enum Command {
         /// Status of an ended job of this name that is no longer in the hot state (the shell knows from its row).
         ended: Option<JobStatus>,
     },
+    /// Take the instances of a managed spot training away, as its provider would: its programs have the grace to save checkpoints, and it goes on
+    /// from those when it has instances again.
+    InterruptTrainingJob {
+        /// Training job's name.
+        name: String,
+        /// As in `StopTrainingJob`.
+        ended: Option<JobStatus>,
+    },
     /// A validated request to tune.
     CreateTuningJob {
         /// Tuning job's name.
@@ -197,6 +205,21 @@ pub enum Rejection {
     /// `ValidationException`.
     #[error("The request was rejected because the training job is in status {0}.")]
     AlreadyEnded(&'static str),
+    /// `ValidationException`.
+    #[error(
+        "The training job {0} is no managed spot training, and only that can be interrupted: set EnableManagedSpotTraining and MaxWaitTimeInSeconds when you create it"
+    )]
+    NotSpot(String),
+    /// `ValidationException`: its programs do not run.
+    #[error(
+        "The training job {name} cannot be interrupted now, as no program of it runs (its secondary status is {secondary}): try again when it trains"
+    )]
+    NothingToInterrupt {
+        /// Training job's name.
+        name: String,
+        /// As AWS spells it.
+        secondary: &'static str,
+    },
     /// `ValidationException`: the catalogue has no such instance type.
     #[error("{0}")]
     UnknownInstanceType(String),

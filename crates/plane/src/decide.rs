@@ -4,8 +4,8 @@ use crate::{
     Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, SecondaryStatus, State, StopCause,
     Time, TrainingSpec,
     capacity::cut,
-    failure::{self, first_characters, internal_error, last_characters},
-    lifecycle::{attempt_failed, completed, consequence, failed, is_retried, stop, stopped, stopped_as},
+    failure::{first_characters, internal_error, last_characters},
+    lifecycle::{attempt_failed, completed, consequence, stop_of, stopped, stopped_as},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
@@ -24,6 +24,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
     match command {
         Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec, *name_taken)?,
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
+        Command::InterruptTrainingJob { name, ended } => decision.interrupt(name, *ended)?,
         Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
         Command::StopTuningJob { name, ended } => decision.stop_tuning(name, *ended)?,
         Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
@@ -90,15 +91,34 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
+    fn live(&self, name: &str, ended: Option<JobStatus>) -> Result<&'a TrainingJob, Rejection> {
+        let unknown = || ended.map_or(Rejection::NotFound, |status| Rejection::AlreadyEnded(status.name()));
+        self.state.jobs.get(name).ok_or_else(unknown)
+    }
+
     fn stop(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
-        let Some(job) = self.state.jobs.get(name) else {
-            return Err(ended.map_or(Rejection::NotFound, |status| Rejection::AlreadyEnded(status.name())));
-        };
+        let job = self.live(name, ended)?;
         match job.status {
             JobStatus::InProgress => self.happens(job, stop_of(job, StopCause::User, self.now)),
             JobStatus::Stopping => {}
             JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped => return Err(Rejection::AlreadyEnded(job.status.name())),
         }
+        Ok(())
+    }
+
+    fn interrupt(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
+        let job = self.live(name, ended)?;
+        if job.status != JobStatus::InProgress {
+            return Err(Rejection::AlreadyEnded(job.status.name()));
+        }
+        if job.spec.max_wait_s.is_none() {
+            return Err(Rejection::NotSpot(name.to_owned()));
+        }
+        let Some(attempt) = job.running().filter(|attempt| can_be_interrupted(job, attempt)) else {
+            return Err(Rejection::NothingToInterrupt { name: name.to_owned(), secondary: job.secondary().name() });
+        };
+        let message = "The instances were taken away; training goes on from its checkpoints when there are others".to_owned();
+        self.happens(job, Fact::AttemptInterrupted { attempt: attempt.id.clone(), message });
         Ok(())
     }
 
@@ -145,22 +165,9 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// How a job in progress begins to stop.
-pub(crate) fn stop_of(job: &TrainingJob, cause: StopCause, now: Time) -> Fact {
-    let is_abandoned = job.attempt.as_ref().is_none_or(|attempt| attempt.failed.is_some());
-    if is_abandoned {
-        return stopped(stopped_as(job));
-    }
-    // Its artifacts are being stored.
-    let Some(attempt) = job.running() else { return stop(cause) };
-    if failure::first_seen(attempt).is_some() {
-        let reason = failure::reason(attempt);
-        return if is_retried(job, &reason, now) { stopped(stopped_as(job)) } else { failed(reason) };
-    }
-    if attempt.instances.iter().all(|instance| *instance == Instance::Starting) {
-        return stopped(stopped_as(job));
-    }
-    stop(cause)
+/// Its programs run, or are about to, and none has said how it ended.
+fn can_be_interrupted(job: &TrainingJob, attempt: &Attempt) -> bool {
+    attempt.failed.is_none() && !job.is_frozen() && !attempt.instances.iter().any(Instance::over)
 }
 
 fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {

@@ -143,12 +143,19 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
+    /// The instances of a managed spot training are taken away: its programs are told to end, and another attempt follows when this one is released.
+    AttemptInterrupted {
+        /// Which attempt.
+        attempt: String,
+        /// Status message.
+        message: String,
+    },
     /// Nothing is awaited from the attempt's instances any more.
     ReleaseOrdered {
         /// Which attempt.
         attempt: String,
     },
-    /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed waits for the next.
+    /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed or was interrupted waits for the next.
     Released {
         /// Which attempt; none for a job that was in the queue.
         attempt: Option<String>,
@@ -325,6 +332,8 @@ pub enum StopCause {
     User,
     /// `MaxRuntimeInSeconds`.
     MaxRuntime,
+    /// `MaxWaitTimeInSeconds`.
+    MaxWait,
     /// Its tuning job's scheduler: others are more promising.
     Early,
     /// Its tuning job comes to its end.

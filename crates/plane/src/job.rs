@@ -15,6 +15,9 @@ pub struct TrainingSpec {
     pub max_runtime_s: u64,
     /// `StoppingCondition.MaxPendingTimeInSeconds`.
     pub max_pending_s: Option<u64>,
+    /// `StoppingCondition.MaxWaitTimeInSeconds`, counted from the creation: waiting and running together. Managed spot training has it, and no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_s: Option<u64>,
     /// Seconds between SIGTERM and SIGKILL of a stop.
     pub grace_s: u32,
     /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
@@ -65,6 +68,8 @@ pub enum SecondaryStatus {
     Downloading,
     /// Program runs.
     Training,
+    /// Managed spot training lost its instances; it goes on when it has others.
+    Interrupted,
     /// Artifacts.
     Uploading,
     /// Stop under way.
@@ -73,7 +78,7 @@ pub enum SecondaryStatus {
     Stopped,
     /// Stopped by MaxRuntimeInSeconds.
     MaxRuntimeExceeded,
-    /// Stopped by MaxPendingTimeInSeconds.
+    /// Stopped by MaxPendingTimeInSeconds or MaxWaitTimeInSeconds.
     MaxWaitTimeExceeded,
     /// Done.
     Completed,
@@ -89,6 +94,7 @@ impl SecondaryStatus {
             SecondaryStatus::Pending => "Pending",
             SecondaryStatus::Downloading => "Downloading",
             SecondaryStatus::Training => "Training",
+            SecondaryStatus::Interrupted => "Interrupted",
             SecondaryStatus::Uploading => "Uploading",
             SecondaryStatus::Stopping => "Stopping",
             SecondaryStatus::Stopped => "Stopped",

@@ -95,6 +95,7 @@ mod tests {
             instances: 1,
             max_runtime_s: 1,
             max_pending_s: None,
+            max_wait_s: None,
             grace_s: 1,
             retries: 0,
         };

@@ -28,6 +28,7 @@ mod job;
 mod jobs;
 mod lifecycle;
 mod queue;
+mod retry;
 mod sanity;
 mod state;
 mod training_job;

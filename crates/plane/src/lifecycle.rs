@@ -4,12 +4,13 @@
 //!
 //! | secondary status | entered when | leaves to |
 //! |---|---|---|
-//! | Starting | created; again when it leaves the queue | Pending, Downloading, Failed, Stopped |
+//! | Starting | created; again when it leaves the queue | Pending, Downloading, Interrupted, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
-//! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Stopping, Failed, Stopped; Starting in a retry |
-//! | Training | the first instance trains | Uploading, Stopping, Failed, Stopped; Starting in a retry |
-//! | Stopping | StopTrainingJob or MaxRuntimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, Failed |
-//! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, Failed; Starting in a retry |
+//! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
+//! | Training | the first instance trains | Uploading, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
+//! | Interrupted | instances of managed spot training are taken away | Starting, Pending, Failed, Stopped, MaxWaitTimeExceeded |
+//! | Stopping | StopTrainingJob, MaxRuntimeInSeconds or MaxWaitTimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed |
+//! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed; Starting in a retry |
 //! | Completed, Failed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded | once | - |
 //!
 //! - Success is exit code 0 everywhere, all artifacts uploaded and stored.
@@ -24,6 +25,10 @@
 //!   job with an `InternalServerError`) is followed by another while `RetryStrategy` allows: the job goes back to Starting, its instances end as a
 //!   failed job's do, and only when the attempt is released does the job stand in the queue again, at the place that its creation gave it.
 //!   MaxRuntimeInSeconds is for all attempts together. A stop ends the retries.
+//!
+//! - An interruption ends the programs as a stop does, SIGTERM and the grace, but stores nothing: what counts are the checkpoints that are saved until
+//!   the release. Then the job stands in the queue again, as after a retry, and goes on from them. It is limited by time alone: MaxRuntimeInSeconds
+//!   for the attempts together, until each was interrupted, and MaxWaitTimeInSeconds for everything since the creation.
 //!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents say what they have to say
 //! before its first Tick.
@@ -58,12 +63,13 @@ impl Time {
 pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
     use SecondaryStatus as S;
     let next: &[S] = match from {
-        S::Starting => &[S::Pending, S::Downloading, S::Failed, S::Stopped],
+        S::Starting => &[S::Pending, S::Downloading, S::Interrupted, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
-        S::Downloading => &[S::Training, S::Stopping, S::Failed, S::Stopped, S::Starting],
-        S::Training => &[S::Uploading, S::Stopping, S::Failed, S::Stopped, S::Starting],
-        S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::Failed],
-        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::Failed, S::Starting],
+        S::Downloading => &[S::Training, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
+        S::Training => &[S::Uploading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
+        S::Interrupted => &[S::Starting, S::Pending, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
+        S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed],
+        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed, S::Starting],
         S::Completed | S::Failed | S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded => &[],
     };
     next.contains(&to)
@@ -73,6 +79,7 @@ pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
     MaxPending,
+    MaxWait,
     Launch,
     MaxRuntime,
     Settle,
@@ -90,14 +97,15 @@ pub(crate) fn deadline(job: &TrainingJob) -> Option<Time> {
 /// At most one timer runs at a time.
 fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
     let Some(attempt) = &job.attempt else {
-        let limit = job.spec.max_pending_s.filter(|_| job.waits())?;
-        return Some((job.waits_since().plus_s(limit), Timer::MaxPending));
+        let pending = job.spec.max_pending_s.map(|limit| (job.waits_since().plus_s(limit), Timer::MaxPending));
+        return if job.waits() { sooner(pending, max_wait(job)) } else { None };
     };
     if attempt.stage != Stage::Running || job.is_frozen() {
         return None;
     }
     let any_active = attempt.instances.iter().any(Instance::active);
-    let peers_end = |failed: Time| any_active.then(|| (failed.plus_s(u64::from(PEER_GRACE_S) + UNANSWERED_S), Timer::PeersUnanswered));
+    let grace_s = if attempt.interrupted { job.spec.grace_s } else { PEER_GRACE_S };
+    let peers_end = |failed: Time| any_active.then(|| (failed.plus_s(u64::from(grace_s) + UNANSWERED_S), Timer::PeersUnanswered));
     match (job.status, &job.stop, job.ended) {
         (JobStatus::Failed, _, Some(ended)) => peers_end(ended),
         (JobStatus::InProgress, ..) if let Some(failed) = attempt.failed => peers_end(failed),
@@ -112,13 +120,22 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
             if all_over(attempt) {
                 return last_seen_awaited(attempt).map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::Upload));
             }
-            match job.attempt_start() {
-                None => Some((attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch)),
-                Some(start) => Some((Time(start.0.saturating_add(job.runtime_left_ms())), Timer::MaxRuntime)),
-            }
+            let limit = match job.attempt_start() {
+                None => (attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch),
+                Some(start) => (Time(start.0.saturating_add(job.runtime_left_ms())), Timer::MaxRuntime),
+            };
+            sooner(Some(limit), max_wait(job))
         }
         _ => None,
     }
+}
+
+fn max_wait(job: &TrainingJob) -> Option<(Time, Timer)> {
+    job.spec.max_wait_s.map(|limit| (job.created.plus_s(limit), Timer::MaxWait))
+}
+
+fn sooner(one: Option<(Time, Timer)>, other: Option<(Time, Timer)>) -> Option<(Time, Timer)> {
+    one.into_iter().chain(other).min_by_key(|(at, _)| *at)
 }
 
 fn all_over(attempt: &Attempt) -> bool {
@@ -139,7 +156,8 @@ pub(crate) fn consequence(job: &TrainingJob, now: Time) -> Option<Fact> {
     let due = timer(job).filter(|(at, _)| *at <= now).map(|(_, timer)| timer);
     let Some(attempt) = &job.attempt else {
         return match due {
-            Some(Timer::MaxPending) => Some(stopped(SecondaryStatus::MaxWaitTimeExceeded)),
+            Some(Timer::MaxPending) => Some(stopped(StopReason::MaxPending)),
+            Some(Timer::MaxWait) => Some(stopped(StopReason::MaxWait)),
             _ => job.ended.map(|_| Fact::Released { attempt: None }),
         };
     };
@@ -151,6 +169,10 @@ pub(crate) fn consequence(job: &TrainingJob, now: Time) -> Option<Fact> {
         JobStatus::InProgress if attempt.failed.is_none() => in_progress(job, attempt, due, now),
         JobStatus::Stopping => stopping(job, attempt, due),
         JobStatus::InProgress | JobStatus::Failed if due.is_none() && attempt.instances.iter().any(Instance::active) => None,
+        // Another attempt would have no time.
+        JobStatus::InProgress if attempt.interrupted && max_wait(job).is_some_and(|(at, _)| at <= now) => {
+            Some(stopped(StopReason::MaxWait))
+        }
         JobStatus::InProgress | JobStatus::Failed | JobStatus::Stopped | JobStatus::Completed => {
             Some(Fact::ReleaseOrdered { attempt: attempt.id.clone() })
         }
@@ -170,6 +192,7 @@ fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>, now: Ti
             return Some(attempt_failed(job, attempt, reason, now));
         }
         Some(Timer::MaxRuntime) => return Some(stop(StopCause::MaxRuntime)),
+        Some(Timer::MaxWait) => return Some(stop_of(job, StopCause::MaxWait, now)),
         Some(Timer::Upload) => return Some(attempt_failed(job, attempt, failure::not_uploaded(attempt), now)),
         _ => {}
     }
@@ -221,25 +244,65 @@ pub(crate) fn stop(cause: StopCause) -> Fact {
     let message = match cause {
         StopCause::User => "Stopping the training job",
         StopCause::MaxRuntime => "Stopping the training job: it reached MaxRuntimeInSeconds",
+        StopCause::MaxWait => "Stopping the training job: it reached MaxWaitTimeInSeconds",
         StopCause::Early => "Stopping the training job early: others of its tuning job are more promising",
         StopCause::Tuning => "Stopping the training job: its tuning job ends",
     };
     Fact::StopRequested { cause, message: message.to_owned() }
 }
 
-/// The final secondary status of a job that is being stopped.
-pub(crate) fn stopped_as(job: &TrainingJob) -> SecondaryStatus {
-    match job.stop.as_ref().map(|stop| stop.cause) {
-        Some(StopCause::MaxRuntime) => SecondaryStatus::MaxRuntimeExceeded,
-        Some(StopCause::User | StopCause::Early | StopCause::Tuning) | None => SecondaryStatus::Stopped,
+/// How a job in progress begins to stop.
+pub(crate) fn stop_of(job: &TrainingJob, cause: StopCause, now: Time) -> Fact {
+    let is_abandoned = job.attempt.as_ref().is_none_or(|attempt| attempt.failed.is_some());
+    if is_abandoned {
+        return stopped(cause.into());
+    }
+    // Its artifacts are being stored.
+    let Some(attempt) = job.running() else { return stop(cause) };
+    if failure::first_seen(attempt).is_some() {
+        let reason = failure::reason(attempt);
+        return if is_retried(job, &reason, now) { stopped(cause.into()) } else { failed(reason) };
+    }
+    if attempt.instances.iter().all(|instance| *instance == Instance::Starting) {
+        return stopped(cause.into());
+    }
+    stop(cause)
+}
+
+/// Why a job is `Stopped` in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// Somebody wanted it.
+    Wanted,
+    MaxRuntime,
+    MaxPending,
+    MaxWait,
+}
+
+impl From<StopCause> for StopReason {
+    fn from(cause: StopCause) -> Self {
+        match cause {
+            StopCause::MaxRuntime => StopReason::MaxRuntime,
+            StopCause::MaxWait => StopReason::MaxWait,
+            StopCause::User | StopCause::Early | StopCause::Tuning => StopReason::Wanted,
+        }
     }
 }
 
-pub(crate) fn stopped(secondary: SecondaryStatus) -> Fact {
-    let message = match secondary {
-        SecondaryStatus::MaxRuntimeExceeded => "Training job runtime exceeded MaxRuntimeInSeconds provided",
-        SecondaryStatus::MaxWaitTimeExceeded => "Training job waited longer than MaxPendingTimeInSeconds provided",
-        _ => "Training job stopped",
+/// Why a job that is being stopped will be.
+pub(crate) fn stopped_as(job: &TrainingJob) -> StopReason {
+    job.stop.as_ref().map_or(StopReason::Wanted, |stop| stop.cause.into())
+}
+
+pub(crate) fn stopped(reason: StopReason) -> Fact {
+    let (secondary, message) = match reason {
+        StopReason::Wanted => (SecondaryStatus::Stopped, "Training job stopped"),
+        StopReason::MaxRuntime => (SecondaryStatus::MaxRuntimeExceeded, "Training job runtime exceeded MaxRuntimeInSeconds provided"),
+        StopReason::MaxPending => {
+            (SecondaryStatus::MaxWaitTimeExceeded, "Training job waited longer than MaxPendingTimeInSeconds provided")
+        }
+        // As AWS words it.
+        StopReason::MaxWait => (SecondaryStatus::MaxWaitTimeExceeded, "Training job wait time exceeded MaxWaitTimeInSeconds provided"),
     };
     Fact::JobEnded { status: JobStatus::Stopped, secondary, message: message.to_owned(), failure_reason: None }
 }

@@ -1,6 +1,6 @@
 //! Who gets capacity when.
 //!
-//! Training jobs wait in order of creation; one that comes back for a retry has its old place. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
+//! Training jobs wait in order of creation; one that comes back for a retry, or after an interruption, has its old place. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
 //! starved: from the latest ends of the running jobs follows the time at which it will fit at the latest, and a later job may start before
 //! it only if it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D. Lifka, "The ANL/IBM SP
 //! scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the user's estimate, which is enforced here.)
@@ -258,6 +258,9 @@ fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
     let mut message = "Preparing the instances for training".to_owned();
     if let Some(retry) = job.retry.as_ref().filter(|retry| retry.failed > 0) {
         message = format!("{message}, retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
+    }
+    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.interrupted > 0) {
+        message = format!("{message}, after interruption {}", retry.interrupted);
     }
     if let Some(capped) = &placement.capped {
         message = format!("{message} ({capped})");

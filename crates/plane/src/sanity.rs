@@ -95,7 +95,9 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
     use SecondaryStatus as S;
     let secondary = job.secondary();
     let fits = match job.status {
-        JobStatus::InProgress => matches!(secondary, S::Starting | S::Pending | S::Downloading | S::Training | S::Uploading),
+        JobStatus::InProgress => {
+            matches!(secondary, S::Starting | S::Pending | S::Downloading | S::Training | S::Interrupted | S::Uploading)
+        }
         JobStatus::Stopping => matches!(secondary, S::Stopping | S::Uploading),
         JobStatus::Completed => secondary == S::Completed,
         JobStatus::Failed => secondary == S::Failed,
@@ -108,6 +110,7 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
     ensure(job.failure_reason.iter().all(|reason| reason.chars().count() <= 1024), "its failure reason is at most 1024 characters")?;
     ensure(job.failed_attempts() <= job.spec.retries, "it is not retried more often than it may be")?;
     ensure(job.status != JobStatus::Stopping || job.stop.is_some(), "it stops for a cause")?;
+    ensure(secondary != S::Interrupted || job.spec.max_wait_s.is_some(), "only managed spot training is interrupted")?;
     ensure(job.final_metrics.len() <= 40, "it has at most 40 final metrics")?;
     let trained = job.transitions.iter().find(|transition| transition.status == S::Downloading).map(|transition| transition.start);
     ensure(job.training_start == trained, "training starts with Downloading")
@@ -124,5 +127,7 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
         Stage::Storing => ensure(all_over, "artifacts are stored when all programs are over"),
         Stage::Releasing => ensure(job.ended.is_some() || attempt.failed.is_some(), "it is released when it is over"),
     }?;
-    ensure(attempt.failed.is_none() || job.ended.is_some() || job.secondary() == SecondaryStatus::Starting, "a retry begins with Starting")
+    ensure(attempt.failed.is_some() || !attempt.interrupted, "another attempt follows one that was interrupted")?;
+    let is_between = matches!(job.secondary(), SecondaryStatus::Starting | SecondaryStatus::Interrupted);
+    ensure(attempt.failed.is_none() || job.ended.is_some() || is_between, "another attempt begins with Starting")
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Fact, InstancePhase, JobStatus, JobView, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, StopCause, Time,
-    TrainingSpec, Transition, lifecycle::PEER_GRACE_S, tuning::trial::Trial,
+    TrainingSpec, Transition, lifecycle::PEER_GRACE_S, retry::Retry, tuning::trial::Trial,
 };
 
 /// `FinalMetricDataList` holds no more.
@@ -40,24 +40,6 @@ pub(crate) struct TrainingJob {
     pub(crate) trial: Option<Box<Trial>>,
 }
 
-/// A job after an attempt that failed or paused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Retry {
-    /// Attempts that failed and were or are followed by another.
-    pub(crate) failed: u32,
-    /// Attempts that were ended and released for a pause.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) paused: u32,
-    /// Why the last of those that failed did.
-    pub(crate) reason: String,
-    /// What they count of MaxRuntimeInSeconds, in milliseconds.
-    pub(crate) spent_ms: u64,
-    /// When the job came back to the queue; meaningful while it waits.
-    pub(crate) waits_since: Time,
-    /// When the first host of the present attempt entered Downloading.
-    pub(crate) started: Option<Time>,
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stop {
     pub(crate) cause: StopCause,
@@ -74,9 +56,12 @@ pub(crate) struct Attempt {
     pub(crate) stage: Stage,
     /// By host number - 1.
     pub(crate) instances: Vec<Instance>,
-    /// When it failed or paused, if another follows: its instances are only waited for.
+    /// When it failed, paused or was interrupted, if another follows: its instances are only waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<Time>,
+    /// Its instances are taken away, and its programs have the grace of a stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) interrupted: bool,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -153,36 +138,6 @@ impl TrainingJob {
         }
     }
 
-    /// Attempts that have failed and are followed by another.
-    pub(crate) fn failed_attempts(&self) -> u32 {
-        self.retry.as_ref().map_or(0, |retry| retry.failed)
-    }
-
-    /// Number of the next attempt.
-    pub(crate) fn next_attempt(&self) -> u32 {
-        self.retry.as_ref().map_or(1, |retry| retry.failed + retry.paused + 1)
-    }
-
-    /// Since when the present attempt counts towards MaxRuntimeInSeconds.
-    pub(crate) fn attempt_start(&self) -> Option<Time> {
-        match &self.retry {
-            None => self.training_start,
-            Some(retry) => retry.started,
-        }
-    }
-
-    /// What is left of MaxRuntimeInSeconds at the present attempt's start, in milliseconds. AWS counts all attempts together; time in the queue
-    /// between them is no run time, as it is none before the first.
-    pub(crate) fn runtime_left_ms(&self) -> u64 {
-        let spent = self.retry.as_ref().map_or(0, |retry| retry.spent_ms);
-        self.spec.max_runtime_s.saturating_mul(1000).saturating_sub(spent)
-    }
-
-    /// Since when it waits, if it does.
-    pub(crate) fn waits_since(&self) -> Time {
-        self.retry.as_ref().map_or(self.created, |retry| retry.waits_since)
-    }
-
     pub(crate) fn secondary(&self) -> SecondaryStatus {
         self.transitions.last().expect("a job begins with a transition and loses none").status
     }
@@ -212,26 +167,13 @@ impl TrainingJob {
                 }
                 false
             }
-            Fact::Released { attempt } => {
-                let is_back = self.ended.is_none()
-                    && self.attempt.as_ref().is_some_and(|current| Some(&current.id) == attempt.as_ref() && current.failed.is_some());
-                if is_back {
-                    self.attempt = None;
-                    if let Some(trial) = &mut self.trial {
-                        trial.is_released();
-                    }
-                    if let Some(retry) = &mut self.retry {
-                        retry.waits_since = at;
-                    }
-                }
-                is_back
-            }
+            Fact::Released { attempt } => self.comes_back(at, attempt.as_deref()),
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.waits() && {
                     if let Some(trial) = &mut self.trial {
                         trial.rest = None;
                     }
-                    // What an earlier attempt measured is not this one's, whatever the clocks of the two say.
+                    // What an earlier attempt measured comes after all of this one's, whatever the clocks of the two say.
                     self.final_metrics.clear();
                     self.attempt = Some(Attempt {
                         id: attempt.clone(),
@@ -241,6 +183,7 @@ impl TrainingJob {
                         stage: Stage::Running,
                         instances: vec![Instance::Starting; placement.gpus.len()],
                         failed: None,
+                        interrupted: false,
                     });
                     self.enter(SecondaryStatus::Starting, at, message)
                 }
@@ -292,6 +235,7 @@ impl TrainingJob {
                 }
             }
             Fact::AttemptFailed { attempt, reason, message } => self.fail_attempt(at, attempt, reason, message),
+            Fact::AttemptInterrupted { attempt, message } => self.interrupt_attempt(at, attempt, message),
             Fact::ReleaseOrdered { attempt } => self.set_stage(attempt, Stage::Releasing),
             Fact::ObjectiveReported { attempt, host, resource, value, .. } => {
                 let is_current = self.attempt.as_ref().is_some_and(|current| current.id == *attempt);
@@ -324,27 +268,6 @@ impl TrainingJob {
             | Fact::TuningEnded { .. }
             | Fact::TuningReleased => false,
         }
-    }
-
-    fn fail_attempt(&mut self, at: Time, attempt: &str, reason: &str, message: &str) -> bool {
-        if !self.abandon(at, attempt) {
-            return false;
-        }
-        let retry = self.spent(at);
-        retry.failed += 1;
-        reason.clone_into(&mut retry.reason);
-        if let Some(trial) = &mut self.trial {
-            trial.behind = trial.saved;
-        }
-        self.enter(SecondaryStatus::Starting, at, message)
-    }
-
-    /// Another attempt follows this one.
-    pub(crate) fn abandon(&mut self, at: Time, attempt: &str) -> bool {
-        let current = self.attempt.as_mut().filter(|current| current.id == attempt && current.failed.is_none());
-        let Some(current) = current.filter(|_| self.status == JobStatus::InProgress) else { return false };
-        current.failed = Some(at);
-        true
     }
 
     pub(crate) fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {
@@ -399,6 +322,16 @@ impl TrainingJob {
         }
     }
 
+    /// The last value of each metric: of the present attempt, and before them of those that were interrupted.
+    pub(crate) fn metrics(&self) -> BTreeMap<String, MetricValue> {
+        let mut metrics = self.retry.as_ref().map(|retry| retry.measured.clone()).unwrap_or_default();
+        metrics.extend(self.final_metrics.clone());
+        while metrics.len() > MOST_FINAL_METRICS {
+            metrics.pop_last();
+        }
+        metrics
+    }
+
     /// What is to be done as things stand; at most one action of each kind.
     pub(crate) fn pending_actions(&self) -> Vec<Action> {
         let Some(attempt) = &self.attempt else { return Vec::new() };
@@ -414,8 +347,12 @@ impl TrainingJob {
             (Stage::Running, JobStatus::InProgress) if attempt.failed.is_some() => {
                 let is_paused = self.trial.as_ref().is_some_and(|trial| trial.rest.is_some());
                 let failed = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
-                let reason = if is_paused { "the trial is paused" } else { failed };
-                stop(hosts(Instance::active), PEER_GRACE_S, reason)
+                let (grace_s, reason) = match () {
+                    () if attempt.interrupted => (self.spec.grace_s, "managed spot training is interrupted"),
+                    () if is_paused => (PEER_GRACE_S, "the trial is paused"),
+                    () => (PEER_GRACE_S, failed),
+                };
+                stop(hosts(Instance::active), grace_s, reason)
             }
             (Stage::Running, JobStatus::InProgress) if attempt.instances.contains(&Instance::Starting) => vec![Action::Launch {
                 job,
@@ -433,6 +370,7 @@ impl TrainingJob {
             (Stage::Running, JobStatus::Stopping) => {
                 let reason = match self.stop.as_ref().map(|stop| stop.cause) {
                     Some(StopCause::MaxRuntime) => "the training job reached MaxRuntimeInSeconds",
+                    Some(StopCause::MaxWait) => "the training job reached MaxWaitTimeInSeconds",
                     Some(StopCause::Early) => "others are more promising",
                     Some(StopCause::Tuning) => "the tuning job ends",
                     Some(StopCause::User) | None => "the training job is being stopped",
@@ -475,7 +413,7 @@ impl TrainingJob {
             training_end,
             training_s,
             billable_s,
-            final_metrics: self.final_metrics.values().cloned().collect(),
+            final_metrics: self.metrics().into_values().collect(),
             pending: waits_for,
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ended: self.ended.is_some(),
@@ -491,9 +429,4 @@ fn is_known(known: &Action, action: &Action) -> bool {
         Action::GoOn { .. } => known == action,
         _ => std::mem::discriminant(known) == std::mem::discriminant(action),
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }

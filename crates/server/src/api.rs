@@ -75,6 +75,7 @@ impl Api {
             Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
             Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
             Call::ListCheckpoints(request) => self.list_checkpoints(request).await,
+            Call::InterruptTrainingJob { training_job_name } => self.interrupt_training_job(training_job_name).await,
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
             Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
             Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,

@@ -331,7 +331,9 @@ impl World {
             End::Signal(signal) => (None, Some(signal)),
             End::OutOfMemory | End::Never => (None, Some(9)),
         };
-        let metrics = (agent.lines > 0).then(|| MetricValue { name: format!("loss-{}", key.1), value: f64::from(agent.lines), at: wall });
+        let before = agent.units.as_ref().map_or(0, |units| units.from);
+        let value = f64::from(before + agent.lines);
+        let metrics = (agent.lines > 0).then(|| MetricValue { name: format!("loss-{}", key.1), value, at: wall });
         agent.fact(InstanceReport::RankEnded {
             end: RankEnd {
                 code,

@@ -65,6 +65,22 @@ impl World {
         Ok(())
     }
 
+    /// Somebody takes instances away, and asks for it once.
+    pub(crate) fn interrupts(&mut self) -> Step {
+        let live: Vec<String> = self.mirror.jobs().map(str::to_owned).collect();
+        if live.is_empty() || self.server.is_none() {
+            return Ok(());
+        }
+        let place = self.faults.random.below(live.len() as u64);
+        let name = live[usize::try_from(place).expect("an index")].clone();
+        let told = self.tell(&Command::InterruptTrainingJob { name: name.clone(), ended: None }, true)?;
+        self.say(|| format!("interrupt {name}: {:?}", told.answer));
+        match told.answer {
+            Err(Refusal::Rejected(Rejection::NotFound)) => broken(format!("{name} lives, and is not found")),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn stops(&mut self, index: usize) -> Step {
         if self.clients[index].stopped {
             return Ok(());

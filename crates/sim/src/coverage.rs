@@ -54,7 +54,7 @@ impl Point {
     }
 }
 
-pub(crate) const KINDS: [&str; 29] = [
+pub(crate) const KINDS: [&str; 30] = [
     "job_created",
     "attempt_launched",
     "job_moved",
@@ -67,6 +67,7 @@ pub(crate) const KINDS: [&str; 29] = [
     "uploads_ended",
     "job_ended",
     "attempt_failed",
+    "attempt_interrupted",
     "release_ordered",
     "released",
     "objective_reported",
@@ -101,6 +102,7 @@ pub(crate) fn kind(fact: &Fact) -> &'static str {
         Fact::UploadsEnded { .. } => "uploads_ended",
         Fact::JobEnded { .. } => "job_ended",
         Fact::AttemptFailed { .. } => "attempt_failed",
+        Fact::AttemptInterrupted { .. } => "attempt_interrupted",
         Fact::ReleaseOrdered { .. } => "release_ordered",
         Fact::Released { .. } => "released",
         Fact::ObjectiveReported { .. } => "objective_reported",
@@ -129,6 +131,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "uploads_ended",
         "job_ended",
         "attempt_failed",
+        "attempt_interrupted",
         "release_ordered",
         "objective_reported",
         "trial_paused",
@@ -137,7 +140,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "suggestions_wanted",
         "trial_ended",
     ];
-    let no_report_leads_to_it = ["job_created", "attempt_launched", "released"];
+    let no_report_leads_to_it = ["job_created", "attempt_launched", "attempt_interrupted", "released"];
     match point {
         Point::MidAction | Point::AfterAction if !has_action.contains(&kind) => Some("the event has no action"),
         Point::Snapshot if kind == "job_created" => Some("another event ends its turn"),
@@ -149,7 +152,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
 /// Whether the suite must have struck here: at every point where it can be, but for facts of tuning jobs, of which some come so seldom alone or last in a
 /// turn that only the record itself is asked for.
 fn is_due(kind: &str, point: Point) -> bool {
-    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 14);
+    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 15);
     let is_at_record = matches!(point, Point::BeforeAppend | Point::AfterAppend);
     impossible(kind, point).is_none() && (!is_of_tuning || (is_at_record && kind != "trial_parked"))
 }

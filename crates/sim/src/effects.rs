@@ -1,7 +1,7 @@
 //! Doing what the core asks for, one task after the other for each attempt, as the server's effects do.
 
 use shoal_launch::{AllocationStatus, Launcher};
-use shoal_plane::{Action, Command, InstanceReport, JobStatus};
+use shoal_plane::{Action, Command, InstanceReport, JobStatus, SecondaryStatus};
 
 use crate::{
     Bug,
@@ -127,9 +127,11 @@ impl World {
 
     fn stop_kind(&mut self, attempt: &str) -> &'static str {
         let state = &self.server().state;
-        match state.job_of(attempt).and_then(|job| state.view(job)).map(|view| view.status) {
-            Some(JobStatus::Stopping) => "stop_requested",
-            Some(JobStatus::InProgress) => "attempt_failed",
+        let view = state.job_of(attempt).and_then(|job| state.view(job));
+        match view.map(|view| (view.status, view.secondary)) {
+            Some((JobStatus::Stopping, _)) => "stop_requested",
+            Some((JobStatus::InProgress, SecondaryStatus::Interrupted)) => "attempt_interrupted",
+            Some((JobStatus::InProgress, _)) => "attempt_failed",
             _ => "job_ended",
         }
     }

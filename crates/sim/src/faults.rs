@@ -12,7 +12,7 @@ use crate::{
 pub(crate) enum Severity {
     /// Nothing goes wrong: the outcome to compare with.
     None,
-    /// Nothing that an outcome may depend on: crashes, refusals, messages lost, late and repeated, small jumps of the clock.
+    /// Nothing that an outcome may depend on: crashes, refusals, interruptions, messages lost, late and repeated, small jumps of the clock.
     Mild,
     /// Agents die too, launches and uploads fail, the clock jumps by hours, the server stays away for longer than the agents' lease.
     Lethal,
@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Cut,
     /// An agent is killed with its program.
     KillAgent,
+    /// The instances of a managed spot training are taken away.
+    Interrupt,
     /// The clock of the machine jumps, in milliseconds.
     Jump(i64),
     /// The journal refuses everything from now on, for so many milliseconds.
@@ -43,8 +45,16 @@ pub(crate) struct Faults {
 
 /// Most faults that strike at a cell, per history.
 const CELLS: u64 = 12;
-const RARE: [&str; 7] =
-    ["instance_lost", "attempt_failed", "attempt_failed", "job_ended", "stop_requested", "trial_raised", "attempt_thawed"];
+const RARE: [&str; 8] = [
+    "instance_lost",
+    "attempt_failed",
+    "attempt_failed",
+    "attempt_interrupted",
+    "job_ended",
+    "stop_requested",
+    "trial_raised",
+    "attempt_thawed",
+];
 
 impl Faults {
     pub(crate) fn new(seed: u64, severity: Severity) -> Self {
@@ -81,6 +91,9 @@ impl Faults {
                 _ => Fault::KillAgent,
             };
             timed.push((self.random.below(60_000), fault));
+        }
+        for _ in 0..self.random.between(2, 8) {
+            timed.push((self.random.below(60_000), Fault::Interrupt));
         }
         timed
     }

@@ -104,7 +104,7 @@ fn may_be(actual: &Outcome, expected: &Outcome, anything_died: bool) -> bool {
             let is_own = |reason: &String| expected.own_failures.iter().any(|own| reason.starts_with(own));
             is_same(expected) && actual.failure_reason.as_ref().is_some_and(is_own) && actual.model.is_empty()
         }
-        Kind::Stopped | Kind::Outruns => is_same(expected) && actual.failure_reason.is_none() && is_stored(actual),
+        Kind::Stopped | Kind::Outruns | Kind::Overstays => is_same(expected) && actual.failure_reason.is_none() && is_stored(actual),
         Kind::Races => {
             let is_stopped = (actual.status, actual.secondary) == (Some(JobStatus::Stopped), Some(SecondaryStatus::Stopped));
             is_complete(actual, actual) || (is_stopped && is_stored(actual))

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Stopped,
     /// Runs until MaxRuntimeInSeconds.
     Outruns,
+    /// Runs, with interruptions, until MaxWaitTimeInSeconds.
+    Overstays,
     /// Ends well, or is stopped before: both happen at about the same time.
     Races,
     /// Waits until MaxPendingTimeInSeconds, since the job before it holds the GPU.
@@ -69,11 +71,11 @@ pub(crate) enum End {
     Never,
 }
 
-/// At least thirteen jobs.
+/// At least fourteen jobs.
 pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     let mut random = Random::new(seed, 1);
     let mut kinds = vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
-    kinds.extend([Kind::Stopped, Kind::Outruns, Kind::Races, Kind::Stopped, Kind::Starves]);
+    kinds.extend([Kind::Stopped, Kind::Outruns, Kind::Overstays, Kind::Races, Kind::Stopped, Kind::Starves]);
     for _ in 0..random.between(1, 4) {
         kinds.insert(0, random.pick(&[Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns, Kind::Races]));
     }
@@ -106,6 +108,11 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             instance_type: (if wants_gpu { "ml.g5.xlarge" } else { random.pick(&kinds) }).to_owned(),
             instances,
             max_runtime_s,
+            max_wait_s: match kind {
+                Kind::Overstays => Some(random.between(5, 60)),
+                // For as long as any history.
+                _ => random.one_in(2).then_some(40 * 86_400),
+            },
             max_pending_s: (kind == Kind::Starves).then(|| random.between(5, 30)),
             grace_s: 20,
             retries: random.pick(&[0, 0, 1, 3]),
@@ -119,7 +126,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             Kind::Stopped if holds_gpu => Some(1_000_000),
             Kind::Stopped => Some(random.between(1, 60_000)),
             Kind::Races => Some(random.between(1, 12_000)),
-            Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Starves => None,
+            Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Overstays | Kind::Starves => None,
         },
     }
 }
@@ -130,7 +137,7 @@ fn program(random: &mut Random, kind: Kind) -> Program {
         steps: u32::try_from(random.between(2, 8)).expect("few"),
         step_ms: random.between(50, 1500),
         saves_every: u32::try_from(random.between(1, 3)).expect("few"),
-        end: if matches!(kind, Kind::Stopped | Kind::Outruns) { End::Never } else { End::Exit(0) },
+        end: if matches!(kind, Kind::Stopped | Kind::Outruns | Kind::Overstays) { End::Never } else { End::Exit(0) },
         term_ms: random.between(1, 3000),
         parts: u32::try_from(random.between(0, 4)).expect("few"),
     }

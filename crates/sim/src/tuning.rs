@@ -89,6 +89,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         instances: 1,
         max_runtime_s: 86_400,
         max_pending_s: None,
+        max_wait_s: random.one_in(2).then_some(40 * 86_400),
         grace_s: 20,
         retries: random.pick(&[0, 1, 3]),
     };

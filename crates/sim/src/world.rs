@@ -291,6 +291,7 @@ impl World {
                     self.agent_ends(&key);
                 }
             }
+            Fault::Interrupt => return self.interrupts(),
             Fault::Jump(ms) => {
                 self.say(|| format!("the clock jumps by {ms} ms"));
                 self.skew += ms;

@@ -8,17 +8,17 @@ use serde_json::{Map, Value};
 
 use crate::{
     AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DESCRIBE_STUDY, DescribeLogGroups, DescribeLogStreams, DescribeStudy,
-    Error, ErrorCode, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, LIST_CHECKPOINTS, ListCheckpoints, ListMetrics,
-    ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service, SimulatePrincipalPolicy, Tag,
-    TrainingJobGist, UPDATE_TUNING_JOB, UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints, filter_logs, identity, logs, query,
-    search, semantics, tags, training_job, trial_metrics, tuning_job, validate::validate,
+    Error, ErrorCode, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS,
+    ListCheckpoints, ListMetrics, ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service,
+    SimulatePrincipalPolicy, Tag, TrainingJobGist, UPDATE_TUNING_JOB, UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints,
+    filter_logs, identity, logs, query, search, semantics, tags, training_job, trial_metrics, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// Operations of our own, which no service model has.
-const OURS: [&str; 3] = [LIST_CHECKPOINTS, DESCRIBE_STUDY, UPDATE_TUNING_JOB];
+const OURS: [&str; 4] = [INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, DESCRIBE_STUDY, UPDATE_TUNING_JOB];
 
 /// A call that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +87,11 @@ pub enum Call {
         resource_arn: String,
         /// Those that the resource does not have are left aside.
         tag_keys: Vec<String>,
+    },
+    /// Ours.
+    InterruptTrainingJob {
+        /// Training job's name.
+        training_job_name: String,
     },
     /// Ours.
     ListCheckpoints(ListCheckpoints),
@@ -184,6 +189,10 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
         }
         (Service::SageMaker, DESCRIBE_STUDY) => read(input).map(Call::DescribeStudy),
         (Service::SageMaker, UPDATE_TUNING_JOB) => read::<UpdateTuningJob>(input)?.check().map(Call::UpdateTuningJob),
+        (Service::SageMaker, INTERRUPT_TRAINING_JOB) => {
+            let Named { training_job_name } = read(input)?;
+            Ok(Call::InterruptTrainingJob { training_job_name })
+        }
         (Service::SageMaker, LIST_CHECKPOINTS) => read(input).map(Call::ListCheckpoints),
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
         (Service::Sts, "AssumeRole") => read::<identity::AssumeRoleRequest>(input)?.check().map(Call::AssumeRole),
@@ -233,6 +242,7 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static
     match Protocol::of(service, head) {
         Protocol::Query => constraints::name(service, action(&query_pairs(head, body).ok()?)?),
         Protocol::Json => match json_operation(service, head).ok()? {
+            INTERRUPT_TRAINING_JOB => Some("InterruptTrainingJob"),
             LIST_CHECKPOINTS => Some("ListCheckpoints"),
             DESCRIBE_STUDY => Some("DescribeStudy"),
             UPDATE_TUNING_JOB => Some("UpdateHyperParameterTuningJob"),

@@ -4,7 +4,7 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use serde_json::Value;
 
 use crate::{
-    LIST_CHECKPOINTS, Service,
+    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Service,
     sigv4::{self, Credentials},
 };
 
@@ -55,7 +55,7 @@ pub struct ServiceError {
 pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
     let mut request = unsigned(endpoint, Method::POST, "/", body.to_string().into_bytes())?;
     let target = match operation {
-        LIST_CHECKPOINTS => operation.to_owned(),
+        INTERRUPT_TRAINING_JOB | LIST_CHECKPOINTS => operation.to_owned(),
         _ => format!("{}.{operation}", service.target_prefix().unwrap_or_default()),
     };
     let target = HeaderValue::from_str(&target).map_err(|_| ClientError::Header("operation"))?;

@@ -97,6 +97,8 @@ pub enum Reply {
     /// SageMaker.
     DeleteTags,
     /// Ours.
+    InterruptTrainingJob,
+    /// Ours.
     UpdateTuningJob,
     /// Ours.
     DescribeStudy(Box<StudyDescription>),
@@ -243,6 +245,7 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
         Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),
         Reply::StopTrainingJob => (SageMaker, "StopTrainingJob", Value::Null),
         Reply::DeleteTrainingJob => (SageMaker, "DeleteTrainingJob", Value::Null),
+        Reply::InterruptTrainingJob => (SageMaker, "InterruptTrainingJob", json!({})),
         Reply::UpdateTuningJob => (SageMaker, "UpdateHyperParameterTuningJob", json!({})),
         Reply::DescribeStudy(study) => (SageMaker, "DescribeStudy", json!(study)),
         Reply::ListCheckpoints { receipts, next_token } => {

@@ -7,9 +7,10 @@ use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 use crate::{
     Child, Event, Fact, JobStatus, Observation, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
-    decide::{Decision, stop_of},
+    decide::Decision,
     failure::first_characters,
-    training_job::Instance,
+    lifecycle::stop_of,
+    training_job::{Attempt, Instance},
     tuning::{
         follow::{MOST_CHARACTERS, ending},
         job::{TuningJob, WishFor},
@@ -172,6 +173,8 @@ impl Decision<'_> {
         if child.status != JobStatus::InProgress {
             return;
         }
+        // One whose attempt failed or was interrupted has another one before it.
+        let is_over = |attempt: &Attempt| attempt.failed.is_none() && attempt.instances.iter().any(Instance::over);
         match verdict {
             // A whole trial saves its model and ends by itself.
             Verdict::Stop if job.max_resource(key.0).is_some_and(|max| trial.resource == max) => {
@@ -183,8 +186,7 @@ impl Decision<'_> {
             Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}
             // One whose program is over already comes to its end.
-            Verdict::Pause
-                if trial.is_unwanted() || child.attempt.as_ref().is_some_and(|attempt| attempt.instances.iter().any(Instance::over)) => {}
+            Verdict::Pause if trial.is_unwanted() || child.attempt.as_ref().is_some_and(is_over) => {}
             Verdict::Pause => {
                 let message = format!("Paused after {} units of resource, to make room for other training jobs", trial.resource);
                 let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());

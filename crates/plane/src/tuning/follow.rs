@@ -4,10 +4,8 @@ use shoal_tuner::IMPROVEMENT;
 
 use super::{MOST_FAILURES, job::Over};
 use crate::{
-    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus,
-    decide::{Decision, stop_of},
-    failure::first_characters,
-    tuning::job::TuningJob,
+    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decide::Decision, failure::first_characters,
+    lifecycle::stop_of, tuning::job::TuningJob,
 };
 
 /// `FailureReason`'s limit, in characters.

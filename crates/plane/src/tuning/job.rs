@@ -309,7 +309,8 @@ impl TuningJob {
         let is_astray = trial.is_astray();
         let Trial { definition, trial, value: reported, .. } = *trial;
         let objectives = self.spec.definitions.get(definition as usize).map_or(&[][..], |spec| &spec.objectives);
-        let last = |metric: &str| job.final_metrics.get(metric).map(|metric| metric.value);
+        let metrics = job.metrics();
+        let last = |metric: &str| metrics.get(metric).map(|metric| metric.value);
         // Of a trial that went astray at last an earlier value says nothing.
         let said = objectives.first().filter(|_| !is_astray).and_then(|objective| last(&objective.metric));
         // The program's own last word goes before what was counted; of a trial that was stopped the tuner has seen what was counted.

@@ -2,7 +2,7 @@
 
 use crate::{
     JobStatus, SecondaryStatus, Time,
-    training_job::{Attempt, Instance, Retry, TrainingJob},
+    training_job::{Attempt, Instance, TrainingJob},
     tuning::trial::Rest,
 };
 
@@ -88,17 +88,5 @@ impl TrainingJob {
             retry.started = Some(at);
         }
         self.enter(self.secondary(), at, message)
-    }
-
-    /// The clock of MaxRuntimeInSeconds stands until [`Retry::started`] is set again.
-    pub(crate) fn spent(&mut self, at: Time) -> &mut Retry {
-        let spent_ms = self.attempt_start().map_or(0, |start| at.0.saturating_sub(start.0));
-        let retry = self.retry.get_or_insert_with(|| {
-            Box::new(Retry { failed: 0, paused: 0, reason: String::new(), spent_ms: 0, waits_since: at, started: None })
-        });
-        retry.spent_ms = retry.spent_ms.saturating_add(spent_ms);
-        retry.waits_since = at;
-        retry.started = None;
-        retry
     }
 }

@@ -227,6 +227,7 @@ fn reason(end: RankEnd) -> String {
         instances: 1,
         max_runtime_s: 60,
         max_pending_s: None,
+        max_wait_s: None,
         grace_s: 120,
         retries: 0,
     };

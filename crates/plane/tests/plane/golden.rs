@@ -37,6 +37,7 @@ fn samples() -> Vec<Event> {
                 instances: 2,
                 max_runtime_s: 3600,
                 max_pending_s: Some(1800),
+                max_wait_s: None,
                 grace_s: 120,
                 retries: 0,
             },
@@ -108,8 +109,15 @@ fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
 fn tuned() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
     let attempt = || text("5f1c-1");
-    let training =
-        TrainingSpec { instance_type: text("ml.m5.large"), instances: 1, max_runtime_s: 60, max_pending_s: None, grace_s: 9, retries: 3 };
+    let training = TrainingSpec {
+        instance_type: text("ml.m5.large"),
+        instances: 1,
+        max_runtime_s: 60,
+        max_pending_s: None,
+        max_wait_s: None,
+        grace_s: 9,
+        retries: 3,
+    };
     let objectives = vec![Objective { metric: text("validation:auc"), direction: Direction::Maximize }];
     let spec = TuningSpec {
         max_jobs: Some(30),
@@ -195,8 +203,15 @@ fn tuned() -> Vec<Event> {
 /// A job in its second attempt, which is failing too.
 fn retried() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
-    let spec =
-        TrainingSpec { instance_type: text("ml.m5.large"), instances: 1, max_runtime_s: 60, max_pending_s: None, grace_s: 9, retries: 3 };
+    let spec = TrainingSpec {
+        instance_type: text("ml.m5.large"),
+        instances: 1,
+        max_runtime_s: 60,
+        max_pending_s: None,
+        max_wait_s: None,
+        grace_s: 9,
+        retries: 3,
+    };
     let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None };
     let launched = |attempt: &str| Fact::AttemptLaunched {
         attempt: text(attempt),
@@ -223,11 +238,48 @@ fn retried() -> Vec<Event> {
     ])
 }
 
+/// A managed spot training in its second attempt, which is being interrupted too.
+fn interrupted() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let spec = TrainingSpec {
+        instance_type: text("ml.m5.large"),
+        instances: 1,
+        max_runtime_s: 60,
+        max_pending_s: None,
+        max_wait_s: Some(90),
+        grace_s: 9,
+        retries: 0,
+    };
+    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None };
+    let launched = |attempt: &str| Fact::AttemptLaunched {
+        attempt: text(attempt),
+        placement: placement.clone(),
+        lease_s: 3660,
+        message: text("Preparing the instances for training"),
+    };
+    let interrupted = |attempt: &str| Fact::AttemptInterrupted { attempt: text(attempt), message: text("Interrupted") };
+    at_a_time(vec![
+        interrupted("5f1c-1"),
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        launched("5f1c-1"),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        interrupted("5f1c-1"),
+        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
+        Fact::Released { attempt: Some(text("5f1c-1")) },
+        launched("5f1c-2"),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        interrupted("5f1c-2"),
+    ])
+}
+
 #[test]
 fn every_sample_is_read_and_written_as_it_once_was() {
     let mut seen = Vec::new();
-    for event in
-        samples().into_iter().chain(retried()).chain(tuned().into_iter().filter(|event| !matches!(event.fact, Fact::JobCreated { .. })))
+    for event in samples()
+        .into_iter()
+        .chain(retried())
+        .chain(interrupted())
+        .chain(tuned().into_iter().filter(|event| !matches!(event.fact, Fact::JobCreated { .. })))
     {
         let kind = kind(&event);
         if seen.contains(&kind) {
@@ -258,6 +310,16 @@ fn a_snapshot_of_a_retried_job_is_read_as_it_once_was() {
     let mut state = State::new(laptop(), Catalog::default());
     retried().iter().for_each(|event| drop(apply(&mut state, event)));
     let bytes = golden("snapshot_retried", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
+#[test]
+fn a_snapshot_of_an_interrupted_job_is_read_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    interrupted().iter().for_each(|event| drop(apply(&mut state, event)));
+    let bytes = golden("snapshot_interrupted", &state.snapshot());
     let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
     assert_eq!(restored, state);
     assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));

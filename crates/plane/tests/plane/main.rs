@@ -3,6 +3,7 @@
 mod blame;
 mod failures;
 mod golden;
+mod interruptions;
 mod lifecycle;
 mod queueing;
 mod random;

@@ -129,6 +129,7 @@ impl World {
             4 => self.stop(),
             5 => self.now = Time(self.now.0 + self.random.below(60_000)),
             6 => self.crash(),
+            7 if self.random.one_in(2) => self.interrupt(),
             7 => self.say(&Command::Tick).expect("a tick is never refused"),
             8..=12 => self.act(),
             _ => self.report(),
@@ -147,6 +148,7 @@ impl World {
             instances: u32::try_from(self.random.below(9)).expect("small"),
             max_runtime_s: 1 + self.random.below(600),
             max_pending_s: self.random.one_in(3).then_some(self.random.below(300)),
+            max_wait_s: self.random.one_in(2).then_some(self.random.below(3000)),
             grace_s: 20,
             retries: [0, 0, 1, 3][self.random.below(4) as usize],
         };
@@ -159,6 +161,11 @@ impl World {
     fn stop(&mut self) {
         let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
         let _ = self.say(&Command::StopTrainingJob { name, ended: Some(JobStatus::Stopped) });
+    }
+
+    fn interrupt(&mut self) {
+        let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
+        let _ = self.say(&Command::InterruptTrainingJob { name, ended: Some(JobStatus::Stopped) });
     }
 
     /// All that is not durable is gone: what was asked for and not done is asked for again.
@@ -289,7 +296,7 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
             }
         }
     });
-    assert_eq!(kinds.len(), 14, "the histories show only {kinds:?}");
+    assert_eq!(kinds.len(), 15, "the histories show only {kinds:?}");
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl Simulation {
             instances: 1 + u32::try_from(self.random.below(4)).expect("small"),
             max_runtime_s: 1 + self.random.below(5000),
             max_pending_s: None,
+            max_wait_s: None,
             grace_s: GRACE_S,
             retries: 0,
         };

@@ -90,7 +90,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [retries=N] [taken]`, `stop NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
@@ -108,6 +108,7 @@ fn command(words: &[&str]) -> Command {
                     instances: instances.parse().expect("a number of instances"),
                     max_runtime_s: option("max_runtime=").unwrap_or(86_400),
                     max_pending_s: option("max_pending="),
+                    max_wait_s: option("max_wait="),
                     grace_s: 120,
                     retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
                 },
@@ -117,6 +118,10 @@ fn command(words: &[&str]) -> Command {
         ["stop", name, ended @ ..] => {
             Command::StopTrainingJob { name: (*name).to_owned(), ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed) }
         }
+        ["interrupt", name, ended @ ..] => Command::InterruptTrainingJob {
+            name: (*name).to_owned(),
+            ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
+        },
         ["tick"] => Command::Tick,
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
@@ -193,6 +198,7 @@ fn show_event(event: &Event) -> String {
         Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
         Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
         Fact::AttemptFailed { message, .. } => format!("attempt failed: {message}"),
+        Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),

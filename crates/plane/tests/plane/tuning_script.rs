@@ -133,6 +133,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             instances: 1,
             max_runtime_s: 600,
             max_pending_s: None,
+            max_wait_s: None,
             grace_s: 120,
             retries: 1,
         },

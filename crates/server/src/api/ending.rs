@@ -18,7 +18,7 @@ pub(crate) fn of(
         "Failed" => ("Failed", view.failure_reason.clone()),
         "Stopped" | "Stopping" => stopped(trial, view, tuning, row),
         _ if trial.paused => ("Paused", None),
-        _ if view.secondary == SecondaryStatus::Pending => ("Waiting", None),
+        _ if matches!(view.secondary, SecondaryStatus::Pending | SecondaryStatus::Interrupted) => ("Waiting", None),
         _ => ("Running", None),
     }
 }
@@ -33,6 +33,7 @@ fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView, row: &JobRow)
         Some(StopCause::Early) => return ("Stopped", None),
         Some(StopCause::User) => "it was stopped by its user (StopTrainingJob)",
         Some(StopCause::MaxRuntime) => "it reached its MaxRuntimeInSeconds",
+        Some(StopCause::MaxWait) => "it reached its MaxWaitTimeInSeconds",
         // It had made room for better ones, and the search came to its end without it.
         _ if trial.passed_over && is_whole => return ("Stopped", None),
         // What was stored before causes were: it ran, and nobody knows more.

@@ -40,6 +40,7 @@ impl Api {
             instances: request.resources.instance_count,
             max_runtime_s: request.stopping.max_runtime_s,
             max_pending_s: request.stopping.max_pending_s,
+            max_wait_s: request.stopping.max_wait_s,
             grace_s: self.world.grace_s,
             retries: request.retries,
         };
@@ -59,6 +60,13 @@ impl Api {
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
         self.world.core.ask(Command::StopTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::StopTrainingJob)
+    }
+
+    pub(super) async fn interrupt_training_job(&self, name: String) -> Result<Reply, Error> {
+        let row = self.row(&name).await?;
+        let ended = if row.ended { Some(view(&row)?.status) } else { None };
+        self.world.core.ask(Command::InterruptTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::InterruptTrainingJob)
     }
 
     pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
@@ -249,6 +257,8 @@ pub(super) fn refused(refusal: &Refusal) -> Error {
         Refusal::Rejected(
             Rejection::NotFound
             | Rejection::AlreadyEnded(_)
+            | Rejection::NotSpot(_)
+            | Rejection::NothingToInterrupt { .. }
             | Rejection::TuningAlreadyEnded(_)
             | Rejection::NoParallel
             | Rejection::UnknownInstanceType(_),

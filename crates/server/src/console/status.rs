@@ -14,6 +14,7 @@ pub(crate) struct Badge {
 pub(crate) fn badge(view: &JobView) -> Badge {
     let (kind, word) = match (view.status, view.secondary) {
         (JobStatus::InProgress, SecondaryStatus::Pending) => ("waiting", "Waiting"),
+        (JobStatus::InProgress, SecondaryStatus::Interrupted) => ("waiting", "Interrupted"),
         (JobStatus::InProgress, secondary) => ("running", secondary.name()),
         (JobStatus::Stopping, _) => ("stopping", "Stopping"),
         (JobStatus::Completed, _) => ("completed", "Completed"),

@@ -40,6 +40,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
             instances: 1,
             max_runtime_s: 86_400,
             max_pending_s: None,
+            max_wait_s: None,
             grace_s: 120,
             retries: 0,
         };

@@ -65,6 +65,7 @@ async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
         instances: 1,
         max_runtime_s: 3600,
         max_pending_s: None,
+        max_wait_s: None,
         grace_s: 120,
         retries: 0,
     };
@@ -241,6 +242,7 @@ async fn time_does_not_go_back_over_a_snapshot() {
         instances: 1,
         max_runtime_s: 3600,
         max_pending_s: None,
+        max_wait_s: None,
         grace_s: 120,
         retries: 0,
     };

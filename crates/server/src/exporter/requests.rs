@@ -119,6 +119,7 @@ mod tests {
             (Service::SageMaker, "Other.StopTrainingJob", "/", "{}", "unknown"),
             (Service::SageMaker, "SageMaker.", "/", "{}", "unknown"),
             (Service::SageMaker, LIST_CHECKPOINTS, "/", "{}", "ListCheckpoints"),
+            (Service::SageMaker, shoal_wire::INTERRUPT_TRAINING_JOB, "/", "{}", "InterruptTrainingJob"),
             (Service::Logs, LIST_CHECKPOINTS, "/", "{}", "unknown"),
             (Service::SageMaker, "", "/BatchPutMetrics", "{}", "BatchPutMetrics"),
             (Service::SageMaker, "", "/Invented", "{}", "unknown"),

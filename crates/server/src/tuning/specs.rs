@@ -30,6 +30,7 @@ fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
         instances: request.resources.instance_count,
         max_runtime_s: request.stopping.max_runtime_s,
         max_pending_s: request.stopping.max_pending_s,
+        max_wait_s: request.stopping.max_wait_s,
         grace_s,
         retries: request.retries,
     }

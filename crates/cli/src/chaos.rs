@@ -1,0 +1,100 @@
+//! `shoal chaos`: what happens to training jobs elsewhere, made to happen here.
+
+use std::{thread, time::Duration};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use shoal_wire::INTERRUPT_TRAINING_JOB;
+
+use crate::{
+    client::{Client, ClientError, now_ms},
+    duration::duration,
+    exit::Exit,
+    output::show,
+    patient::Patient,
+    settings::ClientFlags,
+    watch,
+};
+
+/// Between two looks at a job whose time has not come.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Subcommands of `shoal chaos`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ChaosCommand {
+    /// Take the instances of a managed spot training away, as AWS does when it wants them back.
+    ///
+    /// Its programs get SIGTERM and the server's grace to save checkpoints; then the job waits for instances and goes on from its checkpoints.
+    Interrupt(InterruptArgs),
+}
+
+/// Arguments of `shoal chaos interrupt`.
+#[derive(Debug, Args)]
+pub(crate) struct InterruptArgs {
+    /// Training job's name.
+    name: String,
+    /// When it has trained for so long (10s, 5m); the least time since its last start counts. Without it: at once.
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "every")]
+    after: Option<Duration>,
+    /// Whenever it has trained for so long since its last start, until it is over.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    every: Option<Duration>,
+    /// With --every: so many times.
+    #[arg(long, requires = "every", value_name = "NUMBER")]
+    times: Option<u32>,
+    #[command(flatten)]
+    settings: ClientFlags,
+}
+
+/// Runs a subcommand.
+pub(crate) fn run(command: &ChaosCommand) -> Result<Exit> {
+    let ChaosCommand::Interrupt(args) = command;
+    interrupt(args)
+}
+
+fn interrupt(args: &InterruptArgs) -> Result<Exit> {
+    let name = &args.name;
+    let client = Client::connect(&args.settings)?;
+    let Some(time) = args.every.or(args.after) else {
+        client.sagemaker(INTERRUPT_TRAINING_JOB, &json!({"TrainingJobName": name})).map_err(|error| error.about(name))?;
+        show(&format!("{name} is interrupted\n"))?;
+        return Ok(Exit::Ok);
+    };
+    let most = if args.every.is_some() { args.times.unwrap_or(u32::MAX) } else { 1 };
+    let (mut client, mut done) = (Patient::new(client, &args.settings, name), 0);
+    while done < most {
+        let tell = |trouble: &str| eprintln!("{trouble}");
+        let Some(description) = client.ask(tell, |client| client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})))?
+        else {
+            continue;
+        };
+        if watch::is_over(&description) {
+            show(&format!(
+                "{name} is over ({}); interrupted {done} times\n",
+                description["TrainingJobStatus"].as_str().unwrap_or_default()
+            ))?;
+            return Ok(Exit::Ok);
+        }
+        if description["EnableManagedSpotTraining"] != true || has_trained(&description, time) {
+            let answer = client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &json!({"TrainingJobName": name})) {
+                // Its program has ended since it was looked at.
+                Err(ClientError::Refused(_)) if description["EnableManagedSpotTraining"] == true => Ok(false),
+                answer => answer.map(|_| true),
+            })?;
+            if answer == Some(true) {
+                done += 1;
+                show(&format!("{name} is interrupted ({done})\n"))?;
+            }
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(Exit::Ok)
+}
+
+/// Whether the present start's training has lasted for so long.
+fn has_trained(description: &Value, time: Duration) -> bool {
+    let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last());
+    let since = last.filter(|last| last["Status"] == "Training").and_then(|last| last["StartTime"].as_f64());
+    since.is_some_and(|since| now_ms() as f64 / 1000.0 - since >= time.as_secs_f64())
+}
