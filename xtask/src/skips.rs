@@ -29,6 +29,7 @@ const REASONS: &[(&str, Lacks)] = &[
     // Programs that another test starts, and what only measures.
     ("run by the other test", |_| true),
     ("a measurement: ", |_| true),
+    ("needs mpirun", |_| !runs("command -v mpirun")),
     ("needs promtool", |_| !runs("command -v promtool")),
     // Instructions are counted where the bounds hold: with AVX2, which valgrind knows.
     ("needs valgrind", |_| !runs("command -v valgrind")),

@@ -5,16 +5,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_contract::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, Paths, RESOURCE_FILE, Resource, config_files, environment};
+use shoal_contract::{
+    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, LAUNCHER, Paths, RESOURCE_FILE, Resource, config_files, environment,
+};
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
 
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
-use crate::{Options, inside};
-
-/// Where this executable is inside, for built-in algorithms.
-const EXECUTABLE: &str = "/opt/shoal/bin/shoal";
+use crate::{Options, inside, mpi};
 
 /// Name of the file in the run directory by which instances find their network.
 const NETWORK_FILE: &str = "network";
@@ -139,10 +138,17 @@ pub(crate) fn prepare(
     network: &Network,
     support: &Support,
 ) -> Result<SandboxSpec, InstanceError> {
-    let mounts = mounts(options, assignment, home);
+    let mut mounts = mounts(assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(assignment, &facts, home)?;
+    let mut env = variables(assignment, &facts);
+    if command.first().is_some_and(|program| program == LAUNCHER) {
+        mounts.push(Mount::ReadOnly { source: options.program.clone(), target: LAUNCHER.into() });
+    }
+    if command.get(..2).is_some_and(|words| words == [LAUNCHER, "mpi"]) {
+        env.push((mpi::SECRET.to_owned(), mpi::secret(&options.token)));
+    }
     Ok(SandboxSpec {
         id: format!("{}-{}", home.id, assignment.host),
         hostname: facts.current_host().to_owned(),
@@ -150,7 +156,7 @@ pub(crate) fn prepare(
         hosts: assignment.hosts.clone(),
         mounts,
         command,
-        env: variables(assignment, &facts),
+        env,
         cwd,
         memory_bytes: assignment.limits.memory_bytes,
         cpu_weight: assignment.limits.cpu_weight,
@@ -158,7 +164,7 @@ pub(crate) fn prepare(
     })
 }
 
-fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount> {
+fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
     let inside = Paths::default();
     let mut mounts = vec![Mount::Bind { source: home.ml(), target: inside.base().to_owned() }];
     mounts.extend(assignment.channels.iter().map(|channel| {
@@ -176,7 +182,6 @@ fn mounts(options: &Options, assignment: &Assignment, home: &Home) -> Vec<Mount>
         }
     }
     if let Program::Builtin { library_dir, .. } = &assignment.program {
-        mounts.push(Mount::ReadOnly { source: options.program.clone(), target: EXECUTABLE.into() });
         mounts.extend(library_dir.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
     }
     mounts
@@ -194,7 +199,7 @@ fn variables(assignment: &Assignment, facts: &Facts) -> Vec<(String, String)> {
 fn command(assignment: &Assignment, facts: &Facts, home: &Home) -> Result<(Vec<String>, PathBuf), ScriptError> {
     let code = Paths::default().code();
     Ok(match &assignment.program {
-        Program::Builtin { name, .. } => (vec![EXECUTABLE.into(), "algorithm".into(), name.clone()], "/".into()),
+        Program::Builtin { name, .. } => (vec![LAUNCHER.into(), "algorithm".into(), name.clone()], "/".into()),
         Program::Host { entrypoint, arguments } => (entrypoint.iter().chain(arguments).cloned().collect(), code),
         Program::Script { source } => {
             let tree = source.as_deref().map(Path::new);

@@ -20,6 +20,7 @@ mod inside;
 mod instance;
 mod lines;
 mod mirror;
+pub mod mpi;
 mod outbox;
 mod outcome;
 mod output;

@@ -22,6 +22,7 @@ mod images;
 mod interrupt;
 mod jobs;
 mod log;
+mod mpi;
 mod output;
 mod patient;
 mod serve;
@@ -120,14 +121,18 @@ enum Command {
     /// A built-in algorithm as a training program: started by the agent.
     #[command(hide = true)]
     Algorithm(algorithm::AlgorithmArgs),
+    /// A program of MPI: started by the agent.
+    #[command(subcommand, hide = true)]
+    Mpi(mpi::MpiCommand),
 }
 
 fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
     match Cli::parse().command {
-        // The last two are programs in their own right with exit codes of their own.
+        // The last three are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),
+        Command::Mpi(command) => mpi::run(command),
         command => run(command).unwrap_or_else(|error| exit::report(&error)).into(),
     }
 }
@@ -157,7 +162,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)
         }
-        Command::Agent(_) | Command::Algorithm(_) => unreachable!("main runs these itself"),
+        Command::Agent(_) | Command::Algorithm(_) | Command::Mpi(_) => unreachable!("main runs these itself"),
     }
 }
 

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// The tree's place in every instance that has its own root. Where it has none the agent says so in `SAGEMAKER_BASE_DIR`.
 pub const BASE: &str = "/opt/ml";
 
+/// Where an instance finds the executable of ours that its program is, or is launched by. What it is told there is between it and the agent.
+pub const LAUNCHER: &str = "/opt/shoal/bin/shoal";
+
 /// The tree below a base directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::config::sorted_hosts;
 use crate::python::{self, decoded};
-use crate::{Facts, MAX_CHARACTERS};
+use crate::{Facts, MAX_CHARACTERS, mpi};
 
 /// Hyperparameters that are for the toolkit alone.
 const RESERVED: [&str; 9] = [
@@ -56,11 +56,18 @@ pub struct Script {
 /// A launch that cannot be done. The text is for the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// `distribution={"mpi": ..}`
+    /// Several instances that have no hosts of their own.
     #[error(
-        "sagemaker_mpi_enabled: programs of MPI cannot be launched here yet; leave mpi out of the distribution, or use torch_distributed"
+        "sagemaker_mpi_enabled: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use one instance \
+         with more processes_per_host, or see what `shoal doctor` says of isolation"
     )]
-    Mpi,
+    MpiNeedsHosts(usize),
+    /// A number of processes that is none.
+    #[error("{0} is {1:?}, which is no number of processes")]
+    MpiNumber(String, String),
+    /// Options of mpirun that are not words.
+    #[error("custom_mpi_options is {0:?}, and a quote in it is not closed")]
+    MpiOptions(String),
     /// torchrun starts Python files.
     #[error("{0}: torchrun starts a Python script that ends in .py, beside which there is no setup.py")]
     NoPythonScript(String),
@@ -96,26 +103,26 @@ impl Script {
         let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
         let arguments = arguments(&hyperparameters.own);
         let program = self.program.clone();
-        if hyperparameters.is_on(MPI) {
-            return Err(LaunchError::Mpi);
-        }
-        let mut command = if hyperparameters.asks_for_torchrun() {
+        let is_mpi = hyperparameters.is_on(MPI);
+        // mpi4py's launcher ends all ranks when one raises.
+        let python: &[&str] = if is_mpi { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };
+        let python = python.iter().map(|word| (*word).to_owned());
+        let command = if hyperparameters.asks_for_torchrun() && !is_mpi {
             if is_package || self.is_command(is_package) {
                 return Err(LaunchError::NoPythonScript(program));
             }
-            [torchrun(facts), vec![program]].concat()
+            torchrun(facts).into_iter().chain([program]).chain(arguments).collect()
         } else if is_package {
-            vec![PYTHON.to_owned(), "-m".to_owned(), self.module().to_owned()]
+            python.chain(["-m".to_owned(), self.module().to_owned()]).chain(arguments).collect()
         } else if self.is_command(is_package) {
             let words = std::iter::once(format!("./{program}")).chain(arguments).map(|word| quoted(&word));
             // In the shell's place, so that signals reach it.
             let line = format!("exec {}", Vec::from_iter(words).join(" "));
-            return Ok(vec!["/bin/sh".to_owned(), "-c".to_owned(), line]);
+            vec!["/bin/sh".to_owned(), "-c".to_owned(), line]
         } else {
-            vec![PYTHON.to_owned(), program]
+            python.chain([program]).chain(arguments).collect()
         };
-        command.extend(arguments);
-        Ok(command)
+        if is_mpi { mpi::command(facts, &hyperparameters, command) } else { Ok(command) }
     }
 }
 

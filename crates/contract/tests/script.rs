@@ -171,9 +171,53 @@ fn commands_are_those_of_the_toolkit() {
     assert_eq!(environment(&gpus)["SM_DISTRIBUTION_INSTANCE_GROUPS"], r#"["homogeneousCluster"]"#);
     assert_eq!(command(&facts(1, 1, &[("sagemaker_torch_distributed_enabled", "false")]), false).unwrap(), format!("python3|{tail}"));
     assert_eq!(command(&facts(1, 1, &[torch]), true), Err(LaunchError::NoPythonScript("train.py".into())));
-    assert_eq!(command(&facts(2, 2, &[("sagemaker_mpi_enabled", "true")]), false), Err(LaunchError::Mpi));
     // Each host runs the script by itself, as the toolkit of PyTorch has it.
     assert_eq!(command(&facts(2, 2, &[("sagemaker_parameter_server_enabled", "true")]), false).unwrap(), format!("python3|{tail}"));
+}
+
+/// What SDK v2 sends for `distribution={"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "-x A='b c'"}}`.
+#[test]
+fn mpirun_is_started_on_the_first_instance_and_awaited_on_the_others() {
+    let mpi = [
+        ("sagemaker_mpi_enabled", "true"),
+        ("sagemaker_mpi_num_of_processes_per_host", "2"),
+        ("sagemaker_mpi_custom_mpi_options", "\"-x A='b c' --NCCL_DEBUG TRACE\""),
+    ];
+    let command = |facts: &Facts| script(facts).command(facts, false).map(|words| words.join("|"));
+    let ours = "--allow-run-as-root|--noprefix|--leave-session-attached|--tag-output|-mca|btl_tcp_if_include|eth0|-mca|oob_tcp_if_include|eth0|\
+                --bind-to|none|--map-by|slot|-mca|pml|ob1|-mca|btl|^openib|-mca|orte_abort_on_non_zero_status|1|-mca|\
+                btl_vader_single_copy_mechanism|none";
+    let tail = "train.py|--batch-size|32|--lr|1e-05|-n|a name";
+    assert_eq!(
+        command(&facts(1, 3, &mpi)).unwrap(),
+        format!(
+            "/opt/shoal/bin/shoal|mpi|run|--hosts|algo-1,algo-2,algo-3|--per-host|2|--|mpirun|--host|algo-1:2,algo-2:2,algo-3:2|-np|6|{ours}|\
+             -x|A=b c|-x|NCCL_DEBUG=TRACE|python3|-m|mpi4py|{tail}"
+        )
+    );
+    assert_eq!(command(&facts(2, 3, &mpi)).unwrap(), "/opt/shoal/bin/shoal|mpi|wait");
+    // One rank for each GPU, else one; so many in all as are asked for.
+    let gpus = Facts { gpus: 4, ..facts(1, 2, &mpi[..1]) };
+    assert!(command(&gpus).unwrap().contains("|--host|algo-1:4,algo-2:4|-np|8|"));
+    let some = facts(1, 2, &[mpi[0], ("sagemaker_mpi_num_processes", "1")]);
+    assert!(command(&some).unwrap().contains("|--host|algo-1:1,algo-2:1|-np|1|"));
+    assert_eq!(environment(&some)["SM_DISTRIBUTION_INSTANCE_GROUPS"], r#"["homogeneousCluster"]"#);
+    let shell = facts(1, 1, &[mpi[0], ("sagemaker_program", "\"run.sh\"")]);
+    assert!(command(&shell).unwrap().ends_with("|none|/bin/sh|-c|exec ./run.sh --batch-size 32 --lr 1e-05 -n 'a name'"));
+
+    let [place, own] = [("algo-1", "127.0.1.1"), ("algo-2", "127.0.1.2")];
+    let alone = Facts { addresses: map(&[place]), ..facts(1, 1, &mpi) };
+    assert!(command(&alone).unwrap().contains("--hosts|algo-1|--per-host|2|--|mpirun|--host|localhost:2|-np|2|"));
+    let together = Facts { addresses: map(&[place, own]), ..facts(1, 2, &mpi) };
+    assert_eq!(command(&together), Err(LaunchError::MpiNeedsHosts(2)));
+    for (name, value, expected) in [
+        ("sagemaker_mpi_num_of_processes_per_host", "\"two\"", "sagemaker_mpi_num_of_processes_per_host is \"two\", which is no number"),
+        ("sagemaker_mpi_num_of_processes_per_host", "-1", "is \"-1\", which is no number of processes"),
+        ("sagemaker_mpi_custom_mpi_options", "\"-x A='b\"", "custom_mpi_options is \"-x A='b\", and a quote in it is not closed"),
+    ] {
+        let error = command(&facts(1, 1, &[mpi[0], (name, value)])).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

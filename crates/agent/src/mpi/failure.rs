@@ -1,0 +1,171 @@
+//! Why a program of MPI failed: what the rank said that failed first, left as the failure file of the first instance.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use shoal_contract::{BASE, Paths, Places, RankLine, Tail, script_failure};
+
+const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
+/// Python's and mpi4py's own part of a traceback, of which there is nothing to learn.
+const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py/__main__.py\""];
+/// Begins and ends what Open MPI says itself.
+const RULE: &str = "----------";
+/// In what its error handler says.
+const OF_OPEN_MPI: &str = "] *** ";
+/// SageMaker's images have it, environments here have what is asked for.
+const NO_MPI4PY: &str = "No module named mpi4py";
+
+/// The ends of what all have said on stderr.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    tails: BTreeMap<Option<u32>, Said>,
+    /// Who first had a traceback.
+    raised: Option<u32>,
+    /// Whom `mpirun` calls the first to fail.
+    named: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    tail: Tail,
+    /// In a part of a traceback that is a launcher's.
+    is_launchers: bool,
+}
+
+impl Said {
+    fn note(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        if text.starts_with("  File \"") {
+            self.is_launchers = LAUNCHERS.iter().any(|name| text.contains(name));
+        } else if !text.starts_with("    ") {
+            self.is_launchers = false;
+        }
+        if !self.is_launchers {
+            self.tail.push(line);
+        }
+    }
+}
+
+impl Errors {
+    pub(super) fn note(&mut self, line: &RankLine) {
+        if line.text.windows(TRACEBACK.len()).any(|window| window == TRACEBACK) {
+            self.raised = self.raised.or(line.rank);
+        }
+        if line.rank.is_none() {
+            self.named = self.named.or_else(|| named(&String::from_utf8_lossy(&line.text)));
+        }
+        self.tails.entry(line.rank).or_default().note(&line.text);
+    }
+
+    /// The failure file's text.
+    pub(super) fn text(&self, code: i32, places: &Places, command: &[String]) -> String {
+        let said = |rank: u32| Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty());
+        // A rank that has nothing to say itself may have been named because it lost another.
+        let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
+        let only = speakers.next().filter(|_| speakers.next().is_none());
+        let mut text = match self.raised.and_then(said).or_else(|| self.named.and_then(said)).or(only) {
+            Some((rank, said)) => format!("{said}\n(rank {rank} on {})", places.host(rank)),
+            None => [self.named, None].iter().find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text()))).unwrap_or_default(),
+        };
+        if text.contains(NO_MPI4PY) {
+            text.push_str("\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt");
+        }
+        script_failure(code, &text, command)
+    }
+}
+
+/// The rank in `Process name: [[4242,1],3]` or `[prterun-algo-1-77@1,3]`, and in `process rank 3 with PID ..`.
+fn named(text: &str) -> Option<u32> {
+    let of_name = || text.split_once("Process name: [")?.1.trim_end().strip_suffix(']')?.rsplit(',').next()?.parse().ok();
+    let of_signal = || text.split_once("process rank ")?.1.split(' ').next()?.parse().ok();
+    of_name().or_else(of_signal)
+}
+
+/// Without what Open MPI says in the rank's name: that it was aborted, or has lost another.
+fn own_words(text: &str) -> String {
+    let lines = Vec::from_iter(text.lines());
+    let end = lines.iter().skip(1).position(|line| line.starts_with(RULE)).map_or(lines.len(), |at| at + 1);
+    Vec::from_iter(lines[..end].iter().copied().filter(|line| !line.contains(OF_OPEN_MPI))).join("\n").trim().to_owned()
+}
+
+fn without_rules(text: &str) -> String {
+    Vec::from_iter(text.lines().filter(|line| !line.starts_with(RULE))).join("\n").trim().to_owned()
+}
+
+fn file() -> PathBuf {
+    Paths::new(std::env::var_os("SAGEMAKER_BASE_DIR").map_or_else(|| BASE.into(), PathBuf::from)).failure()
+}
+
+/// Whether somebody has left word already, on this instance.
+pub(super) fn is_told() -> bool {
+    fs::metadata(file()).is_ok_and(|file| file.len() > 0)
+}
+
+/// Leaves word.
+pub(super) fn tell(text: &str) -> std::io::Result<()> {
+    fs::write(file(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(lines: &[(Option<u32>, &str)]) -> String {
+        let places = Places { hosts: ["algo-1", "algo-2"].map(str::to_owned).to_vec(), per_host: 2 };
+        let mut errors = Errors::default();
+        for (rank, text) in lines {
+            errors.note(&RankLine { rank: *rank, text: text.as_bytes().to_vec() });
+        }
+        errors.text(3, &places, &["mpirun".to_owned()])
+    }
+
+    fn failed(said: &str) -> String {
+        format!("ExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
+    }
+
+    #[test]
+    fn the_rank_that_failed_first_is_heard() {
+        let rule = "-".repeat(74);
+        // As Open MPI 5 says it; 4 says the end in its own name.
+        let raised = [
+            (Some(3), "a warning"),
+            (Some(2), "Traceback (most recent call last):"),
+            (Some(2), "  File \"<frozen runpy>\", line 198, in _run_module_as_main"),
+            (Some(2), "  File \"/e/site-packages/mpi4py/run.py\", line 53, in run_command_line"),
+            (Some(2), "    run_path(sys.argv[0], run_name=\"__main__\")"),
+            (Some(2), "  File \"train.py\", line 4, in <module>"),
+            (Some(3), "Traceback (most recent call last):"),
+            (Some(2), "    train()"),
+            (Some(2), "ValueError: bad"),
+            (Some(2), rule.as_str()),
+            (Some(2), "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD"),
+            (None, "prterun has exited due to process rank 3 with PID 0 on node algo-2 calling"),
+        ];
+        assert_eq!(
+            text(&raised),
+            failed(
+                "Traceback (most recent call last):\n  File \"train.py\", line 4, in <module>\n    train()\nValueError: bad\n(rank 2 on algo-2)"
+            )
+        );
+        for name in ["[[4242,1],1]", "[prterun-algo-1-77@1,1]"] {
+            let line = format!("  Process name: {name}");
+            let exited = [(Some(0), "unlike this"), (Some(1), "no such file"), (None, &rule), (None, &line), (None, "  Exit code:    3")];
+            assert_eq!(text(&exited), failed("no such file\n(rank 1 on algo-1)"), "{name}");
+        }
+        let silent = [
+            (None, rule.as_str()),
+            (None, "mpirun noticed that process rank 3 with PID 5 on node algo-2 exited on signal 9 (Killed)."),
+            (None, &rule),
+        ];
+        assert_eq!(text(&silent), failed("mpirun noticed that process rank 3 with PID 5 on node algo-2 exited on signal 9 (Killed)."));
+        assert_eq!(text(&[]), failed(""));
+        // Open MPI 5 may name a rank that has lost the one that failed.
+        let lost = (Some(0), "[algo-1:00000] *** An error occurred in Socket closed");
+        let named = (None, "prterun has exited due to process rank 0 with PID 0 on node algo-1 calling");
+        assert_eq!(text(&[(Some(1), "no such file"), lost, named]), failed("no such file\n(rank 1 on algo-1)"));
+        assert_eq!(text(&[lost, named]), failed(lost.1));
+        let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
+        assert!(text(&without).contains("(rank 0 on algo-1)\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\""));
+    }
+}

@@ -1,0 +1,108 @@
+//! What instances of an MPI program say to each other: a line of text each time. The first line of a connection begins with the secret.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use sha2::{Digest, Sha256};
+
+use super::PORT;
+
+/// Variable with the attempt's secret among its instances.
+pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
+
+/// Longest line: a daemon's command.
+const MOST: u64 = 1 << 20;
+
+/// What instances of an attempt have in common, of what only its agents know.
+pub(crate) fn secret(token: &str) -> String {
+    Sha256::digest(format!("mpi:{token}")).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a connection is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To tell when all is over.
+    Watch,
+    /// To start a command, which a shell reads.
+    Start(String),
+}
+
+/// Both ends of a connection.
+#[derive(Debug)]
+pub(super) struct Line(BufReader<TcpStream>);
+
+impl Line {
+    /// To the instance that waits at `host`.
+    pub(super) fn open(host: &str, secret: &str, wish: &Wish) -> io::Result<Self> {
+        let stream = TcpStream::connect((host, PORT))?;
+        stream.set_nodelay(true)?;
+        let mut line = Self(BufReader::new(stream));
+        match wish {
+            Wish::Watch => line.say(&format!("{secret} watch"))?,
+            Wish::Start(command) => line.say(&format!("{secret} start {}", command.replace('\n', " ")))?,
+        }
+        Ok(line)
+    }
+
+    /// Of whoever has connected; `None` if it is not one of us.
+    pub(super) fn accept(stream: TcpStream, secret: &str) -> io::Result<Option<(Self, Wish)>> {
+        stream.set_nodelay(true)?;
+        let mut line = Self(BufReader::new(stream));
+        let first = line.hear()?;
+        let wish =
+            first.strip_prefix(secret).filter(|_| !secret.is_empty()).and_then(|rest| match rest.strip_prefix(' ')?.split_once(' ') {
+                None => (rest == " watch").then_some(Wish::Watch),
+                Some(("start", command)) => Some(Wish::Start(command.to_owned())),
+                Some(_) => None,
+            });
+        Ok(wish.map(|wish| (line, wish)))
+    }
+
+    pub(super) fn say(&mut self, text: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(format!("{text}\n").as_bytes())
+    }
+
+    /// The next line.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub(super) fn hear(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        io::Read::take(&mut self.0, MOST).read_line(&mut text)?;
+        text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Another hold on the same connection.
+    pub(super) fn another(&self) -> io::Result<Self> {
+        Ok(Self(BufReader::new(self.0.get_ref().try_clone()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn whoever_has_not_the_secret_is_not_heard() {
+        let ours = secret("token");
+        assert_eq!(ours.len(), 64);
+        assert_ne!(ours, secret("another"));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let heard = |said: &str, secret: &str| {
+            let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+            drop(stream);
+            Line::accept(listener.accept().unwrap().0, secret).map(|found| found.map(|(_, wish)| wish))
+        };
+        assert_eq!(heard(&format!("{ours} watch\n"), &ours).unwrap(), Some(Wish::Watch));
+        assert_eq!(heard(&format!("{ours} start a b\n"), &ours).unwrap(), Some(Wish::Start("a b".into())));
+        for said in [" watch\n", "x watch\n", "start a\n", "\n"] {
+            assert_eq!(heard(said, &ours).unwrap(), None, "{said}");
+            // Without a secret there is no way in at all.
+            assert_eq!(heard(said, "").unwrap(), None, "{said}");
+        }
+        assert_eq!(heard(&format!("{ours}watch\n"), &ours).unwrap(), None);
+        assert!(heard(&format!("{ours} watch"), &ours).is_err(), "no end of the line");
+    }
+}

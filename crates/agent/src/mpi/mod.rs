@@ -1,0 +1,30 @@
+//! Programs of MPI across instances: what `shoal mpi` is in a sandbox. `mpirun` wants to start a daemon on each host, and usually has ssh for
+//! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start`] in ssh's place; every other instance's program
+//! is [`wait()`], which starts there what [`start`] brings, and ends when the first says that all is over, or is gone.
+//!
+//! They meet on the network that a job's instances have for themselves, and know each other by a secret of the attempt.
+
+mod failure;
+mod line;
+mod ranks;
+mod run;
+mod start;
+mod version;
+mod wait;
+
+pub(crate) use line::{SECRET, secret};
+pub use run::run;
+pub use shoal_contract::Places;
+pub use start::start;
+pub use wait::wait;
+
+/// What the first instance listens to nobody at, and every other one to the first.
+const PORT: u16 = 7722;
+
+/// As shells tell of a process that SIGTERM has ended.
+const TERMINATED: i32 = 128 + crate::outcome::SIGTERM;
+
+/// To the log of the instance.
+fn say(text: impl std::fmt::Display) {
+    eprintln!("shoal mpi: {text}");
+}

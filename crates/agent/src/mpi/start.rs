@@ -1,0 +1,20 @@
+//! `shoal mpi start HOST COMMAND`: what `mpirun` has in ssh's place. Who ends it ends the command.
+
+use super::line::{Line, SECRET, Wish};
+use super::say;
+
+/// ssh's exit code when it is not the command that failed.
+const UNREACHABLE: i32 = 255;
+
+/// Runs a command, words that a shell on that host reads, to its end; gives its exit code. What it says stands in the log of its instance.
+pub fn start(host: &str, command: &[String]) -> i32 {
+    let secret = std::env::var(SECRET).unwrap_or_default();
+    let ended = Line::open(host, &secret, &Wish::Start(command.join(" "))).and_then(|mut line| line.hear());
+    match ended {
+        Ok(ended) => ended.strip_prefix("ended ").and_then(|code| code.parse().ok()).unwrap_or(UNREACHABLE),
+        Err(error) => {
+            say(format_args!("{host} is gone, or does not answer: {error}"));
+            UNREACHABLE
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `shoal mpi wait`: the program of every instance but the first.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use shoal_contract::{FAILURE, SUCCESS};
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
+
+use super::line::{Line, SECRET, Wish};
+use super::{PORT, TERMINATED, failure, ranks, say};
+
+/// The first instance is there and will say when all is over.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// How many commands run here.
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// When all is over, how long a daemon may take to end by itself.
+const LAST_DAEMON: Duration = Duration::from_secs(5);
+
+/// Starts what the first instance sends until that one says that all is over; gives the exit code: 0, or the program's own if it has left
+/// word here of why it failed.
+pub fn wait() -> i32 {
+    serve().unwrap_or_else(|error| {
+        say(format_args!("port {PORT} of this instance is needed to be told what to start: {error}"));
+        FAILURE
+    })
+}
+
+fn serve() -> io::Result<i32> {
+    let secret = std::env::var(SECRET).unwrap_or_default();
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
+    let mut signals = Signals::new([SIGTERM])?;
+    let (ends, end) = channel();
+    let of_signals = ends.clone();
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            ranks::terminate();
+            if !WATCHED.load(Ordering::Acquire) {
+                // If nobody listens this process is about to end.
+                let _ = of_signals.send(TERMINATED);
+            }
+        }
+    });
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (secret, ends) = (secret.clone(), ends.clone());
+            thread::spawn(move || answer(stream, &secret, &ends));
+        }
+    });
+    Ok(end.recv().unwrap_or(FAILURE))
+}
+
+/// A connection that ends early is the affair of who has made it.
+fn answer(stream: TcpStream, secret: &str, ends: &Sender<i32>) {
+    match Line::accept(stream, secret) {
+        Ok(Some((line, Wish::Watch))) => drop(ends.send(watched(line))),
+        Ok(Some((line, Wish::Start(command)))) => drop(start(line, &command)),
+        Ok(None) => say("a connection without the job's secret was closed"),
+        Err(_) => {}
+    }
+}
+
+fn watched(mut line: Line) -> i32 {
+    WATCHED.store(true, Ordering::Release);
+    let told = line.say("ready").and_then(|()| line.hear());
+    let Some(code) = told.ok().and_then(|over| over.strip_prefix("over ")?.parse().ok()) else {
+        say("the first instance is gone, and all that runs here for it ends");
+        return FAILURE;
+    };
+    let has_said_why = code != SUCCESS && failure::is_told();
+    // If the first instance is gone by now, this is the end all the same.
+    let _ = line.say(if has_said_why { "why" } else { "good" });
+    let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(RUNNING.1.wait_timeout_while(running, LAST_DAEMON, |running| *running > 0));
+    if has_said_why { code } else { SUCCESS }
+}
+
+/// Runs a command until it ends, or whoever wants it is gone.
+fn start(line: Line, command: &str) -> io::Result<()> {
+    let change = |by: isize| {
+        let mut running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *running = running.saturating_add_signed(by);
+        RUNNING.1.notify_all();
+    };
+    change(1);
+    let done = run(line, command);
+    change(-1);
+    done
+}
+
+fn run(mut line: Line, command: &str) -> io::Result<()> {
+    let mut child = Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).process_group(0).spawn()?;
+    let (mut other, group) = (line.another()?, Pid::from_child(&child));
+    thread::spawn(move || {
+        // Nothing more is said there.
+        if other.hear().is_err() {
+            // It fails if the command has ended by itself.
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+    });
+    let code = code(child.wait()?);
+    line.say(&format!("ended {code}"))
+}
+
+/// As a shell tells it.
+pub(super) fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}

@@ -1,0 +1,43 @@
+//! `shoal mpi`: what starts a program of MPI, inside its instances.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use shoal_agent::mpi::{self, Places};
+
+/// Subcommands of `shoal mpi`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MpiCommand {
+    /// On the first instance: run mpirun.
+    Run {
+        /// All instances, in the order of ranks.
+        #[arg(long, value_delimiter = ',', required = true)]
+        hosts: Vec<String>,
+        /// Ranks on each.
+        #[arg(long)]
+        per_host: u32,
+        /// mpirun and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// On every other instance: start what mpirun asks for.
+    Wait,
+    /// What mpirun has in ssh's place.
+    Start {
+        /// Where.
+        host: String,
+        /// What, for a shell.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+}
+
+/// Runs it to its end, and ends as it does.
+pub(crate) fn run(command: MpiCommand) -> ExitCode {
+    let code = match command {
+        MpiCommand::Run { hosts, per_host, command } => mpi::run(&Places { hosts, per_host }, &command),
+        MpiCommand::Wait => mpi::wait(),
+        MpiCommand::Start { host, command } => mpi::start(&host, &command),
+    };
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}
