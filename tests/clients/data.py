@@ -45,6 +45,14 @@ def titanic(part):
         return [_passenger(row) for row in csv.DictReader(file)]
 
 
+def mnist():
+    """The four files of handwritten digits, by name."""
+    directory = SHARED / "mnist"
+    if not directory.exists():
+        pytest.skip(f"needs ../shared/data (or its parent named in SHOAL_SHARED): there is no {directory}")
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
 def _passenger(row):
     port = {"C": 0, "Q": 1, "S": 2}.get(row["Embarked"], 2)
     numbers = [row["Pclass"], int(row["Sex"] == "male"), row["Age"] or 28, row["SibSp"], row["Parch"], row["Fare"], port]

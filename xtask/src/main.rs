@@ -129,11 +129,7 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     }
     rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
     passed("Rust tests");
-    between()?;
-    if let Some(python) = python {
-        clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
-    }
-    passed("clients' tests");
+    // Before the clients' tests: servers find the wheel beside the binary.
     match package {
         Some(Ok(Some(python))) => python_package::run(workspace, &python, &mut outcome)?,
         Some(Ok(None)) => outcome.skipped.push(Skip {
@@ -142,6 +138,12 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
         }),
         Some(Err(_)) | None => outcome.fail("the Python package's environment"),
     }
+    passed("the Python package");
+    between()?;
+    if let Some(python) = python {
+        clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
+    }
+    passed("clients' tests");
     Ok(outcome)
 }
 

@@ -39,6 +39,11 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
     ("needs torch", |_| !runs("p=${SHOAL_TORCH_PYTHON:-python3}; \"${p%%:*}\" -c 'import torch'")),
+    // 5.6 GB, made once by `shoal env-cache prepare pytorch`: CI does not make it, and uses one that is there.
+    ("needs the PyTorch environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/pytorch-*.json")),
+    ("needs the wheel of the Python package", |root| {
+        !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
+    }),
     ("needs a GPU and NCCL", |_| !(runs("ls /dev/nvidia0") && runs("ls ${SHOAL_COMM_NCCL:-/usr/lib/*/libnccl.so.2}"))),
     ("needs 4 GPUs", |_| !runs("ls /dev/nvidia3")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),

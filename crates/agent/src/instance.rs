@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, LAUNCHER, Paths, RESOURCE_FILE, Resource, config_files, environment,
+    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, config_files, environment,
 };
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
@@ -141,7 +141,7 @@ pub(crate) fn prepare(
     let mut mounts = mounts(assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
-    let (command, cwd) = command(assignment, &facts, home)?;
+    let (command, cwd) = command(options, assignment, &facts, home)?;
     let mut env = variables(assignment, &facts);
     if command.first().is_some_and(|program| program == LAUNCHER) {
         mounts.push(Mount::ReadOnly { source: options.program.clone(), target: LAUNCHER.into() });
@@ -196,11 +196,19 @@ fn variables(assignment: &Assignment, facts: &Facts) -> Vec<(String, String)> {
     all.into_iter().collect()
 }
 
-fn command(assignment: &Assignment, facts: &Facts, home: &Home) -> Result<(Vec<String>, PathBuf), ScriptError> {
+fn command(options: &Options, assignment: &Assignment, facts: &Facts, home: &Home) -> Result<(Vec<String>, PathBuf), ScriptError> {
     let code = Paths::default().code();
     Ok(match &assignment.program {
         Program::Builtin { name, .. } => (vec![LAUNCHER.into(), "algorithm".into(), name.clone()], "/".into()),
         Program::Host { entrypoint, arguments } => (entrypoint.iter().chain(arguments).cloned().collect(), code),
+        // On `shoal/host` the machine's own Python may have it.
+        Program::Script { .. }
+            if assignment.python.is_some()
+                && options.python_package.is_none()
+                && Script::is_for_dataparallel(&assignment.hyperparameters) =>
+        {
+            return Err(ScriptError::NoPackage);
+        }
         Program::Script { source } => {
             let tree = source.as_deref().map(Path::new);
             (script::prepare(assignment, facts, tree, &Paths::new(home.ml()).code())?, code)

@@ -65,6 +65,8 @@ pub struct Options {
     pub program: PathBuf,
     /// The Python environments of this machine.
     pub environments: Cache,
+    /// The wheel of Shoal's Python package, for environments with PyTorch; a server may have none.
+    pub python_package: Option<PathBuf>,
 }
 
 /// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it was given up.

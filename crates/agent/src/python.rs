@@ -19,8 +19,17 @@ pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut d
     if let Some(notice) = &wanted.notice {
         watcher.line(notice);
     }
+    cache.prepare(&environment(wanted), watcher)
+}
+
+/// Whether the environment has PyTorch, which finds its backends `shoal` and `smddp` in Shoal's Python package.
+pub(crate) fn has_torch(wanted: &PythonEnvironment) -> bool {
+    environment(wanted).pinned("torch").is_some()
+}
+
+fn environment(wanted: &PythonEnvironment) -> Environment {
     let PythonEnvironment { name, pythons, lock, .. } = wanted.clone();
-    cache.prepare(&Environment { name, pythons, lock }, watcher)
+    Environment { name, pythons, lock }
 }
 
 /// What the job requires: the `requirements.txt` beside its script, or the file that SDK v3 names and brings in a channel. Empty if there is none.

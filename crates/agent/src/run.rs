@@ -250,7 +250,9 @@ impl Agent<'_> {
         let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
         let read = python::requirements(assignment, &ml);
         let requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
-        cache.overlay(below, &requirements, &mut Waiting(self))
+        let options = self.options.clone();
+        let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
+        cache.overlay(below, &requirements, wheel, &mut Waiting(self))
     }
 
     /// Restores what was saved before, and begins to mirror.

@@ -25,6 +25,12 @@ pub(crate) enum ScriptError {
     /// Its files cannot be used.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// It is written for a library that our Python package stands for.
+    #[error(
+        "smdistributed.dataparallel is served by Shoal's Python package, and this server has none: build its wheel (cargo xtask package in a \
+         checkout), name it as python_package in shoal.toml or put it beside the program shoal, and start the server again"
+    )]
+    NoPackage,
     /// It cannot be launched as it asks to.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -51,6 +51,7 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
         data_id,
         program,
         environments: environments::of_agent(),
+        python_package: environments::package_of_agent(),
     });
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -13,6 +13,9 @@ const TABLE: &str = "environments.txt";
 /// Tells agents the directory of wheels.
 const WHEEL_HOUSE_VARIABLE: &str = "SHOAL_WHEEL_HOUSE";
 
+/// Tells them the wheel of our Python package.
+const PACKAGE_VARIABLE: &str = "SHOAL_PYTHON_PACKAGE";
+
 /// Tells them the user's cache.
 const CACHE_VARIABLE: &str = "SHOAL_CACHE";
 
@@ -32,11 +35,20 @@ pub(crate) fn of_agent() -> Cache {
     Cache::new(directory(), Source::of_this_process(wheel_house))
 }
 
+/// The wheel of our Python package as the server of this agent has it.
+pub(crate) fn package_of_agent() -> Option<PathBuf> {
+    std::env::var_os(PACKAGE_VARIABLE).map(PathBuf::from)
+}
+
 /// What agents are to have in their environment, which is empty otherwise.
 pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
     let cache = library::cache();
     let cache = std::path::absolute(&cache).unwrap_or(cache);
-    let ours = [(CACHE_VARIABLE, Some(cache)), (WHEEL_HOUSE_VARIABLE, settings.wheel_house.clone())];
+    let ours = [
+        (CACHE_VARIABLE, Some(cache)),
+        (WHEEL_HOUSE_VARIABLE, settings.wheel_house.clone()),
+        (PACKAGE_VARIABLE, settings.python_package.clone()),
+    ];
     let ours = ours.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?.into_os_string().into_string().ok()?)));
     let theirs = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     theirs.filter(|(name, _)| is_for_installers(name)).chain(ours).collect()

@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) instances: u32,
     /// A directory of wheels, from which alone Python environments are made; `None` is the package index.
     pub(crate) wheel_house: Option<PathBuf>,
+    /// The wheel of Shoal's Python package.
+    pub(crate) python_package: Option<PathBuf>,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -89,6 +91,7 @@ impl Settings {
             gpus: parse(typed, "gpus", "a number of GPUs")?,
             instances: parse(typed, "instances", "a number of instances")?,
             wheel_house: wheel_house(typed)?,
+            python_package: python_package(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }
@@ -136,6 +139,27 @@ fn wheel_house(typed: &Typed) -> Result<Option<PathBuf>> {
     }
 }
 
+fn python_package(typed: &Typed) -> Result<Option<PathBuf>> {
+    let path = Path::new(typed.value("python_package"));
+    match path {
+        _ if path == Path::new("none") => Ok(None),
+        _ if path == Path::new("auto") => Ok(std::env::current_exe().ok().and_then(|program| wheel_beside(&program))),
+        _ if path.is_file() => Ok(Some(std::path::absolute(path)?)),
+        _ => Err(wrong(typed, "python_package", "a file that is there, `auto` or `none`")),
+    }
+}
+
+/// The wheel of this version in the program's directory, or in `wheels` beside it, where `cargo xtask package` puts it.
+fn wheel_beside(program: &Path) -> Option<PathBuf> {
+    let directory = program.parent()?;
+    let start = concat!("shoal-", env!("CARGO_PKG_VERSION"), "-");
+    let is_ours = |name: &str| name.starts_with(start) && name.ends_with(".whl");
+    [directory.to_owned(), directory.parent()?.join("wheels")].into_iter().find_map(|place| {
+        let files = std::fs::read_dir(place).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        files.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours)).max()
+    })
+}
+
 fn wrong(typed: &Typed, name: &str, wanted: &str) -> anyhow::Error {
     UsageError(format!("{name} = {:?} ({}) is not {wanted}", typed.value(name), typed.origin(name))).into()
 }
@@ -175,6 +199,7 @@ mod tests {
             ("lease_s", "-1", "`auto` or a number of seconds"),
             ("default_bucket", "My Bucket", "a bucket name"),
             ("wheel_house", "/nowhere", "a directory that is there"),
+            ("python_package", "/nowhere", "a file that is there"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();
             let flag = name.replace('_', "-");

@@ -40,8 +40,8 @@ const MOST_FAILURE: usize = MAX_CHARACTERS - 64;
 const MOST_COMMAND: usize = 200;
 
 /// A hyperparameter of a framework that asks for a launcher.
-const TORCHRUN: [&str; 3] =
-    ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", "sagemaker_distributed_dataparallel_enabled"];
+const TORCHRUN: [&str; 3] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", DATAPARALLEL];
+const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
 const MPI: &str = "sagemaker_mpi_enabled";
 
 /// A script that a job brings.
@@ -83,6 +83,11 @@ impl Script {
         let program = variable(PROGRAM).filter(said).or_else(|| hyperparameter(PROGRAM)).filter(said)?;
         let source = hyperparameter(SUBMIT_DIRECTORY).filter(said).or_else(|| variable(SUBMIT_DIRECTORY)).filter(said);
         Some(Self { program, source })
+    }
+
+    /// Whether it is written for `smdistributed.dataparallel`.
+    pub fn is_for_dataparallel(hyperparameters: &BTreeMap<String, String>) -> bool {
+        Hyperparameters::of(hyperparameters).is_on(DATAPARALLEL)
     }
 
     /// Its name as a Python module.

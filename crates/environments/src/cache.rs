@@ -73,24 +73,36 @@ impl Cache {
         })
     }
 
-    /// What a job requires, laid over an environment: as [`Cache::prepare`], and cached by the environment and the requirements' text
-    /// (a `requirements.txt`; without any, it is the environment itself).
+    /// What a job requires, laid over an environment: as [`Cache::prepare`], and cached by the environment, the requirements' text (a
+    /// `requirements.txt`) and the content of `wheel`, a package without dependencies that goes on top. Without any, it is the environment itself.
     ///
     /// # Errors
     /// As [`Cache::prepare`]; and a requirement that is none of an index (see [`crate::check`]).
-    pub fn overlay(&self, below: Prepared, requirements: &str, watcher: &mut dyn Watcher) -> Result<Prepared, EnvironmentError> {
+    pub fn overlay(
+        &self,
+        below: Prepared,
+        requirements: &str,
+        wheel: Option<&Path>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Prepared, EnvironmentError> {
         let requirements = requirements::check(requirements)?;
-        if requirements.is_empty() {
+        if requirements.is_empty() && wheel.is_none() {
             return Ok(below);
         }
-        let digest = digest(&[&below.directory.to_string_lossy(), &requirements]);
+        let of_wheel = wheel.map(|file| fs::read(file).map_err(EnvironmentError::io("read", file))).transpose()?;
+        let of_wheel = of_wheel.map(|content| hexadecimal(&Sha256::digest(content)));
+        let below_path = below.directory.to_string_lossy();
+        let parts: Vec<&str> = [&*below_path, &*requirements].into_iter().chain(of_wheel.as_deref()).collect();
+        let digest = digest(&parts);
         let (name, base) = (below.record.name.clone(), below.record.clone());
         let place = self.place(&format!("{name}-job"), &digest);
         let directory = below.directory.clone();
         self.obtain(&place, &name, Some(below), watcher, |lock, watcher| {
-            overlay::make(&base, &directory, &requirements, &place.directory, &self.source, lock, watcher).map_err(|error| match error {
-                EnvironmentError::Failed { name, step, how, said } => EnvironmentError::NotInstalled { name, step, how, said },
-                other => other,
+            overlay::make(&base, &directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| {
+                match error {
+                    EnvironmentError::Failed { name, step, how, said } => EnvironmentError::NotInstalled { name, step, how, said },
+                    other => other,
+                }
             })
         })
     }
@@ -309,5 +321,9 @@ pub(crate) fn digest(parts: &[&str]) -> String {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&hash.finalize()[..8])
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -87,10 +87,21 @@ impl Source {
 
     /// The same by pip, which takes note of what lies below.
     pub(crate) fn install_by_pip(&self, python: &Path, file: &Path) -> Command {
+        self.of(self.pip_install(python), file)
+    }
+
+    /// Installs this wheel and nothing else.
+    pub(crate) fn install_wheel(&self, python: &Path, wheel: &Path) -> Command {
+        let mut command = self.pip_install(python);
+        command.args(["--no-index", "--no-deps"]).arg(wheel);
+        command
+    }
+
+    fn pip_install(&self, python: &Path) -> Command {
         let mut command = self.command(python);
         command.args(["-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]);
         command.args(["--progress-bar", "off"]);
-        self.of(command, file)
+        command
     }
 
     /// Only wheels, so that no package's own code runs.

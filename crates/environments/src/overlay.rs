@@ -8,11 +8,13 @@ use crate::build::{now, seal, site_packages};
 use crate::run::run;
 use crate::{EnvironmentError, Record, Source, Watcher};
 
-/// Makes it in `directory`, which is not there yet. `requirements` are checked.
+/// Makes it in `directory`, which is not there yet. `requirements` are checked; `wheel` depends on nothing.
+#[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
 pub(crate) fn make(
     below: &Record,
     below_directory: &Path,
     requirements: &str,
+    wheel: Option<&Path>,
     directory: &Path,
     source: &Source,
     lock: &File,
@@ -28,9 +30,15 @@ pub(crate) fn make(
     // Behind its own packages, so that those win. As Python's text, whatever the path has in it.
     let line = format!("import site; site.addsitedir({:?})\n", below.site_packages.to_string_lossy());
     fs::write(&path_file, line).map_err(EnvironmentError::io("write", &path_file))?;
+    let python = directory.join("bin/python");
+    if let Some(wheel) = wheel {
+        run(source.install_wheel(&python, wheel), "pip install", name, lock, watcher)?;
+    }
     let file = directory.join("requirements.txt");
     fs::write(&file, requirements).map_err(EnvironmentError::io("write", &file))?;
-    run(source.install_by_pip(&directory.join("bin/python"), &file), "pip install", name, lock, watcher)?;
+    if !requirements.is_empty() {
+        run(source.install_by_pip(&python, &file), "pip install", name, lock, watcher)?;
+    }
     let bytes = seal(directory).map_err(EnvironmentError::io("make read-only", directory))?;
     watcher.line(&format!("what the job requires is ready: {} MB in {:.0} s", bytes >> 20, begun.elapsed().as_secs_f64()));
     Ok(Record { below: Some(below_directory.to_owned()), site_packages, bytes, made: now(), ..below.clone() })

@@ -180,7 +180,7 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     let cache = place.cache();
     let base = || cache.prepare(&environment("alpha==1.0\n"), &mut Lines::default()).unwrap();
     let mut lines = Lines::default();
-    let job = cache.overlay(base(), "# needs\nbeta\n", &mut lines).unwrap();
+    let job = cache.overlay(base(), "# needs\nbeta\n", None, &mut lines).unwrap();
     assert!(lines.said[0].starts_with("installing what the job requires over the environment test"), "{:?}", lines.said);
     // What is there already serves: alpha 2.0 is not installed for beta's sake.
     assert!(!job.record().site_packages.join("alpha.py").exists());
@@ -188,25 +188,33 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     // A script of the environment below finds what lies over it.
     assert_eq!(output(&job, "alpha", &[]).split(' ').next(), Some("1.0"));
     let mut lines = Lines::default();
-    let again = cache.overlay(base(), "beta   # the same\n", &mut lines).unwrap();
+    let again = cache.overlay(base(), "beta   # the same\n", None, &mut lines).unwrap();
     assert_eq!((again.python(), lines.said), (job.python(), vec![]));
     // Other versions win over those below, for scripts of the environment below too.
-    let newer = cache.overlay(base(), "alpha==2.0\n", &mut Lines::default()).unwrap();
+    let newer = cache.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap();
     assert_eq!(output(&newer, "python", &["-c", "import alpha; print(alpha.VERSION)"]), "2.0\n");
     assert_eq!(output(&newer, "alpha", &[]).split(' ').next(), Some("2.0"));
+    // A wheel on top comes from no index, with what is required or alone.
+    place.wheel("gamma", "1.0", "");
+    let wheel = place.dir.path().join("gamma-1.0-py3-none-any.whl");
+    fs::rename(place.wheels().join("gamma-1.0-py3-none-any.whl"), &wheel).unwrap();
+    let with_wheel = cache.overlay(base(), "beta\n", Some(&wheel), &mut Lines::default()).unwrap();
+    assert_eq!(output(&with_wheel, "python", &["-c", "import alpha, beta, gamma; print(gamma.VERSION)"]), "1.0\n");
+    let alone = cache.overlay(base(), "", Some(&wheel), &mut Lines::default()).unwrap();
+    assert_eq!(output(&alone, "python", &["-c", "import alpha, gamma; print(gamma.VERSION)"]), "1.0\n");
     // Nothing required is the environment itself.
-    assert_eq!(cache.overlay(base(), "# nothing\n", &mut Lines::default()).unwrap().python(), base().python());
-    let refused = cache.overlay(base(), "-e .\n", &mut Lines::default()).unwrap_err();
+    assert_eq!(cache.overlay(base(), "# nothing\n", None, &mut Lines::default()).unwrap().python(), base().python());
+    let refused = cache.overlay(base(), "-e .\n", None, &mut Lines::default()).unwrap_err();
     assert!(refused.to_string().starts_with("requirements.txt:1: \"-e .\" is no requirement of an index"), "{refused}");
-    let missing = cache.overlay(base(), "nowhere==1\n", &mut Lines::default()).unwrap_err();
+    let missing = cache.overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
     assert!(missing.to_string().starts_with("requirements.txt could not be installed over the environment test: pip install"), "{missing}");
     // What is in use stays; requirements go before what they lie over.
     assert!(cache.list().unwrap().iter().all(|cached| cached.in_use));
     assert_eq!(cache.prune(Duration::ZERO).unwrap(), vec![]);
-    drop((job, again, newer));
+    drop((job, again, newer, with_wheel, alone));
     assert_eq!(cache.prune(Duration::from_secs(3600)).unwrap(), vec![], "they were wanted just now");
     let removed: Vec<_> = cache.prune(Duration::ZERO).unwrap().into_iter().map(|cached| cached.record.unwrap().below.is_some()).collect();
-    assert_eq!(removed, [true, true, false]);
+    assert_eq!(removed, [true, true, true, true, false]);
     assert_eq!(cache.list().unwrap(), vec![]);
 }
 

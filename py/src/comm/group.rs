@@ -89,11 +89,11 @@ impl Operation {
 #[pymethods]
 impl Group {
     /// Forms the group. `settings` has what is not to be taken from the environment, by the environment's names (`RANK`, `SHOAL_COMM_HEARTBEAT`, ...). With a `store`
-    /// (torch's) the ranks meet there, else as the settings say. Blocks until all have come.
+    /// (torch's) the ranks meet there, else as the settings say; `place` is where it is, for messages, and `server` its `HOST:PORT`, if it has one. Blocks until all have come.
     #[staticmethod]
-    #[pyo3(signature = (settings, store=None, place=""))]
-    fn join(py: Python<'_>, settings: HashMap<String, String>, store: Option<Py<PyAny>>, place: &str) -> PyResult<Self> {
-        let meeting = store.map(|store| rendezvous::Meeting::Store(Arc::new(Store::new(store, place.to_owned()))));
+    #[pyo3(signature = (settings, store=None, place="", server=""))]
+    fn join(py: Python<'_>, settings: HashMap<String, String>, store: Option<Py<PyAny>>, place: &str, server: &str) -> PyResult<Self> {
+        let meeting = store.map(|store| rendezvous::Meeting::Store(Arc::new(Store::new(store, place.to_owned(), server))));
         let lookup = move |name: &str| settings.get(name).cloned().or_else(|| env::var(name).ok());
         let joined = py.detach(move || {
             let config = match meeting {

@@ -1,7 +1,9 @@
 //! torch's store as the place where ranks meet.
 
 use std::{
-    fmt, thread,
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -12,11 +14,15 @@ use shoal_comm::{Error, rendezvous};
 pub(super) struct Store {
     store: Py<PyAny>,
     place: String,
+    server: Option<SocketAddr>,
 }
 
 impl Store {
-    pub(super) fn new(store: Py<PyAny>, place: String) -> Self {
-        Self { store, place }
+    /// `server`: `HOST:PORT`, or empty if it has none.
+    pub(super) fn new(store: Py<PyAny>, place: String, server: &str) -> Self {
+        // One that cannot be resolved has been reached by torch all the same, and says nothing here.
+        let server = server.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+        Self { store, place, server }
     }
 
     fn failed(&self, what: &str, key: &str, error: &PyErr) -> Error {
@@ -64,5 +70,9 @@ impl rendezvous::Store for Store {
 
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn server(&self) -> Option<SocketAddr> {
+        self.server
     }
 }

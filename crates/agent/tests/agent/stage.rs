@@ -38,6 +38,7 @@ pub(crate) fn play_agent(arguments: &[String]) -> i32 {
         data_id: "test".into(),
         program: std::env::current_exe().unwrap(),
         environments: Cache::new(Path::new(run_dir).join("environments"), Source::of_this_process(None)),
+        python_package: None,
     })
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 15] = [
+pub(super) const SETTINGS: [Setting; 16] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -102,6 +102,13 @@ pub(super) const SETTINGS: [Setting; 15] = [
         help: "Directory of wheels from which alone Python environments are made; `none` is the package index",
         client: false,
         default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "python_package",
+        value: "FILE",
+        help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is none",
+        client: false,
+        default: |_| "auto".to_owned(),
     },
     Setting {
         name: "log",

@@ -1,6 +1,7 @@
 //! Where ranks find each other: a small key-value store that is written once per key and can be waited on.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -29,6 +30,11 @@ pub trait Store: Send + Sync {
 
     /// Where it is, for messages: `"127.0.0.1:29500"`.
     fn place(&self) -> String;
+
+    /// Its server, if it has one. A host without a way to the outside has its address on the way there.
+    fn server(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 type Map = BTreeMap<String, Vec<u8>>;

@@ -82,8 +82,8 @@ pub(super) fn find(config: &Config, serves: bool) -> Result<Place, Error> {
             let ip = store.local_address();
             (Box::new(store), None, ip)
         }
-        Meeting::Directory(path) => (Box::new(FileStore::open(path)?), None, outward()),
-        Meeting::Store(store) => (Box::new(Shared(Arc::clone(store))), None, outward()),
+        Meeting::Directory(path) => (Box::new(FileStore::open(path)?), None, outward(None)),
+        Meeting::Store(store) => (Box::new(Shared(Arc::clone(store))), None, outward(store.server())),
     };
     let mut secret = config.secret.clone();
     if secret.is_empty() && server.is_none() && !matches!(config.meeting, Meeting::Tcp { .. }) {
@@ -111,9 +111,11 @@ impl Store for Shared {
     }
 }
 
-/// The address that this machine would use towards the outside; loopback where it has no such.
-fn outward() -> IpAddr {
-    towards(SocketAddr::from(([192, 0, 2, 1], 9))).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+/// The address that this machine would use towards the outside, or else towards the store's server, as in a network of its own; loopback where it
+/// has no such.
+fn outward(server: Option<SocketAddr>) -> IpAddr {
+    let outside = SocketAddr::from(([192, 0, 2, 1], 9));
+    towards(outside).or_else(|| towards(server?)).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 /// What this process says of itself.

@@ -4,6 +4,7 @@ from datetime import timedelta as _timedelta
 
 import torch.distributed as _dist
 
+from shoal.backends import register as _register
 from shoal.comm import (
     CommError,
     ConfigError,
@@ -16,7 +17,6 @@ from shoal.comm import (
     Revoked,
 )
 from shoal.torch import hooks, reform
-from shoal.torch.backend import create as _create
 from shoal.torch.backend import empty
 from shoal.torch.backend import of as _of
 from shoal.torch.optimizer import DistributedOptimizer
@@ -68,5 +68,4 @@ def rejoin(patience: _timedelta = _timedelta(minutes=5)) -> None:
     reform.renew(old.native.rejoin(patience.total_seconds()), old.timeout)
 
 
-if not hasattr(_dist.Backend, "SHOAL"):
-    _dist.Backend.register_backend("shoal", _create, extended_api=True, devices=["cpu"])
+_register()

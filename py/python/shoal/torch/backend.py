@@ -106,7 +106,7 @@ def create(options: dist.distributed_c10d._DistributedBackendOptions, _of_backen
         # Who replaces a lost rank does so in the default group, and its other groups are new.
         settings["SHOAL_COMM_REPLACES"] = "0"
         store = store if reform.meeting is None else dist.PrefixStore(options.group_id, reform.meeting)
-    group = Group.join(settings, store, _place(store))
+    group = Group.join(settings, store, _place(store), _server(store))
     if is_default and group.epoch > 0:
         # The others of the group call the same in `rejoin`.
         reform.meeting = reform.meet(group, timeout)
@@ -115,10 +115,20 @@ def create(options: dist.distributed_c10d._DistributedBackendOptions, _of_backen
 
 def _place(store: dist.Store) -> str:
     """Where torch's store is, for messages."""
+    server = _server(store)
+    return f"torch's {type(_itself(store)).__name__}" + (f" at {server}" if server else "")
+
+
+def _server(store: dist.Store) -> str:
+    """`HOST:PORT` of a store that has a server, else nothing."""
+    store = _itself(store)
+    return f"{store.host}:{store.port}" if isinstance(store, dist.TCPStore) else ""
+
+
+def _itself(store: dist.Store) -> dist.Store:
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
-    where = f" at {store.host}:{store.port}" if isinstance(store, dist.TCPStore) else ""
-    return f"torch's {type(store).__name__}{where}"
+    return store
 
 
 @atexit.register

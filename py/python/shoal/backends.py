@@ -1,0 +1,22 @@
+"""The names by which torch finds these process groups: it calls `register` when it is imported (its entry points `torch.backends`)."""
+
+import torch.distributed as dist
+
+#: `smddp` is what scripts for SageMaker's own library ask for.
+NAMES = ("shoal", "smddp")
+
+
+def register() -> None:
+    """Makes `init_process_group("shoal")` and `init_process_group("smddp")` work; a torch that was built without torch.distributed stays as it is."""
+    if not dist.is_available():
+        return
+    for name in NAMES:
+        if not hasattr(dist.Backend, name.upper()):
+            dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options, of_backend):
+    # Not before it is asked for: most programs that import torch do not.
+    from shoal.torch.backend import create
+
+    return create(options, of_backend)

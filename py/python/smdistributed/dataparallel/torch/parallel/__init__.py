@@ -1,0 +1,5 @@
+"""Where version 1 of SageMaker's library had it."""
+
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]
