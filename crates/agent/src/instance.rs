@@ -93,6 +93,13 @@ impl Home {
         empty(&self.own, &|path| staying.iter().any(|it| it.starts_with(path)))
     }
 
+    /// A file of ours at a place in the instance.
+    fn show(&self, target: &Path, text: &str) -> Result<Mount, InstanceError> {
+        let source = self.own.join(target.file_name().unwrap_or_default());
+        fs::write(&source, text).map_err(failed(|| format!("write {}", source.display())))?;
+        Ok(Mount::ReadOnly { source, target: target.to_owned() })
+    }
+
     /// Replaces the file that tells the program how far it may go. Nothing of the program may be running.
     pub(crate) fn write_resource(&self, resource: &Resource) -> io::Result<()> {
         let Some(config) = inside::resolve(&self.ml(), Path::new("input/config"))? else { return Err(io::ErrorKind::NotFound.into()) };
@@ -143,10 +150,14 @@ pub(crate) fn prepare(
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(options, assignment, &facts, home)?;
     let mut env = variables(assignment, &facts);
-    if command.first().is_some_and(|program| program == LAUNCHER) {
+    let driver = mpi::driver(assignment);
+    if command.first().is_some_and(|program| program == LAUNCHER) || driver.is_some() {
         mounts.push(Mount::ReadOnly { source: options.program.clone(), target: LAUNCHER.into() });
     }
-    if command.get(..2).is_some_and(|words| words == [LAUNCHER, "mpi"]) {
+    if let Some(target) = &driver {
+        mounts.push(home.show(target, mpi::OURS)?);
+    }
+    if command.get(..2).is_some_and(|words| words == [LAUNCHER, "mpi"]) || driver.is_some() {
         env.push((mpi::SECRET.to_owned(), mpi::secret(&options.token)));
     }
     Ok(SandboxSpec {

@@ -22,6 +22,11 @@ pub(crate) enum MpiCommand {
     },
     /// On every other instance: start what mpirun asks for.
     Wait,
+    /// On each instance, for SDK v3: what its mpi_driver.py is to do.
+    Drive {
+        /// What starts the script.
+        python: String,
+    },
     /// What mpirun has in ssh's place.
     Start {
         /// Where.
@@ -37,6 +42,7 @@ pub(crate) fn run(command: MpiCommand) -> ExitCode {
     let code = match command {
         MpiCommand::Run { hosts, per_host, command } => mpi::run(&Places { hosts, per_host }, &command),
         MpiCommand::Wait => mpi::wait(),
+        MpiCommand::Drive { python } => mpi::drive(&python),
         MpiCommand::Start { host, command } => mpi::start(&host, &command),
     };
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)

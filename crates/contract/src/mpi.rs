@@ -32,7 +32,7 @@ pub struct Mpirun {
 }
 
 impl Mpirun {
-    /// The command of the first instance: `shoal mpi run`, which runs `mpirun`. Its options mean the same to Open MPI 4 and 5.
+    /// `mpirun` and its arguments. Its options mean the same to Open MPI 4 and 5.
     pub fn command(&self) -> Vec<String> {
         let Self { hosts, per_host, processes, interface, options, program } = self;
         let in_all = processes.unwrap_or(per_host.saturating_mul(u32::try_from(hosts.len()).unwrap_or(u32::MAX)));
@@ -41,17 +41,14 @@ impl Mpirun {
             [_] => format!("localhost:{per_host}"),
             hosts => Vec::from_iter(hosts.iter().map(|host| format!("{host}:{per_host}"))).join(","),
         };
-        let launcher =
-            format!("{LAUNCHER} mpi run --hosts {} --per-host {per_host} -- mpirun --host {places} -np {in_all}", hosts.join(","));
         // Every instance has the same variables and sees the same files, so no prefix comes before theirs; a daemon that goes into the
         // background would seem to have ended.
         let ours = format!(
-            "--allow-run-as-root --noprefix --leave-session-attached --tag-output -mca btl_tcp_if_include {interface} -mca oob_tcp_if_include \
-             {interface} --bind-to none --map-by slot -mca pml ob1 -mca btl ^openib -mca orte_abort_on_non_zero_status 1 -mca \
-             btl_vader_single_copy_mechanism none"
+            "mpirun --host {places} -np {in_all} --allow-run-as-root --noprefix --leave-session-attached --tag-output -mca btl_tcp_if_include \
+             {interface} -mca oob_tcp_if_include {interface} --bind-to none --map-by slot -mca pml ob1 -mca btl ^openib -mca \
+             orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none"
         );
-        let words = launcher.split(' ').chain(ours.split_whitespace()).map(str::to_owned);
-        words.chain(options.iter().cloned()).chain(program.iter().cloned()).collect()
+        ours.split(' ').map(str::to_owned).chain(options.iter().cloned()).chain(program.iter().cloned()).collect()
     }
 }
 
@@ -81,7 +78,8 @@ pub(crate) fn command(facts: &Facts, framework: &Hyperparameters, program: Vec<S
         options: of_user(words(&said).ok_or(LaunchError::MpiOptions(said.clone()))?),
         program,
     };
-    Ok(run.command())
+    let launcher = format!("{LAUNCHER} mpi run --hosts {} --per-host {} --", run.hosts.join(","), run.per_host);
+    Ok(launcher.split(' ').map(str::to_owned).chain(run.command()).collect())
 }
 
 /// `--NCCL_DEBUG` is the toolkit's own option, for a variable of the ranks.

@@ -8,12 +8,15 @@ mod failure;
 mod line;
 mod ranks;
 mod run;
+mod sdk_v3;
 mod start;
 mod version;
 mod wait;
 
 pub(crate) use line::{SECRET, secret};
 pub use run::run;
+pub use sdk_v3::drive;
+pub(crate) use sdk_v3::{OURS, driver};
 pub use shoal_contract::Places;
 pub use start::start;
 pub use wait::wait;
