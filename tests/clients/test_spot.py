@@ -1,5 +1,6 @@
 """Managed spot training: instances are taken away, and a script that keeps checkpoints ends as if nothing had happened."""
 
+import itertools
 import signal
 
 import tuning_jobs
@@ -72,8 +73,8 @@ def sgd(jobs, name, gates, **environment):
 
 def statuses(description):
     """Where it was, but for the queue, in which others may keep it."""
-    all_of_them = [transition["Status"] for transition in description["SecondaryStatusTransitions"]]
-    return [status for status in all_of_them if status != "Pending"]
+    places = [transition["Status"] for transition in description["SecondaryStatusTransitions"] if transition["Status"] != "Pending"]
+    return [status for status, _ in itertools.groupby(places)]
 
 
 def chaos(jobs, *arguments, refused=False):
