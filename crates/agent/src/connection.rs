@@ -140,11 +140,14 @@ fn listen(mut stream: UnixStream, mut decoder: Decoder, outbox: &Outbox, events:
                     return End::Lost;
                 }
             }
+            Ok(ToAgent::Visit { id, visit }) => {
+                if events.send(Event::Visit { id, visit }).is_err() {
+                    return End::Lost;
+                }
+            }
             Ok(ToAgent::Refused { reason }) => return End::Refused(reason),
-            Ok(
-                ToAgent::Welcome { .. } | ToAgent::Ready | ToAgent::FileSaved { .. } | ToAgent::FileRefused { .. } | ToAgent::Serve { .. },
-            )
-            | Err(_) => return End::Lost,
+            // What belongs on another connection.
+            Ok(_) | Err(_) => return End::Lost,
         }
     }
 }
@@ -157,6 +160,7 @@ pub(crate) fn hello(options: &Options) -> Hello {
         host: options.host,
         token: options.token.clone(),
         pid: std::process::id(),
+        visits: true,
     }
 }
 

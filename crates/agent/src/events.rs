@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal_link::{Assignment, Order};
+use shoal_link::{Assignment, Order, Visit};
 
 use crate::output::Said;
 use crate::program::Ended;
@@ -30,6 +30,13 @@ pub(crate) enum Event {
         lease: Duration,
         /// What the program gets to end by itself.
         grace: Duration,
+    },
+    /// Somebody wants to look after the instance.
+    Visit {
+        /// Names the visit.
+        id: String,
+        /// What for.
+        visit: Visit,
     },
     /// The program has ended.
     Exited(Ended),

@@ -34,6 +34,7 @@ mod source;
 mod spool;
 mod support;
 mod trouble;
+mod visit;
 mod warm;
 mod wishes;
 

@@ -25,7 +25,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, python, script};
+use crate::{Options, artifacts, connection, forward, gpus, inside, python, script, visit};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -213,7 +213,7 @@ impl Agent<'_> {
             let told = self.tell(&program.notes).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
             self.attach(assignment, program).map_err(Trouble::Watch)?;
-            let (ended, said) = self.supervise(&control)?;
+            let (ended, said) = self.supervise(&control, &spec)?;
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(Trouble::Wait)?;
             if ended.unborn && kept && !self.is_to_stop() {
@@ -297,7 +297,7 @@ impl Agent<'_> {
     }
 
     /// Passes on wishes until the program has ended and all that it said is on its way.
-    fn supervise(&mut self, control: &Control) -> Result<(Ended, Said), Trouble> {
+    fn supervise(&mut self, control: &Control, spec: &SandboxSpec) -> Result<(Ended, Said), Trouble> {
         let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
         self.frozen = false;
@@ -308,6 +308,9 @@ impl Agent<'_> {
             }
             if let Some(pause) = self.wishes.pause.take().filter(|_| self.wishes.stop.is_none()) {
                 self.pause(&pause, control);
+            }
+            for (id, visit) in std::mem::take(&mut self.wishes.visits) {
+                visit::start(self.options.clone(), id, visit, control.clone(), spec);
             }
             if let (Some(_), None) = (self.wishes.stop, terminated) {
                 terminated = Some(terminate(control));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal_link::Order;
+use shoal_link::{Order, Visit};
 
 use crate::events::Event;
 use crate::own_log::say;
@@ -22,6 +22,8 @@ pub(crate) struct Wishes {
     pub(crate) mirrored: bool,
     /// The program is to stand still, or to go on up to somewhere.
     pub(crate) pause: Option<Pause>,
+    /// Somebody wants to look after the instance: for what, by the visits' names. They wait until the program runs.
+    pub(crate) visits: Vec<(String, Visit)>,
 }
 
 /// How a trial's program is to take its turns.
@@ -63,6 +65,7 @@ impl Wishes {
                 self.stop_within(grace);
             }
             Event::Mirrored => self.mirrored = true,
+            Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
         }
     }

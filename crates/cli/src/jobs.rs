@@ -1,8 +1,10 @@
 //! `shoal jobs`: look at training jobs, stop them, read their logs.
 
 mod checkpoints;
+mod exec;
 mod list;
 mod logs;
+mod visit;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -29,6 +31,8 @@ pub(crate) enum JobsCommand {
     Logs(logs::LogsArgs),
     /// List the checkpoint files that are durable in S3: host, bytes, SHA-256, time.
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// Run a command, or a shell, beside a running training program: where it is, as its user, within its limits.
+    Exec(exec::ExecArgs),
 }
 
 /// Arguments of `shoal jobs show`.
@@ -63,6 +67,7 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
         JobsCommand::Stop(args) => stop(args),
         JobsCommand::Logs(args) => logs::run(args),
         JobsCommand::Checkpoints(args) => checkpoints::run(args),
+        JobsCommand::Exec(args) => exec::run(args),
     }
 }
 

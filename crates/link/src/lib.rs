@@ -8,11 +8,12 @@
 //! it says now and then that it lives; the first such word tells the server that it may take silence for death.
 //!
 //! Checkpoint files have a connection of their own, so that gigabytes stand in no log line's way, and no numbers: what was not answered
-//! with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again.
+//! with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
 
 mod assignment;
 mod frame;
 mod message;
+mod visit;
 
 pub use assignment::{
     Assignment, Channel, Checkpoint, Endpoint, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment, Resource,
@@ -21,3 +22,4 @@ pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use message::{
     Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
 };
+pub use visit::{Stream, Terminal, Visit, VisitEnd};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Assignment;
+use crate::{Assignment, Visit, VisitEnd};
 
 /// Version of this protocol. A server refuses an agent that speaks another one.
 pub const PROTOCOL: u32 = 1;
@@ -39,6 +39,15 @@ pub enum ToServer {
     /// the token are those that the agent was started with. Answered by [`ToAgent::Serve`], in its own time; when the connection ends instead,
     /// so does the agent.
     Idle(Hello),
+    /// Instead of `Hello`: this connection is for a visit and nothing else.
+    Visit {
+        /// Who calls.
+        hello: Hello,
+        /// As in [`ToAgent::Visit`].
+        id: String,
+    },
+    /// The last message of a visit.
+    VisitEnded(VisitEnd),
 }
 
 /// Who calls.
@@ -54,6 +63,9 @@ pub struct Hello {
     pub token: String,
     /// Its process id, for people.
     pub pid: u32,
+    /// Whether it knows [`ToAgent::Visit`]; agents before that existed say nothing here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub visits: bool,
 }
 
 /// A numbered fact.
@@ -218,7 +230,7 @@ pub enum ToAgent {
     },
     /// Do something; idempotent.
     Order(Order),
-    /// Answers [`ToServer::Checkpoints`]: files may come.
+    /// Answers [`ToServer::Checkpoints`]: files may come. Answers [`ToServer::Visit`]: output may come.
     Ready,
     /// The file is durable in the object store, and its receipt in the journal.
     FileSaved {
@@ -238,6 +250,22 @@ pub enum ToAgent {
         attempt: String,
         /// Its secret, hexadecimal.
         token: String,
+    },
+    /// Somebody wants to look after the instance; only to agents that know of it ([`Hello::visits`]).
+    Visit {
+        /// Names the visit on the connection that the agent opens for it.
+        id: String,
+        /// What for.
+        visit: Visit,
+    },
+    /// On a visit's connection: there is nothing more to read.
+    InputEnds,
+    /// On a visit's connection: the terminal has another size now.
+    Resized {
+        /// Lines.
+        rows: u16,
+        /// Characters of a line.
+        columns: u16,
     },
 }
 

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use serde::{Serialize, de::DeserializeOwned};
-use shoal_link::{Order, Program, RankOutcome, ReportBody, ToAgent, ToServer};
+use shoal_link::{Order, Program, RankOutcome, ReportBody, ToAgent, ToServer, Visit, VisitEnd};
 
 /// A name for every variant, as an exhaustive match, and the list of the names: a new variant does not compile until it is named here.
 macro_rules! kinds {
@@ -54,10 +54,16 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::FileSaved { .. } => "file_saved",
     ToAgent::FileRefused { .. } => "file_refused",
     ToAgent::Serve { .. } => "serve",
+    ToAgent::Visit { visit: Visit::Stacks, .. } => "visit_stacks",
+    ToAgent::Visit { visit: Visit::Command { terminal: Some(_), .. }, .. } => "visit_terminal",
+    ToAgent::Visit { .. } => "visit_command",
+    ToAgent::InputEnds => "input_ends",
+    ToAgent::Resized { .. } => "resized",
 );
 
 fn to_server_kind(message: &ToServer) -> &'static str {
     match message {
+        ToServer::Hello(hello) if hello.visits => "hello_visits",
         ToServer::Hello(_) => "hello",
         ToServer::Report(report) => report_kind(&report.body),
         ToServer::Alive => "alive",
@@ -66,6 +72,10 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::FileEnds { .. } => "file_ends",
         ToServer::FileDropped => "file_dropped",
         ToServer::Idle(_) => "idle",
+        ToServer::Visit { .. } => "visit",
+        ToServer::VisitEnded(VisitEnd::Exited { .. }) => "visit_exited",
+        ToServer::VisitEnded(VisitEnd::Signaled { .. }) => "visit_signaled",
+        ToServer::VisitEnded(VisitEnd::Broken { .. }) => "visit_broken",
     }
 }
 
@@ -83,8 +93,9 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> = ["hello", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
+    let to_server: Vec<&str> = ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
         .into_iter()
+        .chain(["visit", "visit_exited", "visit_signaled", "visit_broken"])
         .chain(REPORTS.iter().copied())
         .collect();
     // "order(..)" is reached through the orders' own names.

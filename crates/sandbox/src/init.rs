@@ -11,8 +11,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
-use crate::SandboxError;
+use crate::guest::Guests;
 use crate::talk::{Mode, Order, Report, receive, send};
+use crate::{SandboxError, plain};
 
 /// How this process hears of its children's ends. To be made before the first one is started.
 pub(crate) struct Reaper {
@@ -45,16 +46,20 @@ pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode
 }
 
 fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Option<Report> {
+    let mut guests = Guests::default();
     loop {
-        let mut waited = [PollFd::new(stream.as_fd(), PollFlags::POLLIN), PollFd::new(reaper.signals.as_fd(), PollFlags::POLLIN)];
+        let [owner, children] = [stream.as_fd(), reaper.signals.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut waited: Vec<_> = [owner, children].into_iter().collect();
+        waited.extend(guests.lines().map(|line| PollFd::new(line.as_fd(), PollFlags::POLLIN)));
         match poll(&mut waited, PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(_) => return None,
         }
-        let [spoken, children] = waited.map(|fd| fd.any().unwrap_or(true));
+        let [spoken, children] = [0, 1].map(|at: usize| waited[at].any().unwrap_or(true));
+        guests.let_go(&waited[2..]);
         if children {
             while let Ok(Some(_)) = reaper.signals.read_signal() {}
-            if let Some(report) = reap(program) {
+            if let Some(report) = reap(program, &mut guests) {
                 return Some(report);
             }
         }
@@ -64,6 +69,10 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Opti
                 Ok(Some((Order::Terminate, _))) => drop(kill(program, Signal::SIGTERM)),
                 Ok(Some((Order::Freeze, _))) => signal_all(Signal::SIGSTOP, mode),
                 Ok(Some((Order::Thaw, _))) => signal_all(Signal::SIGCONT, mode),
+                Ok(Some((Order::Guest { spec, terminal }, fds))) => {
+                    let spec = if mode == Mode::Processes { plain::find(*spec) } else { *spec };
+                    guests.start(&spec, terminal, fds);
+                }
                 Ok(Some((Order::Start { .. } | Order::Limited | Order::Mapped, _))) => {}
                 Ok(Some((Order::Kill, _)) | None) | Err(_) => return None,
             }
@@ -72,7 +81,7 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Opti
 }
 
 /// Collects the dead; says how the program ended if it is among them.
-fn reap(program: Pid) -> Option<Report> {
+fn reap(program: Pid, guests: &mut Guests) -> Option<Report> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, code)) if pid == program => return Some(Report::Ended { code: Some(code), signal: None }),
@@ -80,6 +89,8 @@ fn reap(program: Pid) -> Option<Report> {
                 return Some(Report::Ended { code: None, signal: Some(signal as i32) });
             }
             Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(WaitStatus::Exited(pid, code)) => guests.ended(pid, Some(code), None),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => guests.ended(pid, None, Some(signal as i32)),
             Ok(_) => {}
         }
     }

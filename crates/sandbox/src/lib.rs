@@ -21,6 +21,7 @@
 
 mod cgroup;
 mod error;
+mod guest;
 mod hub;
 mod init;
 mod instance;
@@ -44,6 +45,7 @@ mod zygote;
 
 pub use cgroup::CgroupLayout;
 pub use error::SandboxError;
+pub use guest::{Guest, GuestEnd, Terminal};
 pub use network::Network;
 pub use reexec::reexec_entry;
 pub use remove::remove_tree;

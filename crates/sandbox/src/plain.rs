@@ -35,7 +35,7 @@ fn on_machine(mount: &Mount) -> PathBuf {
 }
 
 /// Makes what is mounted findable, and the description one of a plain process.
-pub(crate) fn arrange(mut spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
+pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
     for (index, mount) in spec.mounts.iter().enumerate() {
         let place = on_machine(mount);
         if let Mount::Overlay { lower, .. } = mount {
@@ -46,12 +46,17 @@ pub(crate) fn arrange(mut spec: SandboxSpec) -> Result<SandboxSpec, SandboxError
             link(&place, &around).map_err(SandboxError::io(format!("link {} to {}", around.display(), place.display())))?;
         }
     }
+    Ok(find(spec))
+}
+
+/// The description with paths of the machine, once all of it is arranged.
+pub(crate) fn find(mut spec: SandboxSpec) -> SandboxSpec {
     spec.cwd = path_of(&spec.mounts, &spec.cwd);
     if let Some(program) = spec.command.first_mut().filter(|program| program.starts_with('/')) {
         *program = path_of(&spec.mounts, Path::new(program)).to_string_lossy().into_owned();
     }
     spec.env.push((MARK.to_owned(), spec.id.clone()));
-    Ok(spec)
+    spec
 }
 
 /// An empty directory at the link's place is what would have been mounted on.

@@ -37,12 +37,25 @@ pub(crate) const LINE: &str = "SHOAL_LINE";
 
 /// Starts the program as a child of this process, in a session of its own. Its standard output and error are ours; `line` becomes its alone.
 pub(crate) fn start(spec: &SandboxSpec, line: Option<OwnedFd>) -> Result<Result<Pid, NotStarted>, SandboxError> {
+    start_with(spec, line, || Ok(()))
+}
+
+/// The same with other streams: `place` puts them into their places, in the child.
+pub(crate) fn start_at(spec: &SandboxSpec, place: impl FnOnce() -> io::Result<()>) -> Result<Result<Pid, NotStarted>, SandboxError> {
+    start_with(spec, None, place)
+}
+
+fn start_with(
+    spec: &SandboxSpec,
+    line: Option<OwnedFd>,
+    place: impl FnOnce() -> io::Result<()>,
+) -> Result<Result<Pid, NotStarted>, SandboxError> {
     // The writing end closes when the program is there, or says why it is not.
     let (mut answer, mut question) = io::pipe().map_err(SandboxError::io("make a pipe"))?;
     match fork_child().map_err(SandboxError::io("fork"))? {
         Fork::Child => {
             drop(answer);
-            let failure = become_program(spec, line.as_ref());
+            let failure = become_program(spec, line.as_ref(), place);
             let _ = serde_json::to_vec(&failure).map(|text| question.write_all(&text));
             std::process::exit(failure.code)
         }
@@ -58,8 +71,8 @@ pub(crate) fn start(spec: &SandboxSpec, line: Option<OwnedFd>) -> Result<Result<
     }
 }
 
-fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>) -> NotStarted {
-    if let Err(error) = prepare() {
+fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>, place: impl FnOnce() -> io::Result<()>) -> NotStarted {
+    if let Err(error) = prepare().and_then(|()| place()) {
         return NotStarted { message: format!("could not prepare a process: {error}"), code: 126 };
     }
     if let Err(error) = chdir(&spec.cwd) {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::cgroup::{Cgroup, Place};
+use crate::guest::{Guest, Terminal};
 use crate::reexec::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
 use crate::{Exit, Network, SandboxError, SandboxSpec, Support, sweep, zygote};
@@ -132,9 +133,23 @@ impl Control {
         self.tell(&Order::Thaw, "thaw")
     }
 
-    /// Whom nobody hears any more needs to be told nothing.
+    /// Starts another command where the program is: as its user, with its limits, in its namespaces. Of `spec` the command, the environment and
+    /// the working directory count.
+    ///
+    /// # Errors
+    /// [`SandboxError::Program`] if it cannot be started or the instance has ended, else what the machine refused.
+    pub fn start_guest(&self, spec: &SandboxSpec, terminal: Option<Terminal>) -> Result<Guest, SandboxError> {
+        let order = Order::Guest { spec: Box::new(spec.clone()), terminal };
+        Guest::start(terminal.is_some(), |fds| self.tell_with(&order, fds, "start a command beside"))
+    }
+
     fn tell(&self, order: &Order, what: &str) -> Result<(), SandboxError> {
-        match send(&self.0.stream, order, &[]) {
+        self.tell_with(order, &[], what)
+    }
+
+    /// Whom nobody hears any more needs to be told nothing.
+    fn tell_with(&self, order: &Order, fds: &[OwnedFd], what: &str) -> Result<(), SandboxError> {
+        match send(&self.0.stream, order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 Err(SandboxError::Io { what: format!("tell {} to {what} its program", self.0.helper), source: error })
             }

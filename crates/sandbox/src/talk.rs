@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::guest::Terminal;
 use crate::spec::SandboxSpec;
 
 /// To a helper.
@@ -30,6 +31,9 @@ pub(crate) enum Order {
     Freeze,
     /// SIGCONT to everything but the first process.
     Thaw,
+    /// Start the command of this description beside the program, as [`crate::Guest`] has it; of the rest only the environment and the working
+    /// directory count. The descriptors are the guest's line and, without a terminal, its standard input, output and error.
+    Guest { spec: Box<SandboxSpec>, terminal: Option<Terminal> },
 }
 
 /// How an instance is kept apart.

@@ -67,6 +67,12 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
                     Err(reason) => down.send(ToAgent::Refused { reason }),
                 };
             }
+            Some(Frame::Message(ToServer::Visit { hello, id })) => {
+                return match admit(&world.attempts, &hello) {
+                    Ok(_) => world.visits.receive(&hello, &id, stream, &down, decoder),
+                    Err(reason) => down.send(ToAgent::Refused { reason }),
+                };
+            }
             Some(Frame::Message(ToServer::Idle(hello))) => return world.hold(&hello, stream, &down, decoder),
             Some(_) => return Err(io::Error::other("the first message is not hello")),
             None => read_some(&mut stream, &mut decoder)?,
@@ -85,7 +91,7 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
     assignment.endpoint = world.endpoint(&attempt);
     let alive_ms = u64::try_from(silence::sign_every(world.silence).as_millis()).ok();
     down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
-    attempt.connect(hello.host, number, &down)?;
+    attempt.connect(hello.host, number, &down, hello.visits)?;
     stream.set_read_timeout(None)?;
     Connection { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new(), no_space: false }.run()
 }
@@ -400,7 +406,7 @@ mod tests {
         let owner = AccessKeys { access_key_id: "A".to_owned(), secret_access_key: "S".to_owned(), session_token: None };
         let attempts = Attempts::default();
         attempts.insert(Attempt::new(plan, allocation, &owner));
-        let good = Hello { protocol: PROTOCOL, attempt: "u-1".to_owned(), host: 2, token: owner.agent_token("u-1"), pid: 1 };
+        let good = Hello { protocol: PROTOCOL, attempt: "u-1".to_owned(), host: 2, token: owner.agent_token("u-1"), pid: 1, visits: false };
         assert!(admit(&attempts, &good).is_ok());
         for (hello, expected) in [
             (Hello { protocol: PROTOCOL + 1, ..good.clone() }, "link protocol"),

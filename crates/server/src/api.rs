@@ -15,6 +15,7 @@ mod token;
 mod training;
 mod trial_metrics;
 mod tuning;
+mod visits;
 
 use std::sync::Arc;
 
@@ -76,6 +77,9 @@ impl Api {
             Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
             Call::ListCheckpoints(request) => self.list_checkpoints(request).await,
             Call::InterruptTrainingJob { training_job_name } => self.interrupt_training_job(training_job_name).await,
+            Call::StartVisit(request) => self.start_visit(request, caller).await,
+            Call::FeedVisit(request) => self.feed_visit(request).await,
+            Call::ReadVisit(request) => self.read_visit(request).await,
             Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
             Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
             Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
-use shoal_link::{Assignment, Frame, Order, ToAgent, encode};
+use shoal_link::{Assignment, Frame, Order, ToAgent, Visit, encode};
 
 use crate::{keys::AccessKeys, silence::Ear, warm::Keep};
 
@@ -115,7 +115,11 @@ impl Down {
     }
 
     pub(crate) fn send(&self, message: ToAgent) -> io::Result<()> {
-        let bytes = encode(&Frame::Message(message)).map_err(io::Error::other)?;
+        self.send_frame(&Frame::Message(message))
+    }
+
+    pub(crate) fn send_frame(&self, frame: &Frame<ToAgent>) -> io::Result<()> {
+        let bytes = encode(frame).map_err(io::Error::other)?;
         self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
     }
 
@@ -136,6 +140,8 @@ struct Host {
     connection: Option<(u64, Down)>,
     ear: Ear,
     waits_for_disk: bool,
+    /// Its agent knows what a visit is.
+    takes_visits: bool,
     /// Held by the connection that is served: one at a time.
     turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
@@ -143,6 +149,17 @@ struct Host {
     saver: Option<Saver>,
     /// As `turn`, of those.
     savers_turn: Arc<Mutex<()>>,
+}
+
+/// Why a host cannot be visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoVisit {
+    /// Its agent comes back by itself, or is about to be given up.
+    #[error("its agent is not connected at the moment; try again")]
+    NotConnected,
+    /// It was started by a server before this one.
+    #[error("its agent is of an older version that has no visits; a training job that is created now can be visited")]
+    TooOld,
 }
 
 struct Saver {
@@ -207,13 +224,14 @@ impl Attempt {
     }
 
     /// A host's agent has connected: standing orders go down at once. An older connection is forgotten.
-    pub(crate) fn connect(&self, host: u32, connection: u64, down: &Down) -> io::Result<()> {
+    pub(crate) fn connect(&self, host: u32, connection: u64, down: &Down, takes_visits: bool) -> io::Result<()> {
         let mut hosts = self.lock();
         let host = &mut hosts[host as usize - 1];
         for order in &host.orders {
             down.send(ToAgent::Order(order.clone()))?;
         }
         host.connection = Some((connection, down.clone()));
+        host.takes_visits = takes_visits;
         host.ear.connected();
         self.connection.notify_all();
         Ok(())
@@ -309,6 +327,16 @@ impl Attempt {
         if !host.orders.contains(&order) {
             host.orders.push(order);
         }
+    }
+
+    /// Asks a host's agent, once, to open a connection for a visit.
+    pub(crate) fn visit(&self, host: u32, id: &str, visit: &Visit) -> Result<(), NoVisit> {
+        let down = match &self.lock()[host as usize - 1] {
+            Host { connection: None, .. } => return Err(NoVisit::NotConnected),
+            Host { takes_visits: false, .. } => return Err(NoVisit::TooOld),
+            Host { connection: Some((_, down)), .. } => down.clone(),
+        };
+        down.send(ToAgent::Visit { id: id.to_owned(), visit: visit.clone() }).map_err(|_| NoVisit::NotConnected)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Host>> {

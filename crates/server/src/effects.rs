@@ -27,6 +27,7 @@ use crate::{
     plans::Launch,
     sweeps::Sweeps,
     tuning::{Looks, Tuner},
+    visits::Visits,
     warm::Pool,
 };
 
@@ -45,6 +46,7 @@ pub(crate) struct World {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) visits: Visits,
     pub(crate) pool: Pool,
     pub(crate) looks: Looks,
     pub(crate) exporter: Arc<Exporter>,

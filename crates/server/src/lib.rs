@@ -29,6 +29,7 @@ mod silence;
 mod statistics;
 mod sweeps;
 mod tuning;
+mod visits;
 mod warm;
 mod watching;
 

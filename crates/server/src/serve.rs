@@ -39,6 +39,7 @@ use crate::{
     search::SearchIndex,
     sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
+    visits::Visits,
     warm::Pool,
 };
 
@@ -115,6 +116,7 @@ impl Server {
             telemetry,
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
+            visits: Visits::default(),
             pool: Pool::default(),
             looks: Looks::default(),
             exporter: exporter.clone(),

@@ -8,17 +8,19 @@ use serde_json::{Map, Value};
 
 use crate::{
     AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DESCRIBE_STUDY, DescribeLogGroups, DescribeLogStreams, DescribeStudy,
-    Error, ErrorCode, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS,
-    ListCheckpoints, ListMetrics, ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, Search, SeriesQuery, Service,
-    SimulatePrincipalPolicy, Tag, TrainingJobGist, UPDATE_TUNING_JOB, UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints,
-    filter_logs, identity, logs, query, search, semantics, tags, training_job, trial_metrics, tuning_job, validate::validate,
+    Error, ErrorCode, FEED_VISIT, FeedVisit, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, INTERRUPT_TRAINING_JOB,
+    LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, READ_VISIT,
+    ReadVisit, START_VISIT, Search, SeriesQuery, Service, SimulatePrincipalPolicy, StartVisit, Tag, TrainingJobGist, UPDATE_TUNING_JOB,
+    UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints, filter_logs, identity, logs, query, search, semantics, tags, training_job,
+    trial_metrics, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// Operations of our own, which no service model has.
-const OURS: [&str; 4] = [INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, DESCRIBE_STUDY, UPDATE_TUNING_JOB];
+pub(crate) const OURS: [&str; 7] =
+    [INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, DESCRIBE_STUDY, UPDATE_TUNING_JOB, START_VISIT, FEED_VISIT, READ_VISIT];
 
 /// A call that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,6 +101,12 @@ pub enum Call {
     DescribeStudy(DescribeStudy),
     /// Ours.
     UpdateTuningJob(UpdateTuningJob),
+    /// Ours.
+    StartVisit(StartVisit),
+    /// Ours.
+    FeedVisit(FeedVisit),
+    /// Ours.
+    ReadVisit(ReadVisit),
     /// STS.
     GetCallerIdentity,
     /// STS.
@@ -194,6 +202,9 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
             Ok(Call::InterruptTrainingJob { training_job_name })
         }
         (Service::SageMaker, LIST_CHECKPOINTS) => read(input).map(Call::ListCheckpoints),
+        (Service::SageMaker, START_VISIT) => read::<StartVisit>(input)?.check().map(Call::StartVisit),
+        (Service::SageMaker, FEED_VISIT) => read(input).map(Call::FeedVisit),
+        (Service::SageMaker, READ_VISIT) => read(input).map(Call::ReadVisit),
         (Service::Sts, "GetCallerIdentity") => Ok(Call::GetCallerIdentity),
         (Service::Sts, "AssumeRole") => read::<identity::AssumeRoleRequest>(input)?.check().map(Call::AssumeRole),
         (Service::Iam, "ListRoles") => {
@@ -246,6 +257,9 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static
             LIST_CHECKPOINTS => Some("ListCheckpoints"),
             DESCRIBE_STUDY => Some("DescribeStudy"),
             UPDATE_TUNING_JOB => Some("UpdateHyperParameterTuningJob"),
+            START_VISIT => Some("StartVisit"),
+            FEED_VISIT => Some("FeedVisit"),
+            READ_VISIT => Some("ReadVisit"),
             operation => constraints::name(service, operation),
         },
     }

@@ -4,7 +4,8 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use serde_json::Value;
 
 use crate::{
-    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Service,
+    Service,
+    call::OURS,
     sigv4::{self, Credentials},
 };
 
@@ -55,7 +56,7 @@ pub struct ServiceError {
 pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
     let mut request = unsigned(endpoint, Method::POST, "/", body.to_string().into_bytes())?;
     let target = match operation {
-        INTERRUPT_TRAINING_JOB | LIST_CHECKPOINTS => operation.to_owned(),
+        ours if OURS.contains(&ours) => ours.to_owned(),
         _ => format!("{}.{operation}", service.target_prefix().unwrap_or_default()),
     };
     let target = HeaderValue::from_str(&target).map_err(|_| ClientError::Header("operation"))?;

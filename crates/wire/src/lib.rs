@@ -32,6 +32,7 @@ mod training_job;
 mod trial_metrics;
 mod tuning_job;
 mod validate;
+mod visits;
 mod xml;
 
 pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
@@ -66,3 +67,4 @@ pub use tuning_job::{
     TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
     tuning_search_record,
 };
+pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
     Protocol, Role, SearchResource, SeriesResult, Service, Statistic, StudyDescription, Tag, TrainingJobDescription, TrainingJobSummary,
-    TrialSummary, TuningJobDescription, TuningJobSummary, checkpoints, cloudwatch, filter_logs, identity, logs, search, tags, training_job,
-    trial_metrics, tuning_job, xml,
+    TrialSummary, TuningJobDescription, TuningJobSummary, VisitOutput, VisitResult, checkpoints, cloudwatch, filter_logs, identity, logs,
+    search, tags, training_job, trial_metrics, tuning_job, visits, xml,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -108,6 +108,23 @@ pub enum Reply {
         receipts: Vec<CheckpointReceipt>,
         /// If there is more.
         next_token: Option<String>,
+    },
+    /// Ours.
+    StartVisit {
+        /// Names it from now on.
+        visit_id: String,
+    },
+    /// Ours.
+    FeedVisit {
+        /// Whether the input was taken; if not, nothing reads it now, and it is to be brought again.
+        is_taken: bool,
+    },
+    /// Ours.
+    ReadVisit {
+        /// In order.
+        output: Vec<VisitOutput>,
+        /// After all of its output.
+        end: Option<VisitResult>,
     },
     /// STS.
     GetCallerIdentity {
@@ -251,6 +268,9 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
         Reply::ListCheckpoints { receipts, next_token } => {
             (SageMaker, "ListCheckpoints", checkpoints::list(receipts, next_token.as_deref()))
         }
+        Reply::StartVisit { visit_id } => (SageMaker, "StartVisit", json!({"VisitId": visit_id})),
+        Reply::FeedVisit { is_taken } => (SageMaker, "FeedVisit", json!({"IsTaken": is_taken})),
+        Reply::ReadVisit { output, end } => (SageMaker, "ReadVisit", visits::read(output, end.as_ref())),
         Reply::GetCallerIdentity { account, arn, user_id } => {
             (Sts, "GetCallerIdentity", json!({"Arn": arn, "UserId": user_id, "Account": account}))
         }

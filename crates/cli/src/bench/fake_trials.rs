@@ -99,7 +99,7 @@ fn play(part: &Part) -> Result<()> {
 }
 
 fn hello(attempt: &str, token: &str) -> Hello {
-    Hello { protocol: PROTOCOL, attempt: attempt.to_owned(), host: 1, token: token.to_owned(), pid: std::process::id() }
+    Hello { protocol: PROTOCOL, attempt: attempt.to_owned(), host: 1, token: token.to_owned(), pid: std::process::id(), visits: false }
 }
 
 fn say(stream: &mut UnixStream, message: &ToServer) -> Result<()> {

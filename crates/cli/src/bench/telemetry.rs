@@ -166,8 +166,14 @@ struct Line {
 impl Line {
     fn open(socket: &Path, file: &AgentFile) -> Result<Self> {
         let mut stream = UnixStream::connect(socket).context("the server's agent socket does not answer")?;
-        let hello =
-            Hello { protocol: PROTOCOL, attempt: file.attempt.clone(), host: 1, token: file.token.clone(), pid: std::process::id() };
+        let hello = Hello {
+            protocol: PROTOCOL,
+            attempt: file.attempt.clone(),
+            host: 1,
+            token: file.token.clone(),
+            pid: std::process::id(),
+            visits: false,
+        };
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello)))?)?;
         let mut line = Self { stream, decoder: Decoder::default() };
         match line.next()? {

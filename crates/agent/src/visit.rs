@@ -1,0 +1,190 @@
+//! Visits: somebody looks after the running instance from outside, over a connection of its own. Nothing of the training program waits for it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use shoal_link::{Decoder, Frame, Stream, Terminal, ToAgent, ToServer, Visit, VisitEnd, encode};
+use shoal_sandbox::{Control, Guest, SandboxError, SandboxSpec};
+
+use crate::Options;
+use crate::causes::with_causes;
+use crate::connection::{connect, hello, receive};
+use crate::own_log::say;
+
+/// How long output is waited for after a command's end: what it has started may hold it open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const READ_BYTES: usize = 32 << 10;
+/// A pipe that is ready for writing takes so much at once.
+const PIPE_PIECE: usize = 4096;
+/// A server that does not answer is as good as gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Serves a visit in a thread of its own, while the program runs as `spec` says.
+pub(crate) fn start(options: Arc<Options>, id: String, visit: Visit, control: Control, spec: &SandboxSpec) {
+    let spec = spec.clone();
+    let serve = move || {
+        if let Err(error) = serve(&options, &id, visit, &control, &spec) {
+            say(format_args!("a visit broke off: {error}"));
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("visit".into()).spawn(serve) {
+        // The server's patience with it ends by itself.
+        say(format_args!("no thread for a visit: {error}"));
+    }
+}
+
+fn serve(options: &Options, id: &str, visit: Visit, control: &Control, spec: &SandboxSpec) -> io::Result<()> {
+    let mut stream = connect(&options.socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let up = Up(Arc::new(Mutex::new(stream.try_clone()?)));
+    up.message(ToServer::Visit { hello: hello(options), id: id.to_owned() })?;
+    let mut decoder = Decoder::default();
+    match receive(&mut stream, &mut decoder)? {
+        ToAgent::Ready => {}
+        // Nobody waits for it any more.
+        _ => return Ok(()),
+    }
+    stream.set_read_timeout(None)?;
+    // A visitor who reads slowly, or not at all for a while, is the server's affair.
+    stream.set_write_timeout(None)?;
+    let end = match visit {
+        Visit::Command { command, terminal } => run(&up, &stream, decoder, command, terminal.as_ref(), control, spec)?,
+        Visit::Stacks => VisitEnd::Broken { reason: "stacks are not known".to_owned() },
+    };
+    up.message(ToServer::VisitEnded(end))?;
+    // The one who reads ends with it; and the server has everything before it sees the end.
+    stream.shutdown(Shutdown::Both)
+}
+
+fn run(
+    up: &Up,
+    stream: &UnixStream,
+    decoder: Decoder,
+    command: Vec<String>,
+    terminal: Option<&Terminal>,
+    control: &Control,
+    spec: &SandboxSpec,
+) -> io::Result<VisitEnd> {
+    let mut spec = SandboxSpec { command, ..spec.clone() };
+    let size = terminal.map(|it| shoal_sandbox::Terminal { rows: it.rows, columns: it.columns });
+    if let Some(terminal) = terminal {
+        spec.env.retain(|(name, _)| name != "TERM");
+        spec.env.push(("TERM".to_owned(), terminal.name.clone()));
+    }
+    let mut guest = match control.start_guest(&spec, size) {
+        Ok(guest) => guest,
+        Err(SandboxError::Program { message, code }) => {
+            up.chunk(Stream::Stderr, format!("{message}\n").as_bytes())?;
+            return Ok(VisitEnd::Exited { code });
+        }
+        Err(error) => return Ok(VisitEnd::Broken { reason: with_causes(&error) }),
+    };
+    let end = guest.end()?;
+    let (said, all_said) = channel();
+    for (from, to) in [(guest.stdout.take(), Stream::Stdout), (guest.stderr.take(), Stream::Stderr)] {
+        let Some(from) = from else { continue };
+        let (up, said) = (up.clone(), said.clone());
+        thread::Builder::new().name("visit output".into()).spawn(move || pass_on(from, to, &up, &said))?;
+    }
+    drop(said);
+    let input = stream.try_clone()?;
+    thread::Builder::new().name("visit input".into()).spawn(move || listen(input, decoder, guest))?;
+    let exit = end.wait();
+    let until = Instant::now() + LAST_WORDS;
+    // Ends early when the last of them has let go.
+    while all_said.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+    Ok(match exit.map(|exit| (exit.code, exit.signal)) {
+        Some((Some(code), _)) => VisitEnd::Exited { code },
+        Some((None, Some(signal))) => VisitEnd::Signaled { signal },
+        _ => VisitEnd::Broken { reason: "the training program has ended, and the instance with it".to_owned() },
+    })
+}
+
+/// What a command writes, until it has ended or nobody wants it. `said` is dropped then.
+fn pass_on(mut from: File, to: Stream, up: &Up, said: &Sender<()>) {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match from.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Of a terminal that everybody has left, EIO.
+            Ok(0) | Err(_) => break,
+            Ok(count) => {
+                if up.chunk(to, &buffer[..count]).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    // Nobody listens any more when the time for last words is over.
+    let _ = said.send(());
+}
+
+/// What the visitor types, until they go; then the command is killed.
+fn listen(mut stream: UnixStream, mut decoder: Decoder, mut guest: Guest) {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let kept = match decoder.next::<ToAgent>() {
+            // A command that has closed its input does not want it.
+            Ok(Some(Frame::Chunk(bytes))) => guest.stdin.as_mut().is_none_or(|stdin| write(stdin, &bytes, &stream)),
+            Ok(Some(Frame::Message(ToAgent::InputEnds))) => false,
+            Ok(Some(Frame::Message(ToAgent::Resized { rows, columns }))) => {
+                // The old size stays then.
+                let _ = guest.resize(shoal_sandbox::Terminal { rows, columns });
+                true
+            }
+            Ok(Some(_)) | Err(_) => return,
+            Ok(None) => match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => {
+                    decoder.push(&buffer[..count]);
+                    true
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+                Err(_) => return,
+            },
+        };
+        if !kept {
+            guest.stdin = None;
+        }
+    }
+}
+
+/// Writes what is typed, as far as it is read: says whether it was all, and the visitor is still there.
+fn write(stdin: &mut File, bytes: &[u8], visitor: &UnixStream) -> bool {
+    for piece in bytes.chunks(PIPE_PIECE) {
+        let mut waited = [PollFd::new(stdin, PollFlags::OUT), PollFd::new(visitor, PollFlags::RDHUP)];
+        let ready = retry_on_intr(|| poll(&mut waited, None)).is_ok() && !waited[1].revents().intersects(PollFlags::RDHUP | PollFlags::HUP);
+        if !ready || stdin.write_all(piece).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// The way to the server, shared by those who have something to say.
+#[derive(Clone)]
+struct Up(Arc<Mutex<UnixStream>>);
+
+impl Up {
+    fn message(&self, message: ToServer) -> io::Result<()> {
+        self.frame(&Frame::Message(message))
+    }
+
+    fn chunk(&self, of: Stream, bytes: &[u8]) -> io::Result<()> {
+        self.frame(&Frame::Chunk(of.chunk(bytes)))
+    }
+
+    fn frame(&self, frame: &Frame<ToServer>) -> io::Result<()> {
+        let bytes = encode(frame).map_err(io::Error::other)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)
+    }
+}
