@@ -1,4 +1,4 @@
-"""docs/guide.md, run from top to bottom as a reader would."""
+"""Pages of docs/, run from top to bottom as a reader would."""
 
 import os
 import pathlib
@@ -8,16 +8,18 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
 from house import SHOAL, eventually
 
-GUIDE = pathlib.Path(__file__).parents[2] / "docs/guide.md"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
-def blocks():
-    return re.findall(r"^```(\S+)(?: (server))?\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page):
+    return re.findall(r"^```(\S+)(?: (server))?\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_guide_works():
+@pytest.mark.parametrize("page", ["guide.md", "spot.md"])
+def test_the_page_works(page):
     with tempfile.TemporaryDirectory(prefix="shoal-guide-") as home:
         cache = os.environ.get("SHOAL_CACHE", os.path.expanduser("~/.cache/shoal"))
         path = f"{SHOAL.parent}:{os.environ['PATH']}"
@@ -26,7 +28,7 @@ def test_the_guide_works():
         run = set()
         server = None
         try:
-            for language, role, text in blocks():
+            for language, role, text in blocks(page):
                 run.add(language)
                 if role == "server":
                     server = subprocess.Popen(["sh", "-c", f"exec {text}"], env=environment, cwd=home)

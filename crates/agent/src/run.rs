@@ -398,6 +398,10 @@ impl Agent<'_> {
         self.has_uploaded = true;
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
         self.await_mirror(None);
+        if self.wishes.released {
+            // They are wanted no longer: the attempt was interrupted, and another one follows.
+            return Ok(());
+        }
         artifacts::send(&self.home.ml(), self.outbox)?;
         Ok(self.outbox.report(ReportBody::Uploaded)?)
     }

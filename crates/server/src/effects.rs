@@ -253,6 +253,7 @@ impl World {
             self.make_room();
             plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
             self.attempts.insert(Attempt::new(plan.clone(), allocation, &self.keys));
+            self.pool_is_used(&plan, None);
             self.launcher.submit(&spec).map_err(|error| describe(&error))?;
         }
         if let Some(capped) = &placement.capped {
@@ -353,6 +354,7 @@ impl World {
                 return self.insist(&Command::Released { attempt });
             }
             self.pool.has_left(&attempt);
+            self.pool_ends(running.plan.keep.as_ref(), &running.plan.job, Duration::ZERO);
             for host in 1..=running.allocation.instances {
                 running.order(host, Order::Release);
             }

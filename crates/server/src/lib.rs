@@ -31,6 +31,7 @@ mod sweeps;
 mod tuning;
 mod visits;
 mod warm;
+mod warm_status;
 mod watching;
 
 pub use core::{SnapshotDelays, snapshot_delays};

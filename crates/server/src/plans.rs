@@ -1,20 +1,12 @@
 //! What the agents of an attempt are told: from the request of its training job, and from where and how far the core has it run.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use shoal_link::{Assignment, Limits, MetricDefinition, OutputCompression, Program, Resource};
 use shoal_plane::{Placement, TrialLaunch};
 use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 
-use crate::{
-    Image,
-    attempts::Plan,
-    checkpoints,
-    core::now_ms,
-    effects::World,
-    options::image_of,
-    warm::{IDLE_TRIALS, Keep},
-};
+use crate::{Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
 
 /// The hyperparameter by which a tuning job tells its trials the objective metric's name.
 const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
@@ -49,12 +41,6 @@ impl World {
                 uri: config.uri.to_string(),
                 tree: self.checkpoints_before(attempt, &config.uri, trial.as_ref())?.map(|tree| tree.display().to_string()),
             }),
-        };
-        // For whom, and for how long.
-        let keeps = match (trial, request.resources.keep_alive_s) {
-            (Some(trial), _) => Some((trial.tuning.clone(), IDLE_TRIALS)),
-            (None, 0) => None,
-            (None, seconds) => Some((String::new(), Duration::from_secs(seconds.into()))),
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
@@ -124,7 +110,7 @@ impl World {
                 lease_s: self.lease_s.unwrap_or(*lease_s),
                 grace_s: self.grace_s,
                 resource: trial.as_ref().map(|trial| Resource { from: trial.from.into(), until: trial.to.map(u64::from) }),
-                warm: keeps.is_some(),
+                warm: trial.is_some() || request.resources.keep_alive_s > 0,
             })
             .collect();
         // Each attempt has streams of its own, though a retry may follow within the second: attempts are named `<uid>-<number>`.
@@ -143,7 +129,10 @@ impl World {
             keep: None,
             origin: None,
         };
-        plan.keep = keeps.map(|(owner, idle)| Keep::of(&plan, owner, idle));
+        plan.keep = match trial {
+            Some(trial) => Some(Keep::of_trial(&plan, trial.tuning.clone())),
+            None => Keep::of_job(&plan, request),
+        };
         Ok(plan)
     }
 

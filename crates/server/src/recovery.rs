@@ -37,4 +37,7 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<String>) {
     // A directory whose attempt is over may be that of an instance that serves another one now.
     others.iter().filter(|name| !kept.contains(*name)).for_each(|name| world.clear(name));
     world.trees.sweep();
+    if let Err(error) = world.pools_of_before_end() {
+        tracing::error!("warm pools of before: {error}");
+    }
 }

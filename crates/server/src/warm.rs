@@ -3,7 +3,8 @@
 //! A kept instance is an allocation of agents that serve no attempt. It is named by the attempt that it was started for, its *origin*, whose run
 //! directory stays as long as it lives. Each of its agents holds a connection (`link::ToServer::Idle`) and ends with that, so nothing of the pool
 //! outlives the server. Whatever is odd about a kept instance costs a cold start, never a job: it is taken only with all its agents there, and
-//! ended when they do not come at once. The core knows nothing of all this.
+//! ended when they do not come at once. The core knows nothing of all this, and what people are
+//! told of it is [`crate::warm_status`]'s.
 
 use std::{
     collections::HashMap,
@@ -14,8 +15,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus};
-use shoal_link::{Decoder, Hello, Order, ToAgent};
+use shoal_link::{Assignment, Decoder, Hello, Order, Program, ToAgent};
+use shoal_wire::CreateTrainingJob;
 
 use crate::{
     agents::read_some,
@@ -32,10 +35,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const WAKE: Duration = Duration::from_secs(2);
 /// How long a launch waits for an instance that is about to be free: less than a new one takes.
 const SOON: Duration = Duration::from_millis(100);
-/// An instance that has been idle for so long makes room when a new one is started.
+/// An instance whose program stays in memory makes room when a new one is started, if it has been idle for so long.
 const YIELDS: Duration = Duration::from_secs(2);
 /// Of trials: they end soon after their tuning job, and before that if it has no use for them.
-pub(crate) const IDLE_TRIALS: Duration = Duration::from_secs(30);
+const IDLE_TRIALS: Duration = Duration::from_secs(30);
 
 /// For whom an attempt's instance is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,25 +49,53 @@ pub(crate) struct Keep {
     pub(crate) idle_s: u64,
     /// Everything that two attempts must have in common, as a digest.
     pub(crate) key: String,
+    /// Its program stays, with what it has read.
+    #[serde(default)]
+    pub(crate) is_loaded: bool,
 }
 
+/// What of a request two training jobs of their own must have in common, as at AWS.
+const SHAPE: [&str; 3] = ["RoleArn", "VpcConfig", "EnableInterContainerTrafficEncryption"];
+
 impl Keep {
-    /// For attempts that differ in their name, hyperparameters, metrics and checkpoints only.
-    pub(crate) fn of(plan: &Plan, owner: String, idle: Duration) -> Self {
-        let of_host = |it: &shoal_link::Assignment| {
+    /// For the trials of a tuning job, which differ in their name, hyperparameters, metrics and checkpoints only.
+    pub(crate) fn of_trial(plan: &Plan, tuning: String) -> Self {
+        Self::of(plan, tuning, IDLE_TRIALS, "")
+    }
+
+    /// For training jobs of their own on the same kind of instances. Built-in algorithms must have the same inputs, too: they stay, with what they have
+    /// read. Any other program is started anew in an empty instance.
+    pub(crate) fn of_job(plan: &Plan, request: &CreateTrainingJob) -> Option<Self> {
+        let seconds = request.resources.keep_alive_s;
+        let mut resources = request.raw.get("ResourceConfig").cloned();
+        if let Some(Value::Object(resources)) = &mut resources {
+            resources.remove("KeepAlivePeriodInSeconds");
+        }
+        let shape = (SHAPE.map(|member| request.raw.get(member)), resources);
+        (seconds > 0).then(|| Self::of(plan, String::new(), Duration::from_secs(seconds.into()), &format!("{shape:?}")))
+    }
+
+    fn of(plan: &Plan, owner: String, idle: Duration, shape: &str) -> Self {
+        let is_builtin = |it: &Assignment| matches!(it.program, Program::Builtin { .. });
+        let is_trial = !owner.is_empty();
+        let of_host = |it: &Assignment| {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
-            let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits, path);
-            serde_json::to_string(&(place, &it.environment, &it.channels, &it.program, &it.python))
+            let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits);
+            let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python));
+            serde_json::to_string(&(place, program))
         };
         let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
-        let key = sha256_hex(&format!("{owner:?} {:?} {hosts:?}", plan.isolated));
-        Self { owner, idle_s: idle.as_secs(), key }
+        let key = sha256_hex(&format!("{owner:?} {shape} {:?} {hosts:?}", plan.isolated));
+        let is_loaded = is_trial || plan.assignments.iter().any(is_builtin);
+        Self { owner, idle_s: idle.as_secs(), key, is_loaded }
     }
 }
 
 /// An allocation without an attempt.
 struct Kept {
     keep: Keep,
+    /// The training job that had it last.
+    job: String,
     allocation: AllocationSpec,
     /// By host number - 1: the agents that have come.
     agents: Vec<Option<Down>>,
@@ -73,6 +104,11 @@ struct Kept {
 }
 
 impl Kept {
+    /// For how long it has been offered.
+    fn offered(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     fn is_whole(&self) -> bool {
         self.agents.iter().all(Option::is_some)
     }
@@ -159,17 +195,22 @@ impl Pool {
 impl World {
     /// Keeps an attempt's instance, clear of the attempt; says whether it did. If not, it is to be released like any other.
     pub(crate) fn park(&self, running: &Attempt) -> bool {
-        let (Some(keep), origin) = (&running.plan.keep, running.plan.origin().to_owned()) else { return false };
+        let (Some(keep), origin) = (self.keep_of(running), running.plan.origin().to_owned()) else { return false };
         let is_whole = || matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty());
-        if !self.is_wanted(keep) || !is_whole() || running.connected() < running.plan.assignments.len() {
+        if !self.is_wanted(&keep) || !is_whole() || running.connected() < running.plan.assignments.len() {
             return false;
         }
         let agents = vec![None; running.plan.assignments.len()];
-        let kept = Kept { keep: keep.clone(), allocation: running.allocation.clone(), agents, since: None };
+        let kept = Kept { keep, job: running.plan.job.clone(), allocation: running.allocation.clone(), agents, since: None };
         for channel in running.plan.assignments.iter().flat_map(|it| &it.channels) {
             self.trees.claim(channel.tree.as_ref(), &claim(&origin));
         }
+        let (job, is_job) = (kept.job.clone(), kept.keep.owner.is_empty());
         self.pool.lock().insert(origin.clone(), kept);
+        // From here on an update finds it; one that has come since it was looked at is looked at again.
+        if is_job && let Ok(request) = self.request(&job) {
+            self.keep_for(&job, request.resources.keep_alive_s);
+        }
         (1..=running.allocation.instances).for_each(|host| running.order(host, Order::Park));
         let until = Instant::now() + PARK;
         if self.pool.await_whole(&origin, || is_whole() && (Instant::now() < until || running.is_saving())) {
@@ -180,10 +221,33 @@ impl World {
         false
     }
 
+    /// How an attempt's instance is kept as things are now: for how long, `UpdateTrainingJob` may have changed.
+    fn keep_of(&self, running: &Attempt) -> Option<Keep> {
+        match &running.plan.keep {
+            Some(keep) if !keep.owner.is_empty() => Some(keep.clone()),
+            _ => Keep::of_job(&running.plan, &self.request(&running.plan.job).ok()?),
+        }
+    }
+
     /// The attempt that a kept instance has served is cleared away.
     pub(crate) fn keep(&self, origin: &str) {
+        let of = self.pool.lock().get(origin).map(|kept| (kept.keep.clone(), kept.job.clone()));
+        if let Some((keep, job)) = of {
+            self.pool_is_kept(&keep, &job);
+        }
         if let Some(kept) = self.pool.lock().get_mut(origin) {
             kept.since = Some(Instant::now());
+        }
+    }
+
+    /// Keeps what an ended training job has kept for so long in all instead; not at all for 0.
+    pub(crate) fn keep_for(&self, job: &str, seconds: u32) {
+        let is_it = |kept: &Kept| kept.job == job && kept.keep.owner.is_empty();
+        for kept in self.pool.lock().values_mut().filter(|kept| is_it(kept)) {
+            kept.keep.idle_s = seconds.into();
+        }
+        if seconds == 0 {
+            self.end_those(|kept| is_it(kept) && kept.since.is_some());
         }
     }
 
@@ -202,6 +266,7 @@ impl World {
             if told && attempt.await_connected(WAKE) {
                 attempt.has_come();
                 self.trees.release(&claim(&origin));
+                self.pool_is_used(&plan, Some((&kept.job, kept.offered())));
                 return Ok(true);
             }
             tracing::warn!("the kept instance {origin} does not answer: training job {} gets a new one", plan.job);
@@ -227,7 +292,7 @@ impl World {
 
     /// Makes room for a new instance.
     pub(crate) fn make_room(&self) {
-        self.end_those(|kept| kept.since.is_some_and(|since| since.elapsed() >= YIELDS));
+        self.end_those(|kept| kept.keep.is_loaded && kept.since.is_some_and(|since| since.elapsed() >= YIELDS));
     }
 
     /// Whether more attempts may come for an instance.
@@ -239,12 +304,14 @@ impl World {
     fn end_those(&self, which: impl Fn(&Kept) -> bool) {
         while let Some((origin, kept)) = self.pool.take(&which) {
             kept.agents.iter().flatten().for_each(Down::close);
+            self.pool_ends(Some(&kept.keep), &kept.job, kept.offered());
             self.pool.ending.lock().expect("no holder of this lock panics").push((origin, kept));
         }
     }
 
     fn end_kept(&self, origin: &str, kept: &Kept) {
         kept.agents.iter().flatten().for_each(Down::close);
+        self.pool_ends(Some(&kept.keep), &kept.job, kept.offered());
         self.end_allocation(origin, &kept.allocation);
         self.trees.release(&claim(origin));
     }

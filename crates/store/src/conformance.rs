@@ -181,6 +181,8 @@ fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         (JobFilter { status: some("Failed"), ..base.clone() }, "c ab"),
         (JobFilter { name_contains: some("b"), ..base.clone() }, "ab"),
         (JobFilter { name_contains: some("%"), ..base.clone() }, ""),
+        (JobFilter { names: Some(vec!["ab".to_owned(), "c".to_owned(), "other".to_owned()]), ..base.clone() }, "c ab"),
+        (JobFilter { names: Some(Vec::new()), ..base.clone() }, ""),
         (JobFilter { name_resembles: some("b"), ..base.clone() }, "ab B"),
         (JobFilter { name_resembles: some("AB"), ..base.clone() }, "ab"),
         (JobFilter { name_resembles: some("_"), ..base.clone() }, ""),

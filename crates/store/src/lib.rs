@@ -3,7 +3,7 @@
 //!
 //! All code here is synchronous. Every write is durable when its call returns, and reads run beside writes. Three SQLite
 //! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
-//! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements).
+//! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements, warm pools).
 
 mod buckets;
 mod clock;
@@ -27,6 +27,7 @@ mod sqlite_tuning;
 mod telemetry;
 mod tuning_rows;
 mod unsynced;
+mod warm_pools;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -54,3 +55,4 @@ pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};
 pub use tuning_rows::{
     EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
 };
+pub use warm_pools::WarmPoolRow;

@@ -186,6 +186,7 @@ impl Rows for MemoryJournal {
 
 fn matches(filter: &JobFilter, row: &JobRow) -> bool {
     filter.name_contains.as_ref().is_none_or(|part| row.name.contains(part.as_str()))
+        && filter.names.as_ref().is_none_or(|names| names.contains(&row.name))
         && filter.name_resembles.as_ref().is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         && filter.status.as_ref().is_none_or(|status| row.status == *status)
         && filter.secondary.as_ref().is_none_or(|secondary| row.secondary == *secondary)

@@ -145,6 +145,8 @@ pub trait Rows: Send + Sync {
 pub struct JobFilter {
     /// The name contains this, case-sensitively.
     pub name_contains: Option<String>,
+    /// The name is one of these.
+    pub names: Option<Vec<String>>,
     /// The name contains this, whatever the case of ASCII letters.
     pub name_resembles: Option<String>,
     /// The status is this.
@@ -175,6 +177,7 @@ impl Default for JobFilter {
     fn default() -> Self {
         Self {
             name_contains: None,
+            names: None,
             name_resembles: None,
             status: None,
             secondary: None,

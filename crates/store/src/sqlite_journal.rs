@@ -329,6 +329,9 @@ fn conditions(filter: &JobFilter) -> (Vec<String>, Vec<Value>) {
     if let Some(part) = &filter.name_contains {
         require("instr(name, ?) > 0", vec![part.clone().into()]);
     }
+    if let Some(names) = &filter.names {
+        require("name IN (SELECT value FROM json_each(?))", vec![Value::Text(serde_json::json!(names).to_string())]);
+    }
     if let Some(part) = &filter.name_resembles {
         require("instr(lower(name), ?) > 0", vec![part.to_ascii_lowercase().into()]);
     }

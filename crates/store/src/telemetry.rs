@@ -30,6 +30,7 @@ const SCHEMA: Schema = Schema {
         series INTEGER NOT NULL, step INTEGER NOT NULL, at_ms INTEGER NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (series, step, at_ms, position)) WITHOUT ROWID;
     ",
+        crate::warm_pools::TABLES,
     ],
 };
 

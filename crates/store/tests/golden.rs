@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter};
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 2)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 3)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -114,7 +114,18 @@ fn format_2_of_telemetry_is_read() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("telemetry.db");
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 2)).unwrap();
-    assert_eq!(Telemetry::open(&path).unwrap().read_steps("titanic", "train:rmse", 0, 9).unwrap(), [(3, 0.5)]);
+    let telemetry = Telemetry::open(&path).unwrap();
+    assert_eq!(telemetry.read_steps("titanic", "train:rmse", 0, 9).unwrap(), [(3, 0.5)]);
+    assert_eq!(telemetry.warm_pool("titanic").unwrap(), None);
+}
+
+#[test]
+fn format_3_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
+    let pool = Telemetry::open(&path).unwrap().warm_pool("titanic").unwrap().unwrap();
+    assert_eq!((pool.status.as_str(), pool.retained_s, pool.reused_by.as_deref()), ("Reused", Some(12), Some("olympic")));
 }
 
 /// Whoever changes a table makes a new format, with the code that brings the old one up to it.

@@ -7,7 +7,7 @@ use shoal_plane::{Command, JobView, Rejection, TrainingSpec};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
     CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
-    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, arn, search_record, tags,
+    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use crate::{
     core::{Opaque, Refusal, RowFate},
     effects::World,
     keys::random_hex,
+    warm_status::{AVAILABLE, IN_USE},
 };
 
 /// How long a deletion waits until an ended job's instances are released.
@@ -89,6 +90,7 @@ impl Api {
         };
         let (request, mut description) = describe(&row, &view)?;
         description.metric_definitions = built_in_metrics(&self.world, &request);
+        description.warm_pool = self.warm_pool(name).await?;
         Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
     }
 
@@ -98,8 +100,8 @@ impl Api {
             None => None,
             Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
         };
-        // No job has a warm pool or a training plan.
-        if request.warm_pool_status_equals.is_some() || request.training_plan_equals.is_some() {
+        // No job has a training plan.
+        if request.training_plan_equals.is_some() {
             return Ok(Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None });
         }
         let filter = JobFilter {
@@ -122,17 +124,27 @@ impl Api {
             limit: request.max_results as usize,
             ..JobFilter::default()
         };
-        let world = self.world.clone();
-        let page = blocking(move || world.rows.list(&filter).map_err(|error| internal(&error))).await?;
-        let summaries = page.rows.into_iter().map(summary).collect();
-        Ok(Reply::ListTrainingJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let (world, pool_status) = (self.world.clone(), request.warm_pool_status_equals);
+        let (summaries, next) = blocking(move || {
+            let pools = pool_status.map(|status| world.telemetry.warm_pools(&status)).transpose().map_err(|error| internal(&error))?;
+            let names = pools.map(|rows| rows.into_iter().map(|row| row.job).collect());
+            let page = world.rows.list(&JobFilter { names, ..filter }).map_err(|error| internal(&error))?;
+            let summaries = page.rows.into_iter().map(|row| summary(&world, row)).collect::<Result<_, _>>()?;
+            Ok((summaries, page.next))
+        })
+        .await?;
+        Ok(Reply::ListTrainingJobs { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
     }
 
     pub(super) async fn update_training_job(&self, update: UpdateTrainingJob) -> Result<Reply, Error> {
         let name = update.name.clone();
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &name);
+        let pool = self.warm_pool(&name).await?;
+        // One that is still in use at the end of its job is about to be kept.
+        let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
+        let keep_for = update.of_warm_pool_alone();
         let edit = move |row: &mut JobRow| {
-            if row.status != "InProgress" {
+            if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
                 return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
             }
             if update.remote_debug.is_some() && !matches!(row.secondary.as_str(), "Downloading" | "Training") {
@@ -147,6 +159,14 @@ impl Api {
             Ok(RowFate::Keep)
         };
         self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        if let Some(seconds) = keep_for {
+            let world = self.world.clone();
+            blocking(move || {
+                world.keep_for(&name, seconds);
+                Ok(())
+            })
+            .await?;
+        }
         Ok(Reply::UpdateTrainingJob { arn })
     }
 
@@ -165,6 +185,15 @@ impl Api {
                 ));
             }
         }
+        if self.warm_pool(&name).await?.is_some_and(|pool| pool.status == AVAILABLE) {
+            return Err(Error::new(
+                ErrorCode::ResourceInUse,
+                format!(
+                    "The warm pool of the training job {name} is Available; UpdateTrainingJob with KeepAlivePeriodInSeconds 0 ends it, then the \
+                     training job can be deleted."
+                ),
+            ));
+        }
         let _alone = self.deletion.lock().await;
         let row = self.row(&name).await?;
         deletable(&row)?;
@@ -172,12 +201,18 @@ impl Api {
         let (world, job) = (self.world.clone(), name.clone());
         blocking(move || {
             world.telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
+            world.telemetry.delete_warm_pool(&job).map_err(|error| internal(&error))?;
             world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
         let edit = |row: &mut JobRow| deletable(row).map(|()| RowFate::Delete);
         self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::DeleteTrainingJob)
+    }
+
+    async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {
+        let (world, name) = (self.world.clone(), name.to_owned());
+        blocking(move || world.warm_pool(&name).map_err(|error| internal(&error))).await
     }
 
     pub(super) async fn row(&self, name: &str) -> Result<JobRow, Error> {
@@ -195,6 +230,7 @@ pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error>
 pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
     let (request, mut description) = describe(row, &view(row)?)?;
     description.metric_definitions = built_in_metrics(world, &request);
+    description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))
 }
@@ -309,8 +345,9 @@ fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, Trainin
     Ok((request, description))
 }
 
-fn summary(row: JobRow) -> TrainingJobSummary {
-    TrainingJobSummary {
+fn summary(world: &World, row: JobRow) -> Result<TrainingJobSummary, Error> {
+    Ok(TrainingJobSummary {
+        warm_pool: world.warm_pool(&row.name).map_err(|error| internal(&error))?,
         name: row.name,
         arn: row.arn,
         created_ms: row.created_ms,
@@ -318,6 +355,5 @@ fn summary(row: JobRow) -> TrainingJobSummary {
         modified_ms: row.modified_ms,
         status: row.status,
         secondary_status: row.secondary,
-        warm_pool: None,
-    }
+    })
 }

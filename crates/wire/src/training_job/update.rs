@@ -69,6 +69,12 @@ impl UpdateTrainingJobRequest {
 }
 
 impl UpdateTrainingJob {
+    /// How long the warm pool of an ended job is kept; none if anything else is to change, too.
+    pub fn of_warm_pool_alone(&self) -> Option<u32> {
+        let has_others = self.profiler.is_some() || self.profiler_rules.is_some() || self.remote_debug.is_some();
+        self.keep_alive_s.filter(|_| !has_others)
+    }
+
     /// Makes the changes in a kept request ([`crate::CreateTrainingJob::raw`]).
     ///
     /// # Errors

@@ -1,0 +1,81 @@
+//! `WarmPoolStatus`: what a training job's kept instances are, for as long as anybody asks.
+//!
+//! A row is written by whoever holds the instance at that moment: before it is offered, and after it is taken or ended. So no two writers meet.
+
+use std::time::Duration;
+
+use shoal_store::{StoreError, WarmPoolRow};
+use shoal_wire::WarmPool;
+
+use crate::{attempts::Plan, core::now_ms, effects::World, warm::Keep};
+
+pub(crate) const IN_USE: &str = "InUse";
+pub(crate) const AVAILABLE: &str = "Available";
+const REUSED: &str = "Reused";
+const TERMINATED: &str = "Terminated";
+
+fn row(job: &str, status: &str) -> WarmPoolRow {
+    WarmPoolRow { job: job.to_owned(), status: status.to_owned(), since_ms: None, retained_s: None, reused_by: None }
+}
+
+/// Trials' instances are their tuning job's, and nobody's warm pool.
+fn has_status(keep: Option<&Keep>) -> bool {
+    keep.is_some_and(|keep| keep.owner.is_empty())
+}
+
+impl World {
+    /// A job runs on instances that it is to keep; it has them from another job, which had kept them for so long.
+    pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&str, Duration)>) {
+        if !has_status(plan.keep.as_ref()) {
+            return;
+        }
+        let reused = from.filter(|(job, _)| *job != plan.job).map(|(job, kept)| WarmPoolRow {
+            retained_s: Some(kept.as_secs()),
+            reused_by: Some(plan.job.clone()),
+            ..row(job, REUSED)
+        });
+        self.put_pools(&[row(&plan.job, IN_USE)].into_iter().chain(reused).collect::<Vec<_>>());
+    }
+
+    /// Its instances are about to be offered to others.
+    pub(crate) fn pool_is_kept(&self, keep: &Keep, job: &str) {
+        if has_status(Some(keep)) {
+            self.put_pools(&[WarmPoolRow { since_ms: Some(now_ms()), ..row(job, AVAILABLE) }]);
+        }
+    }
+
+    /// Its instances are no longer there, or will not be; they were kept for so long.
+    pub(crate) fn pool_ends(&self, keep: Option<&Keep>, job: &str, kept: Duration) {
+        if has_status(keep) {
+            self.put_pools(&[WarmPoolRow { retained_s: Some(kept.as_secs()), ..row(job, TERMINATED) }]);
+        }
+    }
+
+    /// What an earlier server has offered ended with it.
+    pub(crate) fn pools_of_before_end(&self) -> Result<(), StoreError> {
+        let ended = |it: WarmPoolRow| WarmPoolRow { retained_s: retained(&it), ..row(&it.job, TERMINATED) };
+        let rows: Vec<_> = self.telemetry.warm_pools(AVAILABLE)?.into_iter().map(ended).collect();
+        if rows.is_empty() { Ok(()) } else { self.telemetry.put_warm_pools(&rows) }
+    }
+
+    fn put_pools(&self, rows: &[WarmPoolRow]) {
+        // A status is for people and for what they pay elsewhere: it fails no job.
+        if let Err(error) = self.telemetry.put_warm_pools(rows) {
+            tracing::error!("the warm pool of {}: {error}", rows.iter().map(|row| row.job.as_str()).collect::<Vec<_>>().join(", "));
+        }
+    }
+
+    /// As Describe and List show it.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn warm_pool(&self, job: &str) -> Result<Option<WarmPool>, StoreError> {
+        let shown = |it: WarmPoolRow| WarmPool { retained_s: retained(&it), status: it.status, reused_by: it.reused_by };
+        Ok(self.telemetry.warm_pool(job)?.map(shown))
+    }
+}
+
+/// Seconds that instances have been kept, of those that still are until now.
+fn retained(row: &WarmPoolRow) -> Option<u64> {
+    row.since_ms.map(|since| now_ms().saturating_sub(since) / 1000).or(row.retained_s)
+}
