@@ -1,6 +1,7 @@
 //! What the agent's main loop waits for.
 
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use shoal_link::{Assignment, Order, Visit};
 
@@ -44,4 +45,10 @@ pub(crate) enum Event {
     Mirrored,
     /// All that the program has said is on its way.
     Said(Said),
+}
+
+/// The next one; `None` when the time has come.
+pub(crate) fn next_event(arriving: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+    let Some(until) = until else { return arriving.recv().ok() };
+    arriving.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }

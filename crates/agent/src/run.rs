@@ -13,7 +13,7 @@ use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Supp
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;
-use crate::events::Event;
+use crate::events::{Event, next_event};
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::{self, Mirror};
 use crate::outbox::{Closed, Outbox};
@@ -494,10 +494,4 @@ fn terminate(control: &Control) -> Instant {
     // The kill after the grace needs no cooperation.
     tell(control.terminate());
     Instant::now()
-}
-
-/// `None` when the time has come.
-fn next_event(arriving: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
-    let Some(until) = until else { return arriving.recv().ok() };
-    arriving.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }
