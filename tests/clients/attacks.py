@@ -43,8 +43,10 @@ def of_all_processes(name):
 def fetch(path):
     return urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"] + path, timeout=5).read().decode()
 
-def api(target, **body):
-    headers = {"x-amz-target": "SageMaker." + target, "content-type": "application/x-amz-json-1.1"}
+ROLE = "arn:aws:iam::123456789012:role/tests"
+
+def api(target, prefix="SageMaker", **body):
+    headers = {"x-amz-target": f"{prefix}.{target}", "content-type": "application/x-amz-json-1.1"}
     status, said = s3("POST", "/", json.dumps(body).encode(), service="sagemaker", more=headers)
     return status == 200 and said
 """
@@ -82,6 +84,9 @@ WRITES = {
     "sysrq": 'write("/proc/sysrq-trigger", "h")',
     "sysfs": 'write("/sys/kernel/uevent_helper", "/planted")',
     "sysfs of a device": 'write("/sys/class/net/lo/mtu", "1000")',
+    "limits of its control groups": """
+[path for path, _, files in os.walk("/sys/fs/cgroup") for name in files if name in ("memory.max", "memory.limit_in_bytes") and write(path + "/" + name, "-1")]""",
+    "the kernel's keys": 'write("/proc/sys/kernel/keys/maxkeys", "1")',
     "control groups": 'write("/sys/fs/cgroup/cgroup.procs", "0")',
     "the kernel's log": 'write("/dev/kmsg")',
     "memory": 'read("/dev/mem")',
@@ -112,6 +117,13 @@ NETWORK = {
     "the server's console": 'T["victim_job"] in fetch("/console")',
     "the server's metrics": 'T["victim_job"] in fetch("/metrics")',
     "all jobs": 'api("ListTrainingJobs")',
+    "a job of its own": """
+algorithm = {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["id"]}
+resources = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+rest = {"OutputDataConfig": {"S3OutputPath": "s3://tests/out"}, "StoppingCondition": {"MaxRuntimeInSeconds": 9}, "RoleArn": ROLE}
+api("CreateTrainingJob", TrainingJobName="planted", AlgorithmSpecification=algorithm, ResourceConfig=resources, **rest)""",
+    "a command in another job": 'api("StartVisit", "Shoal", TrainingJobName=T["victim_job"], Command=["id"])',
+    "a role": 's3("POST", "/", f"Action=AssumeRole&Version=2011-06-15&RoleArn={ROLE}&RoleSessionName=x".encode(), service="sts")[0] == 200',
     "another job's description": 'api("DescribeTrainingJob", TrainingJobName=T["victim_job"])',
     "another job's end": 'api("StopTrainingJob", TrainingJobName=T["victim_job"])',
     "another job's model": 's3("GET", "/tests/out/" + T["victim_job"] + "/output/model.tar.gz")[0] != 403',
@@ -125,6 +137,8 @@ s3("PUT", "/tests/out/" + os.environ["TRAINING_JOB_NAME"] + "/output/stolen", mo
 PROCESSES = {
     "the server": 'os.kill(T["server_pid"], 0)',
     "another job's program": 'os.kill(T["victim_pid"], 0)',
+    "a debugger on the server": 'call(101, 16, T["server_pid"], 0, 0)',
+    "another process's files by pidfd": 'call(438, call(434, T["victim_pid"], 0), 0, 0)',
     "another job's memory": 'read(f"/proc/{T[\'victim_pid\']}/mem")',
     "others in /proc": '[pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 1000]',
     "an agent's secret": 'b"AGENT_TOKEN" in of_all_processes("environ") + of_all_processes("cmdline")',
