@@ -6,6 +6,7 @@ import argparse
 import gzip
 import json
 import os
+import signal
 
 import torch
 import torch.distributed as dist
@@ -26,15 +27,26 @@ def samples(part):
     return (pictures[:10000].float() / 255 - 0.1307) / 0.3081, labels[:10000].long()
 
 
-def train(size, rank, steps, batch):
-    """Losses of all ranks together, and the model."""
+def train(size, rank, steps, batch, checkpoint=None, wait_at=None):
+    """Losses of all ranks together, and the model. With a checkpoint it goes on from that and writes it after every tenth step; at a step to wait at
+    it does, if it has begun at the first one."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     net = DistributedDataParallel(model) if size > 1 else model
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     pictures, labels = samples("train")
     losses = []
-    for step in range(steps):
+    if checkpoint and os.path.exists(checkpoint):
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        losses = saved["losses"]
+        print(f"rank {rank} goes on at step {len(losses)}", flush=True)
+    begun = len(losses)
+    for step in range(begun, steps):
+        if begun == 0 and step == wait_at:
+            print(f"rank {rank} waits at step {step}", flush=True)
+            signal.pause()
         share = torch.arange(step * batch, (step + 1) * batch).remainder(len(labels)).chunk(size)[rank]
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(net(pictures[share]), labels[share])
@@ -44,6 +56,9 @@ def train(size, rank, steps, batch):
         if size > 1:
             dist.all_reduce(whole)
         losses.append(whole.item())
+        if checkpoint and rank == 0 and len(losses) % 10 == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}, checkpoint + ".new")
+            os.replace(checkpoint + ".new", checkpoint)
     return losses, model
 
 
@@ -52,6 +67,8 @@ if __name__ == "__main__":
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--checkpoint")
+    parser.add_argument("--wait-at", type=int)
     given, _ = parser.parse_known_args()
     if given.backend == "smddp":
         import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
@@ -59,7 +76,7 @@ if __name__ == "__main__":
     dist.init_process_group(given.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     print(f"{dist.get_backend()}: rank {rank} of {size} on {os.environ['SM_CURRENT_HOST']}", flush=True)
-    losses, model = train(size, rank, given.steps, given.batch_size)
+    losses, model = train(size, rank, given.steps, given.batch_size, given.checkpoint, given.wait_at)
     dist.destroy_process_group()
     if rank == 0:
         pictures, labels = samples("t10k")

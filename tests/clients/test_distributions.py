@@ -8,6 +8,7 @@ import pytest
 from house import SHOAL
 from jobs import Jobs
 from test_script_mode import create
+from test_spot import END, INTERRUPTION, chaos, spot, statuses
 
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-cpu-py310"
 SCRIPT = pathlib.Path(__file__).with_name("mnist_ddp.py").read_text()
@@ -42,6 +43,26 @@ def test_torchrun_on_two_instances(jobs, digits):
     name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", 2, "gloo")
     said = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
     assert "torchrun --nnodes 2 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo" in said
+
+
+def test_ddp_goes_on_after_an_interruption(jobs, digits):
+    given = {"backend": '"gloo"', "steps": "60", "checkpoint": '"/opt/ml/checkpoints/state.pt"', "wait-at": "45"}
+    name = create(
+        jobs,
+        {"train.py": SCRIPT},
+        image=PYTORCH,
+        instances=2,
+        channels=[digits],
+        hyperparameters={"sagemaker_torch_distributed_enabled": "true", **given},
+        **spot("spot/ddp"),
+    )
+    for rank in (0, 1):
+        jobs.saying(name, f"rank {rank} waits at step 45", f"algo-{rank + 1}")
+    chaos(jobs, name)
+    assert statuses(jobs.completed(name)) == INTERRUPTION + END
+    assert "rank 1 goes on at step 40" in jobs.lines(name, "algo-2")
+    losses = json.loads(jobs.artifact(name)["losses.json"])
+    assert losses["of_all"] == pytest.approx(losses["alone"], rel=2e-3) and len(losses["of_all"]) == 60
 
 
 def test_a_script_for_smdistributed_dataparallel_on_four_instances(jobs, digits):
