@@ -41,6 +41,8 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs torch", |_| !runs("p=${SHOAL_TORCH_PYTHON:-python3}; \"${p%%:*}\" -c 'import torch'")),
     // 5.6 GB, made once by `shoal env-cache prepare pytorch`: CI does not make it, and uses one that is there.
     ("needs the PyTorch environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/pytorch-*.json")),
+    // 1.8 GB, likewise.
+    ("needs the TensorFlow environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/tensorflow-*.json")),
     ("needs the wheel of the Python package", |root| {
         !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
     }),

@@ -1,8 +1,14 @@
 //! How a program ended, and what that tells.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
 use shoal_contract::SUCCESS;
 use shoal_link::RankOutcome;
 use shoal_sandbox::Exit;
+
+/// What shells add to a signal's number.
+const OF_SIGNALS: i32 = 128;
 
 pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGTERM: i32 = 15;
@@ -10,12 +16,16 @@ pub(crate) const SIGTERM: i32 = 15;
 /// Whether the program, or one that it waited for, was killed in the middle of something, as far as its end tells. SIGTERM is what a program is
 /// told to end by: who gives 143 as its own exit code has heard it, and has saved what it wanted to.
 pub(crate) fn was_killed(outcome: RankOutcome, out_of_memory: bool) -> bool {
-    const OF_SIGNALS: i32 = 128;
     match outcome {
         RankOutcome::Signaled(_) => true,
         RankOutcome::Exited(SUCCESS) => false,
         RankOutcome::Exited(code) => out_of_memory || (OF_SIGNALS + 1..=OF_SIGNALS + 64).contains(&code) && code != OF_SIGNALS + SIGTERM,
     }
+}
+
+/// As a shell tells it.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| OF_SIGNALS + status.signal().unwrap_or_default())
 }
 
 /// As the server hears it.

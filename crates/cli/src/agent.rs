@@ -6,7 +6,7 @@ use clap::Args;
 use rustix::process::{Pid, getpgid, getppid, setpgid, setsid};
 use shoal_agent::TOKEN_VARIABLE;
 
-use crate::environments;
+use crate::{environments, exit};
 
 /// Arguments of `shoal agent`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
         environments: environments::of_agent(),
         python_package: environments::package_of_agent(),
     });
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    exit::of_program(code)
 }
 
 /// Leaves the server's session: in there, the kernel hangs up an agent that is stopped at the moment when its server dies.

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::exit;
+
 /// Arguments of `shoal algorithm`.
 #[derive(Debug, Args)]
 pub(crate) struct AlgorithmArgs {
@@ -17,5 +19,5 @@ pub(crate) fn run(args: &AlgorithmArgs) -> ExitCode {
         Some(line) => shoal_sandbox::serve_as_zygote(&line, || shoal_algos::prepare(&args.name), || shoal_algos::run(&args.name)),
         None => shoal_algos::run(&args.name),
     };
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    exit::of_program(code)
 }

@@ -27,6 +27,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Of a subcommand that is a program in its own right.
+pub(crate) fn of_program(code: i32) -> ExitCode {
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
 /// A mistake in what the user typed that clap cannot see.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

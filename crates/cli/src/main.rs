@@ -162,7 +162,9 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)
         }
-        Command::Agent(_) | Command::Algorithm(_) | Command::Mpi(_) => unreachable!("main runs these itself"),
+        Command::Agent(_) | Command::Algorithm(_) | Command::Mpi(_) => {
+            unreachable!("main runs these itself")
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use shoal_agent::mpi::{self, Places};
 
+use crate::exit;
+
 /// Subcommands of `shoal mpi`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MpiCommand {
@@ -45,5 +47,5 @@ pub(crate) fn run(command: MpiCommand) -> ExitCode {
         MpiCommand::Drive { python } => mpi::drive(&python),
         MpiCommand::Start { host, command } => mpi::start(&host, &command),
     };
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    exit::of_program(code)
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::config::{GROUP, input_data_config, resource_config, sorted_hosts};
 use crate::python::repr_of_float;
 use crate::script::{Hyperparameters, MASTER_PORT, arguments};
+use crate::tf_config::tf_config;
 use crate::{Facts, Script};
 
 /// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
@@ -80,7 +81,8 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
     variables
 }
 
-/// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, and NCCL finds its way.
+/// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, NCCL finds its way, and
+/// processes of TensorFlow find each other.
 fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
     let code = text(&facts.paths.code());
     let path = match variables.get("PYTHONPATH").filter(|path| !path.is_empty()) {
@@ -88,6 +90,9 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
         None => code,
     };
     variables.insert("PYTHONPATH".into(), path);
+    if let Some(told) = tf_config(facts, &Hyperparameters::of(&facts.hyperparameters)) {
+        variables.entry("TF_CONFIG".into()).or_insert_with(|| told.to_string());
+    }
     for (name, value) in [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")] {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }

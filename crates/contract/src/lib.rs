@@ -22,6 +22,7 @@ mod python;
 mod rank_lines;
 mod resource;
 mod script;
+mod tf_config;
 
 pub use config::config_files;
 pub use environment::environment;

@@ -191,7 +191,7 @@ impl Hyperparameters {
         Self { own, framework, reserved }
     }
 
-    fn is_on(&self, name: &str) -> bool {
+    pub(crate) fn is_on(&self, name: &str) -> bool {
         self.framework.get(name) == Some(&Value::Bool(true))
     }
 

@@ -171,8 +171,6 @@ fn commands_are_those_of_the_toolkit() {
     assert_eq!(environment(&gpus)["SM_DISTRIBUTION_INSTANCE_GROUPS"], r#"["homogeneousCluster"]"#);
     assert_eq!(command(&facts(1, 1, &[("sagemaker_torch_distributed_enabled", "false")]), false).unwrap(), format!("python3|{tail}"));
     assert_eq!(command(&facts(1, 1, &[torch]), true), Err(LaunchError::NoPythonScript("train.py".into())));
-    // Each host runs the script by itself, as the toolkit of PyTorch has it.
-    assert_eq!(command(&facts(2, 2, &[("sagemaker_parameter_server_enabled", "true")]), false).unwrap(), format!("python3|{tail}"));
 }
 
 /// What SDK v2 sends for `distribution={"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "-x A='b c'"}}`.
@@ -218,6 +216,33 @@ fn mpirun_is_started_on_the_first_instance_and_awaited_on_the_others() {
         let error = command(&facts(1, 1, &[mpi[0], (name, value)])).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn processes_of_tensorflow_are_told_of_each_other() {
+    let servers = [("sagemaker_parameter_server_enabled", "true")];
+    let told = |facts: &Facts| environment(facts).get("TF_CONFIG").cloned();
+    let cluster = r#"{"cluster":{"master":["algo-1:2222"],"ps":["algo-1:2223","algo-2:2223","algo-3:2223"],"worker":["algo-2:2222","algo-3:2222"]},"environment":"cloud","#;
+    for (host, task) in
+        [(1, r#"{"index":0,"type":"master"}"#), (2, r#"{"index":0,"type":"worker"}"#), (3, r#"{"index":1,"type":"worker"}"#)]
+    {
+        let facts = facts(host, 3, &servers);
+        assert_eq!(told(&facts).unwrap(), format!(r#"{cluster}"task":{task}}}"#));
+        let command = script(&facts).command(&facts, false).unwrap().join("|");
+        assert_eq!(command, "python3|train.py|--batch-size|32|--lr|1e-05|-n|a name");
+    }
+    // One instance has nobody to serve.
+    let alone = facts(1, 1, &servers);
+    assert_eq!((told(&alone), script(&alone).command(&alone, false).unwrap()[0].as_str()), (None, "python3"));
+    let mirrored = facts(2, 2, &[("sagemaker_multi_worker_mirrored_strategy_enabled", "true")]);
+    let expected = r#"{"cluster":{"worker":["algo-1:8890","algo-2:8890"]},"environment":"cloud","task":{"index":1,"type":"worker"}}"#;
+    assert_eq!(
+        (told(&mirrored).unwrap().as_str(), script(&mirrored).command(&mirrored, false).unwrap()[0].as_str()),
+        (expected, "python3")
+    );
+    let own = Facts { environment: map(&[("TF_CONFIG", "{}")]), ..mirrored };
+    assert_eq!(told(&own).unwrap(), "{}");
+    assert_eq!(told(&facts(1, 2, &[])), None);
 }
 
 #[test]

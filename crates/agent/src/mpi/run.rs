@@ -15,9 +15,9 @@ use signal_hook::iterator::Signals;
 use super::failure::{self, Errors};
 use super::line::{Line, SECRET, Wish};
 use super::version::OpenMpi;
-use super::wait::code;
 use super::{TERMINATED, ranks, say};
 use crate::lines::Splitter;
+use crate::outcome::code;
 
 /// How often to look whether another instance, or a rank, is there.
 const POLL: Duration = Duration::from_millis(20);

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use super::line::{Line, SECRET, Wish};
 use super::{PORT, TERMINATED, failure, ranks, say};
+use crate::outcome::code;
 
 /// The first instance is there and will say when all is over.
 static WATCHED: AtomicBool = AtomicBool::new(false);
@@ -110,10 +111,4 @@ fn run(mut line: Line, command: &str) -> io::Result<()> {
     });
     let code = code(child.wait()?);
     line.say(&format!("ended {code}"))
-}
-
-/// As a shell tells it.
-pub(super) fn code(status: ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

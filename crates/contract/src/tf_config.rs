@@ -1,0 +1,33 @@
+//! `TF_CONFIG`: how processes of TensorFlow find each other (sagemaker-tensorflow-training-toolkit, `training.py`). There the first host is called
+//! `master`, and every host has a parameter server besides.
+
+use serde_json::{Value, json};
+
+use crate::Facts;
+use crate::config::sorted_hosts;
+use crate::script::Hyperparameters;
+
+const PARAMETER_SERVER: &str = "sagemaker_parameter_server_enabled";
+const MULTI_WORKER_MIRRORED: &str = "sagemaker_multi_worker_mirrored_strategy_enabled";
+
+/// Ports: of the master and the workers, of parameter servers, and of workers that mirror each other.
+const WORKER: u16 = 2222;
+const SERVER: u16 = 2223;
+const MIRRORED: u16 = 8890;
+
+/// What a script's process on this instance is told; `None` if the distribution is not TensorFlow's.
+pub(crate) fn tf_config(facts: &Facts, hyperparameters: &Hyperparameters) -> Option<Value> {
+    let hosts = sorted_hosts(facts);
+    let rank = hosts.iter().position(|host| *host == facts.current_host())?;
+    let at = |hosts: &[&str], port: u16| Vec::from_iter(hosts.iter().map(|host| format!("{}:{port}", facts.address(host))));
+    // One instance alone needs none.
+    if hyperparameters.is_on(PARAMETER_SERVER) && hosts.len() > 1 {
+        let cluster = json!({ "master": at(&hosts[..1], WORKER), "ps": at(&hosts, SERVER), "worker": at(&hosts[1..], WORKER) });
+        let (kind, index) = if rank == 0 { ("master", 0) } else { ("worker", rank - 1) };
+        return Some(json!({ "cluster": cluster, "environment": "cloud", "task": { "index": index, "type": kind } }));
+    }
+    hyperparameters.is_on(MULTI_WORKER_MIRRORED).then(|| {
+        let task = json!({ "index": rank, "type": "worker" });
+        json!({ "cluster": { "worker": at(&hosts, MIRRORED) }, "environment": "cloud", "task": task })
+    })
+}

@@ -1,0 +1,84 @@
+"""TensorFlow's distributions: TF_CONFIG on each instance."""
+
+import pytest
+from test_script_mode import create
+
+TENSORFLOW = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.12-cpu-py310"
+SERVERS, MIRRORED = "sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled"
+
+# Every process listens where it was told that it is, and finds all others.
+CONNECTS = """
+import json, os, socket, threading, time
+told = json.loads(os.environ["TF_CONFIG"])
+cluster, task, host = told["cluster"], told["task"], os.environ["SM_CURRENT_HOST"]
+own = cluster[task["type"]][task["index"]]
+mine = {own, *[address for address in cluster.get("ps", []) if address.startswith(host + ":")]}
+assert own.startswith(host + ":"), (own, host)
+everybody = {address for job in cluster.values() for address in job}
+heard, all_heard = set(), threading.Event()
+def listen(address):
+    with socket.create_server(("0.0.0.0", int(address.split(":")[1]))) as server:
+        while True:
+            heard.add((address, server.accept()[0].recv(100).decode()))
+            if len(heard) == len(mine) * len(cluster_hosts):
+                all_heard.set()
+cluster_hosts = {address.split(":")[0] for address in everybody}
+for address in mine:
+    threading.Thread(target=listen, args=(address,), daemon=True).start()
+for address in everybody:
+    name, port = address.split(":")
+    while True:
+        try:
+            with socket.create_connection((name, int(port))) as line:
+                line.sendall(host.encode())
+            break
+        except OSError:
+            time.sleep(0.02)
+assert all_heard.wait(120), heard
+print(task["type"], task["index"], "was reached by", len(cluster_hosts), "hosts at", len(mine), "ports")
+"""
+
+
+@pytest.mark.parametrize(
+    "distribution, expected",
+    [(SERVERS, ["master 0", "worker 0", "worker 1", 2]), (MIRRORED, ["worker 0", "worker 1", "worker 2", 1])],
+    ids=["parameter servers", "mirrored"],
+)
+def test_processes_find_each_other_as_tf_config_tells_them(jobs, distribution, expected):
+    *tasks, ports = expected
+    name = create(jobs, {"train.py": CONNECTS}, instances=3, hyperparameters={distribution: "true"})
+    jobs.completed(name)
+    for number, task in enumerate(tasks, 1):
+        assert jobs.lines(name, f"algo-{number}") == [f"{task} was reached by 3 hosts at {ports} ports"]
+
+
+@pytest.fixture(scope="module")
+def tensorflow(house):
+    """Where TensorFlow's environment is there already: it is 1.8 GB."""
+    cached = [line.split() for line in house.shoal("env-cache", "list").stdout.splitlines()]
+    if not any(words[0].startswith("tensorflow-") and words[-1] == "ready" for words in cached):
+        pytest.skip("needs the TensorFlow environment: shoal env-cache prepare tensorflow")
+
+
+MIRRORS = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    variable = tf.Variable(0.0)
+def step(context):
+    mine = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group + 1, tf.float32)
+    variable.assign_add(context.all_reduce(tf.distribute.ReduceOp.SUM, mine))
+@tf.function
+def train():
+    strategy.run(lambda: step(tf.distribute.get_replica_context()))
+for _ in range(3):
+    train()
+print("replicas", strategy.num_replicas_in_sync, "sum", strategy.reduce(tf.distribute.ReduceOp.MEAN, variable, axis=None).numpy())
+"""
+
+
+def test_mirrored_workers_of_tensorflow_reduce(jobs, tensorflow):
+    name = create(jobs, {"train.py": MIRRORS}, image=TENSORFLOW, instances=2, hyperparameters={MIRRORED: "true"})
+    jobs.completed(name)
+    for host in ("algo-1", "algo-2"):
+        assert "replicas 2 sum 9.0" in jobs.lines(name, host)
