@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import sys
 
 import data
@@ -70,5 +71,6 @@ def test_a_spot_job_of_the_sdk(house, jobs, tmp_path):
     assert run.returncode == 0, run.stderr
     second = json.loads(run.stdout.splitlines()[-1])
     assert jobs.describe(second)["EnableManagedSpotTraining"]
+    assert re.search(r"Training seconds: \d+\nBillable seconds: \d+\nManaged Spot Training savings: \d+\.\d%", run.stdout), run.stdout
     assert any("Resuming from iteration 5" in line for line in jobs.lines(second)), jobs.lines(second)
     assert rounds(jobs, second) == [5, 6, 7, 8, 9]
