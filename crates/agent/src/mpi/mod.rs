@@ -21,7 +21,7 @@ pub use shoal_contract::Places;
 pub use start::start;
 pub use wait::wait;
 
-/// What the first instance listens to nobody at, and every other one to the first.
+/// Where every instance but the first listens.
 const PORT: u16 = 7722;
 
 /// As shells tell of a process that SIGTERM has ended.
