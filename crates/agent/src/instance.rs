@@ -71,6 +71,13 @@ impl Home {
         self.own.join("scratch").join(channel)
     }
 
+    /// Where what a program changes in the files of its image goes: an empty directory.
+    pub(crate) fn root_layer(&self) -> io::Result<PathBuf> {
+        let layer = self.own.join("root-layer");
+        fs::create_dir_all(&layer)?;
+        Ok(layer)
+    }
+
     /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is a directory beside it.
     pub(crate) fn checkpoints(&self, local_path: &str) -> Place {
         let marks = self.own.join("marks");
@@ -183,7 +190,9 @@ fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
         match assignment.program {
             // Ours write nothing there.
             Program::Builtin { .. } => Mount::ReadOnly { source: tree, target },
-            Program::Host { .. } | Program::Script { .. } => Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target },
+            Program::Host { .. } | Program::Image { .. } | Program::Script { .. } => {
+                Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target }
+            }
         }
     }));
     if let Some(checkpoint) = &assignment.checkpoint {
@@ -220,6 +229,8 @@ fn command(options: &Options, assignment: &Assignment, facts: &Facts, home: &Hom
         {
             return Err(ScriptError::NoPackage);
         }
+        // Behind what only the image tells.
+        Program::Image { arguments } => (arguments.clone(), code),
         Program::Script { source } => {
             let tree = source.as_deref().map(Path::new);
             (script::prepare(assignment, facts, tree, &Paths::new(home.ml()).code())?, code)

@@ -16,6 +16,7 @@ mod connection;
 mod events;
 mod forward;
 mod gpus;
+mod image;
 mod inside;
 mod instance;
 mod lines;
@@ -41,7 +42,7 @@ mod wishes;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shoal_environments::Cache;
+use shoal_environments::{Cache, Images};
 pub use support::support_variable;
 
 /// Environment variable with the attempt's secret ([`Options::token`]).
@@ -68,6 +69,8 @@ pub struct Options {
     pub environments: Cache,
     /// The wheel of Shoal's Python package, for environments with PyTorch; a server may have none.
     pub python_package: Option<PathBuf>,
+    /// The trees of images of this machine.
+    pub images: Images,
 }
 
 /// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it was given up.

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_environments::{EnvironmentError, Prepared, Watcher};
-use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, PythonEnvironment, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, PythonEnvironment, RankEnd, RankOutcome, ReportBody, Root};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;
 use crate::events::{Event, next_event};
+use crate::image::{self, Tree};
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::{self, Mirror};
 use crate::outbox::{Closed, Outbox};
@@ -112,6 +113,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         expressions,
         mirror: None,
         python: None,
+        image: None,
         frozen: false,
         resource: None,
     };
@@ -149,6 +151,8 @@ struct Agent<'a> {
     mirror: Option<Mirror>,
     /// Held while the program may run.
     python: Option<Prepared>,
+    /// Likewise.
+    image: Option<Tree>,
     frozen: bool,
     /// What the program was told of its resource.
     resource: Option<Resource>,
@@ -191,6 +195,18 @@ impl Agent<'_> {
                 Err(error @ (EnvironmentError::Requirements(_) | EnvironmentError::NotInstalled { .. })) => {
                     return self.not_startable(&with_causes(&error), FAILURE);
                 }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(root) = &assignment.root {
+            match self.image(root) {
+                Ok(tree) => {
+                    let failed =
+                        |source| InstanceError::Io { what: "make a directory for the changes of the image's files".to_owned(), source };
+                    image::show(self.image.insert(tree), self.home.root_layer().map_err(failed)?, assignment, &mut spec);
+                }
+                Err(EnvironmentError::Stopped(_)) => return self.never_started(),
+                Err(error @ EnvironmentError::NotPulled { .. }) => return self.not_startable(&with_causes(&error), FAILURE),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -253,6 +269,12 @@ impl Agent<'_> {
         let options = self.options.clone();
         let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
         cache.overlay(below, &requirements, wheel, &mut Waiting(self))
+    }
+
+    /// The files of the instance's root. Progress is in the job's log.
+    fn image(&mut self, root: &Root) -> Result<Tree, EnvironmentError> {
+        let images = self.options.images.clone();
+        image::prepare(&images, root, &mut Waiting(self))
     }
 
     /// Restores what was saved before, and begins to mirror.

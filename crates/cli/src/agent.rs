@@ -52,6 +52,7 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
         program,
         environments: environments::of_agent(),
         python_package: environments::package_of_agent(),
+        images: environments::images(),
     });
     exit::of_program(code)
 }

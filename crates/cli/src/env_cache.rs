@@ -1,15 +1,18 @@
-//! `shoal env-cache`: the Python environments of this machine.
+//! `shoal env-cache`: the Python environments of this machine, and the files of images.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use shoal_environments::{Cache, Cached, Environment, Table, Watcher};
+use shoal_environments::{Cache, Cached, Engine, Environment, Images, Record, Source, Table, Watcher};
+use shoal_link::Root;
+use shoal_server::{Image, Images as _};
 
 use crate::{
     duration::duration,
-    environments::{cache, table_file},
+    environments::{cache, images, table_file},
     exit::{Exit, UsageError},
+    images::OurImages,
     output::{Progress, show, table},
     settings::{ServerFlags, Settings, readable},
 };
@@ -37,7 +40,7 @@ pub(crate) struct ListArgs {
 /// Arguments of `shoal env-cache prepare`.
 #[derive(Debug, Args)]
 pub(crate) struct PrepareArgs {
-    /// Names of environments or of images (`shoal image list` shows both).
+    /// Names of environments or of images (`shoal image list` shows both), or images that the container engine has or can pull.
     #[arg(required = true, value_name = "NAME|IMAGE")]
     names: Vec<String>,
     #[command(flatten)]
@@ -67,33 +70,45 @@ pub(crate) struct PruneArgs {
 /// Runs a subcommand.
 pub(crate) fn run(command: &EnvCacheCommand) -> Result<Exit> {
     match command {
-        EnvCacheCommand::List(args) => list(&cache(&args.settings.settings()?)),
+        EnvCacheCommand::List(args) => list(&cache(&args.settings.settings()?), &images()),
         EnvCacheCommand::Prepare(args) => prepare(args),
         EnvCacheCommand::Verify(args) => verify(args),
         EnvCacheCommand::Prune(args) => prune(args),
     }
 }
 
-fn list(cache: &Cache) -> Result<Exit> {
+fn list(cache: &Cache, images: &Images) -> Result<Exit> {
     let mut rows = vec![["ENVIRONMENT", "PYTHON", "SIZE", "WANTED", "STATE"].map(str::to_owned).to_vec()];
-    rows.extend(cache.list()?.into_iter().map(|cached| {
-        let state = match (&cached.record, cached.in_use) {
-            (Some(_), true) => "in use",
-            (Some(_), false) => "ready",
-            (None, true) => "being made",
-            (None, false) => "unfinished",
-        };
-        let (python, size) = cached.record.as_ref().map_or(("-".to_owned(), "-".to_owned()), |it| (it.python.clone(), readable(it.bytes)));
-        vec![cached.id.clone(), python, size, ago(cached.last_used.elapsed().unwrap_or_default()), state.to_owned()]
-    }));
+    rows.extend(cache.list()?.iter().map(|cached| row(cached, |record| (record.python.clone(), record.bytes))));
+    rows.extend(images.list()?.iter().map(|cached| row(cached, |record| ("an image".to_owned(), record.bytes))));
     show(&table(&rows))?;
     Ok(Exit::Ok)
 }
 
+fn row<R>(cached: &Cached<R>, told: impl Fn(&R) -> (String, u64)) -> Vec<String> {
+    let state = match (&cached.record, cached.in_use) {
+        (Some(_), true) => "in use",
+        (Some(_), false) => "ready",
+        (None, true) => "being made",
+        (None, false) => "unfinished",
+    };
+    let known = cached.record.as_ref().map(told).map(|(python, bytes)| (python, readable(bytes)));
+    let (python, size) = known.unwrap_or(("-".to_owned(), "-".to_owned()));
+    vec![cached.id.clone(), python, size, ago(cached.last_used.elapsed().unwrap_or_default()), state.to_owned()]
+}
+
 fn prepare(args: &PrepareArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
-    let wanted = args.names.iter().map(|name| environment(&settings, name)).collect::<Result<Vec<_>>>()?;
-    for environment in wanted {
+    let wanted = args.names.iter().map(|name| wanted(&settings, name)).collect::<Result<Vec<_>>>()?;
+    for wanted in wanted {
+        let environment = match wanted {
+            Wanted::Environment(environment) => environment,
+            Wanted::Image(engine, name) => {
+                let prepared = images().prepare(&engine, &name, &mut Told(Progress::new()))?;
+                show(&format!("{name}: {}\n", prepared.tree().display()))?;
+                continue;
+            }
+        };
         let prepared = cache(&settings).prepare(&environment, &mut Told(Progress::new()))?;
         let record = prepared.record();
         show(&format!("{}: Python {}, {}\n", environment.name, record.python, prepared.python().display()))?;
@@ -101,17 +116,48 @@ fn prepare(args: &PrepareArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// What is to be made ahead.
+enum Wanted {
+    Environment(Environment),
+    /// Of the container engine.
+    Image(Engine, String),
+}
+
+fn wanted(settings: &Settings, name: &str) -> Result<Wanted> {
+    if let Some(engine) = engine_of(settings, name)? {
+        return Ok(Wanted::Image(engine, name.to_owned()));
+    }
+    environment(settings, name).map(Wanted::Environment)
+}
+
+/// The engine that jobs with this image would get it from.
+fn engine_of(settings: &Settings, image: &str) -> Result<Option<Engine>> {
+    let table = Table::read(&table_file(&settings.data_dir))?;
+    if table.environment(image)?.is_some() || table.find(image)?.is_some() {
+        return Ok(None);
+    }
+    match OurImages::of(settings).resolve(image) {
+        Ok(Image::Root(Root::Engine { program, .. })) => Ok(Some(Engine::at(program.into(), &Source::of_this_process(None)))),
+        _ => Ok(None),
+    }
+}
+
 fn environment(settings: &Settings, name: &str) -> Result<Environment> {
     let table = Table::read(&table_file(&settings.data_dir))?;
     let of_image = || Ok(table.find(name)?.map(|found| found.environment));
     let found = table.environment(name)?.map_or_else(of_image, |found| Ok::<_, anyhow::Error>(Some(found)))?;
     let names = || table.environments().collect::<Vec<_>>().join(", ");
-    Ok(found.ok_or_else(|| UsageError(format!("{name:?} is neither an environment ({}) nor an image of one", names())))?)
+    Ok(found.ok_or_else(|| {
+        UsageError(format!(
+            "{name:?} is neither an environment ({}) nor an image of one, nor has a container engine an image of this name",
+            names()
+        ))
+    })?)
 }
 
 fn verify(args: &VerifyArgs) -> Result<Exit> {
     let cache = cache(&args.settings.settings()?);
-    let is_meant = |cached: &Cached| args.names.is_empty() || args.names.iter().any(|name| cached.id.starts_with(name));
+    let is_meant = |cached: &Cached<Record>| args.names.is_empty() || args.names.iter().any(|name| cached.id.starts_with(name));
     let meant: Vec<_> = cache.list()?.into_iter().filter(is_meant).collect();
     if meant.is_empty() && !args.names.is_empty() {
         return Err(UsageError(format!("nothing in the cache begins with {}; see `shoal env-cache list`", args.names.join(" or "))).into());
@@ -133,10 +179,13 @@ fn verify(args: &VerifyArgs) -> Result<Exit> {
 }
 
 fn prune(args: &PruneArgs) -> Result<Exit> {
-    let removed = cache(&args.settings.settings()?).prune(args.older_than)?;
-    for cached in &removed {
-        let size = cached.record.as_ref().map_or("unfinished".to_owned(), |record| readable(record.bytes));
-        show(&format!("removed {} ({size})\n", cached.id))?;
+    let environments = cache(&args.settings.settings()?).prune(args.older_than)?;
+    let trees = images().prune(args.older_than)?;
+    let environments = environments.iter().map(|cached| (&cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let trees = trees.iter().map(|cached| (&cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let removed: Vec<_> = environments.chain(trees).collect();
+    for (id, bytes) in &removed {
+        show(&format!("removed {id} ({})\n", bytes.map_or("unfinished".to_owned(), readable)))?;
     }
     if removed.is_empty() {
         show("nothing to remove\n")?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use shoal_algos::library;
-use shoal_environments::{Cache, Source, is_for_installers};
+use shoal_environments::{Cache, Images, Source, is_for_installers};
 
 use crate::settings::Settings;
 
@@ -54,7 +54,16 @@ pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
     theirs.filter(|(name, _)| is_for_installers(name)).chain(ours).collect()
 }
 
+/// Trees of images.
+pub(crate) fn images() -> Images {
+    Images::new(below_cache("images"))
+}
+
 fn directory() -> PathBuf {
-    let cache = library::cache().join("environments");
-    std::path::absolute(&cache).unwrap_or(cache)
+    below_cache("environments")
+}
+
+fn below_cache(name: &str) -> PathBuf {
+    let place = library::cache().join(name);
+    std::path::absolute(&place).unwrap_or(place)
 }

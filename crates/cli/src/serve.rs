@@ -119,7 +119,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
-        images: Arc::new(OurImages { table: environments::table_file(&settings.data_dir) }),
+        images: Arc::new(OurImages::of(settings)),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })

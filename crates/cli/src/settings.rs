@@ -18,7 +18,7 @@ pub(crate) use flags::{ClientFlags, ServerFlags};
 pub(crate) use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
 
-use crate::exit::UsageError;
+use crate::{exit::UsageError, images::EngineChoice};
 
 /// What the settings mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) wheel_house: Option<PathBuf>,
     /// The wheel of Shoal's Python package.
     pub(crate) python_package: Option<PathBuf>,
+    /// Where images come from that are in no table.
+    pub(crate) engine: EngineChoice,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -92,6 +94,11 @@ impl Settings {
             instances: parse(typed, "instances", "a number of instances")?,
             wheel_house: wheel_house(typed)?,
             python_package: python_package(typed)?,
+            engine: match typed.value("engine") {
+                "auto" => EngineChoice::Auto,
+                "none" => EngineChoice::None,
+                command => EngineChoice::Command(command.to_owned()),
+            },
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }

@@ -48,11 +48,41 @@ pub enum EnvironmentError {
     /// What a job requires cannot be installed here.
     #[error(transparent)]
     Requirements(#[from] RequirementsError),
+    /// A container engine is installed and does not answer.
+    #[error(
+        "{program} is installed, but no container engine answers it: {said}; start the engine, or tell its address in DOCKER_HOST where the server runs"
+    )]
+    NoEngine {
+        /// Its command.
+        program: String,
+        /// Its last words.
+        said: String,
+    },
+    /// The container engine refused.
+    #[error("{what} failed: {said}")]
+    Engine {
+        /// The command.
+        what: String,
+        /// Its last words.
+        said: String,
+    },
+    /// There is no such image to be had.
+    #[error(
+        "{program} could not pull the image {image}: check its name, and that the server's user is logged in to its registry; it said:\n{said}"
+    )]
+    NotPulled {
+        /// As the job names it.
+        image: String,
+        /// Engine's command.
+        program: String,
+        /// Its last lines.
+        said: String,
+    },
     /// Whoever wanted it does not want it any more.
-    #[error("the environment {0} was not made, as it is wanted no more")]
+    #[error("{0} was not made, as it is wanted no more")]
     Stopped(String),
     /// Something uses it.
-    #[error("the environment {0} is in use, and stays")]
+    #[error("{0} is in use, and stays")]
     InUse(String),
     /// The operating system refused.
     #[error("could not {what}")]
@@ -66,7 +96,7 @@ pub enum EnvironmentError {
 
 impl EnvironmentError {
     /// For `map_err`: what was tried with which path.
-    pub(crate) fn io(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let (what, path): (_, PathBuf) = (what.to_owned(), path.to_owned());
         move |source| Self::Io { what: format!("{what} {}", path.display()), source }
     }

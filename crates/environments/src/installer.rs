@@ -14,9 +14,9 @@ pub struct Source {
     pub variables: Vec<(String, String)>,
 }
 
-/// Variables that installers get of the server's environment: their own settings, proxies, certificates, and where they may write. Each begins
-/// so.
-pub const VARIABLE_PREFIXES: [&str; 17] = [
+/// Variables that installers and the container engine's command get of the server's environment: their own settings, proxies, certificates, and
+/// where they may write. Each begins so.
+pub const VARIABLE_PREFIXES: [&str; 20] = [
     "HOME",
     "XDG_",
     "TMPDIR",
@@ -34,6 +34,9 @@ pub const VARIABLE_PREFIXES: [&str; 17] = [
     "SSL_CERT_",
     "REQUESTS_CA_BUNDLE",
     "NETRC",
+    "DOCKER_",
+    "CONTAINER",
+    "REGISTRY_AUTH_FILE",
 ];
 
 /// Settings of pip that would put packages elsewhere.

@@ -7,28 +7,36 @@
 //! No code of a package runs while environments are made: only wheels are installed. A job's requirements are the user's, and what they
 //! bring runs in the job's sandbox alone.
 //!
+//! Any other image is the container engine's ([`Engine`]): its files are read out once and kept ([`Images`]), and instances have them as their root.
+//!
 //! An environment lies at one path for good, as Python's virtual environments hold absolute paths; instances see it at the same path.
 
 mod build;
 mod cache;
+mod engine;
 mod error;
 mod image;
+mod images;
 mod installer;
 mod overlay;
 mod python;
 mod record;
 mod requirements;
 mod run;
+mod shelf;
 mod table;
 mod user_table;
 mod verify;
 
-pub use cache::{Cache, Cached, Prepared};
+pub use cache::{Cache, Prepared};
+pub use engine::{Engine, Inspected};
 pub use error::EnvironmentError;
+pub use images::{ImageRecord, Images, PreparedImage};
 pub use installer::{Source, VARIABLE_PREFIXES, is_for_installers};
 pub use record::Record;
 pub use requirements::{RequirementsError, check};
 pub use run::Watcher;
+pub use shelf::{Cached, Kept};
 pub use table::{Environment, Found, Table, TableError};
 pub use user_table::{ChangeError, UserTable};
 pub use verify::Verdict;

@@ -1,8 +1,6 @@
 //! What the cache knows of an environment that is whole: a file beside it, written last.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,19 +23,4 @@ pub struct Record {
     pub bytes: u64,
     /// Seconds since 1970.
     pub made: u64,
-}
-
-impl Record {
-    /// `None` if there is none, or none that is understood: then the environment is made again.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(path).ok()?).ok()
-    }
-
-    /// Whole at once; from now on the environment is one.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let draft = path.with_extension("draft");
-        fs::write(&draft, serde_json::to_vec_pretty(self)?)?;
-        fs::File::open(&draft)?.sync_all()?;
-        fs::rename(&draft, path)
-    }
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(
         }
         if watcher.is_to_stop() {
             end(&mut child);
-            return Err(EnvironmentError::Stopped(name.to_owned()));
+            return Err(EnvironmentError::Stopped(format!("the environment {name}")));
         }
     }
     let status = child.wait().map_err(EnvironmentError::io("wait for the making of", name.as_ref()))?;
@@ -90,9 +90,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// What of pip's and uv's many lines tells people that it goes on.
+/// What of the many lines of pip, uv and engines that pull tells people that it goes on.
 fn is_progress(line: &str) -> bool {
-    ["Downloading ", "Using cached ", "Installing collected", "Prepared ", "Installed "]
-        .iter()
-        .any(|start| line.trim_start().starts_with(start))
+    let begins = ["Downloading ", "Using cached ", "Installing collected", "Prepared ", "Installed ", "Trying to pull ", "Status: "];
+    begins.iter().any(|start| line.trim_start().starts_with(start)) || line.ends_with(": Pull complete")
 }

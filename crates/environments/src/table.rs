@@ -31,7 +31,7 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// A line that is neither kind of row.
-    #[error("{}:{line}: {found:?} is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\"; correct the line or remove it", file.display())]
+    #[error("{}:{line}: {found:?} is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\" nor \"rootfs PATTERN DIRECTORY\"; correct the line or remove it", file.display())]
     Row {
         /// Which.
         file: PathBuf,
@@ -94,11 +94,19 @@ struct ImageRow {
     is_users: bool,
 }
 
+/// A row for images that are a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RootRow {
+    pattern: String,
+    directory: PathBuf,
+}
+
 /// The rows, the user's first.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     environments: Vec<Entry>,
     images: Vec<ImageRow>,
+    roots: Vec<RootRow>,
 }
 
 /// The lock files of the table that comes along, by name.
@@ -153,6 +161,9 @@ impl Table {
                     let package = columns.get(3).map(|&package| package.to_owned());
                     images.push((line, ImageRow { pattern: pattern.to_owned(), environment: environment.to_owned(), package, is_users }));
                 }
+                ["rootfs", pattern, directory] if directory.starts_with('/') => {
+                    self.roots.push(RootRow { pattern: pattern.to_owned(), directory: directory.into() });
+                }
                 _ => {
                     let (file, line, found) = at(&columns.join(" "));
                     return Err(TableError::Row { file, line, found });
@@ -187,6 +198,16 @@ impl Table {
             (!fits).then(|| format!("{image} asks for version {asked}; the environment {} has {package} {has}", environment.name))
         });
         Ok(Some(Found { environment, notice }))
+    }
+
+    /// The directory that `image` stands for, of the user's rows for such; these are asked before all others. `None` if no row fits it.
+    pub fn root(&self, image: &str) -> Option<&Path> {
+        self.roots.iter().find(|row| fits(&row.pattern, image)).map(|row| &*row.directory)
+    }
+
+    /// All rows for images that are a directory: pattern, directory.
+    pub fn roots(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.roots.iter().map(|row| (&*row.pattern, &*row.directory))
     }
 
     /// The environment of this name; `None` if there is none.
@@ -310,6 +331,14 @@ mod tests {
         assert_eq!(rows, [("pytorch-training:2.0*", "mine", true), ("shoal/pt", "pytorch", true)]);
         assert_eq!(table.find("shoal/pt").unwrap().unwrap().environment.name, "pytorch");
         assert_eq!(table.find("pytorch-training:2.8.0").unwrap().unwrap().environment.name, "pytorch");
+    }
+
+    #[test]
+    fn directories_are_images_too() {
+        let table = with_users("rootfs me/tree:* /srv/tree\nimage me/other pytorch\n").unwrap();
+        assert_eq!(table.root("me/tree:7"), Some(Path::new("/srv/tree")));
+        assert_eq!((table.root("me/other"), table.roots().count()), (None, 1));
+        assert!(with_users("rootfs me/tree srv/tree\n").is_err(), "relative to what?");
     }
 
     #[test]

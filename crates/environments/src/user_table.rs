@@ -1,4 +1,5 @@
-//! Changes of the user's table: rows of images of their own, each with an environment of the same name and a copy of its lock file.
+//! Changes of the user's table: rows of images of their own, each with an environment of the same name and a copy of its lock file, or with a
+//! directory.
 
 use std::fs;
 use std::io;
@@ -19,6 +20,9 @@ pub enum ChangeError {
     /// Versions of Python are two numbers.
     #[error("{0:?} is no version of Python: write it as 3.11")]
     Python(String),
+    /// No tree of files.
+    #[error("{} is no directory that can be the root of an instance: it needs a bin or a usr of its own, and a path without blanks and without #", .0.display())]
+    Root(PathBuf),
     /// There is no such row.
     #[error("there is no image {name} of your own; those that there are: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
     Unknown {
@@ -53,14 +57,12 @@ impl UserTable {
     /// # Errors
     /// The name or a version is none, or the files cannot be written.
     pub fn add(&self, name: &str, pythons: &[String], lock: &str) -> Result<(), ChangeError> {
-        if name.is_empty() || name.contains('#') || name.contains(char::is_whitespace) {
-            return Err(ChangeError::Name(name.to_owned()));
-        }
+        check_name(name)?;
         if let Some(wrong) = pythons.iter().find(|python| !is_python(python)) {
             return Err(ChangeError::Python(wrong.clone()));
         }
         let plain: String = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
-        let copy = format!("{LOCKS}/{plain}-{}.txt", crate::cache::digest(&[name, lock]));
+        let copy = format!("{LOCKS}/{plain}-{}.txt", crate::shelf::digest(&[name, lock]));
         let directory = self.file.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(directory.join(LOCKS)).map_err(EnvironmentError::io("make", &directory.join(LOCKS)))?;
         fs::write(directory.join(&copy), lock).map_err(EnvironmentError::io("write", &directory.join(&copy)))?;
@@ -71,13 +73,35 @@ impl UserTable {
         Ok(())
     }
 
+    /// Registers an image of the user's own that is a directory: a tree of files with all that its programs need. It stays where it is. A row of
+    /// the same name is replaced. Gives the directory as it stands in the table.
+    ///
+    /// # Errors
+    /// The name or the directory is none, or the file cannot be written.
+    pub fn add_root(&self, name: &str, directory: &Path) -> Result<PathBuf, ChangeError> {
+        check_name(name)?;
+        let wrong = || ChangeError::Root(directory.to_owned());
+        let found = directory.canonicalize().map_err(|_| wrong())?;
+        let text = found.to_str().filter(|text| !text.contains('#') && !text.contains(char::is_whitespace)).ok_or_else(wrong)?;
+        let has = |name: &str| fs::symlink_metadata(found.join(name)).is_ok();
+        if found == Path::new("/") || !(has("bin") || has("usr")) {
+            return Err(wrong());
+        }
+        let (mut rows, before) = self.without(name)?;
+        rows.push_str(&format!("rootfs {name} {text}\n"));
+        self.write(&rows)?;
+        self.forget(before);
+        Ok(found)
+    }
+
     /// Takes an image of the user's own away. Environments that were made stay in the cache.
     ///
     /// # Errors
     /// There is none of this name, or the files cannot be written.
     pub fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let table = Table::read(&self.file)?;
-        let own: Vec<_> = table.images().filter(|(_, _, is_users)| *is_users).map(|(pattern, ..)| pattern.to_owned()).collect();
+        let of_environments = table.images().filter(|(_, _, is_users)| *is_users).map(|(pattern, ..)| pattern);
+        let own: Vec<_> = of_environments.chain(table.roots().map(|(pattern, _)| pattern)).map(str::to_owned).collect();
         if !own.iter().any(|known| known == name) {
             return Err(ChangeError::Unknown { name: name.to_owned(), known: own });
         }
@@ -99,7 +123,7 @@ impl UserTable {
         for line in text.lines() {
             match *line.split('#').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>() {
                 ["environment", named, _, file] if named == name => lock = Some(file.to_owned()),
-                ["image", named, ..] if named == name => {}
+                ["image" | "rootfs", named, ..] if named == name => {}
                 _ => rest.extend([line, "\n"]),
             }
         }
@@ -119,6 +143,11 @@ impl UserTable {
             let _ = fs::remove_file(self.file.parent().unwrap_or(Path::new("")).join(lock));
         }
     }
+}
+
+fn check_name(name: &str) -> Result<(), ChangeError> {
+    let is_wrong = name.is_empty() || name.contains('#') || name.contains(char::is_whitespace);
+    if is_wrong { Err(ChangeError::Name(name.to_owned())) } else { Ok(()) }
 }
 
 #[cfg(test)]

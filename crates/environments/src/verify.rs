@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Cache, Cached, EnvironmentError};
+use crate::{Cache, Cached, EnvironmentError, Record};
 
 /// How a look at an environment came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Cache {
     ///
     /// # Errors
     /// Its interpreter does not run.
-    pub fn verify(&self, cached: &Cached) -> Result<Verdict, EnvironmentError> {
+    pub fn verify(&self, cached: &Cached<Record>) -> Result<Verdict, EnvironmentError> {
         let Some(record) = &cached.record else {
             return Ok(Verdict { files: 0, problems: vec!["it is not whole".to_owned()] });
         };

@@ -30,6 +30,9 @@ pub struct Assignment {
     /// The Python environment in which it runs; without one it sees the machine's own `/usr` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<PythonEnvironment>,
+    /// What the instance has as its root, in the place of the machine's own `/usr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Root>,
     /// Applied to every line.
     pub metric_definitions: Vec<MetricDefinition>,
     /// Of a tuning job's trial, on the host whose values count: the metric that is the objective. Each of its values is said at once
@@ -115,10 +118,33 @@ pub enum Program {
         /// `ContainerArguments`.
         arguments: Vec<String>,
     },
+    /// What the image starts by itself.
+    Image {
+        /// Given to it: `train`.
+        arguments: Vec<String>,
+    },
     /// The user's script, started as SageMaker's framework images do it; hyperparameters and variables name it.
     Script {
         /// A tree of links on this machine with the object that `sagemaker_submit_directory` names, if that is in S3.
         source: Option<String>,
+    },
+}
+
+/// The root of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum Root {
+    /// The files of an image of the container engine.
+    Engine {
+        /// The engine's command on this machine.
+        program: String,
+        /// As the job names it.
+        image: String,
+    },
+    /// A directory of this machine; never changed.
+    Directory {
+        /// Absolute.
+        path: String,
     },
 }
 

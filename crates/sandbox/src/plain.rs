@@ -36,6 +36,10 @@ fn on_machine(mount: &Mount) -> PathBuf {
 
 /// Makes what is mounted findable, and the description one of a plain process.
 pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
+    if spec.mounts.iter().any(Mount::is_root) {
+        let source = io::Error::other("it needs namespaces, and this machine gives none (`shoal doctor` says why)");
+        return Err(SandboxError::Io { what: "run an image".to_owned(), source });
+    }
     for (index, mount) in spec.mounts.iter().enumerate() {
         let place = on_machine(mount);
         if let Mount::Overlay { lower, .. } = mount {

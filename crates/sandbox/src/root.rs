@@ -14,6 +14,8 @@ use crate::talk::Mode;
 use crate::users::{HOME, PROGRAM_ID, UNPRIVILEGED_ID, USER};
 use crate::{Mount, SandboxError, SandboxSpec, Support};
 
+mod image;
+
 /// The new root is put together here, on top of a directory that every machine has; all that is needed of the machine has been taken
 /// in hand before.
 const STAGE: &str = "/usr";
@@ -78,14 +80,29 @@ pub(crate) struct Shortfalls {
 pub(crate) fn enter(spec: &SandboxSpec, builder: Builder<'_>) -> Result<Shortfalls, SandboxError> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(SandboxError::io("part from the machine's mounts"))?;
-    let system = System::take()?;
-    let mounts = spec.mounts.iter().map(|wanted| Taken::take(wanted, builder)).collect::<Result<Vec<_>, _>>()?;
+    let (roots, others): (Vec<_>, Vec<_>) = spec.mounts.iter().partition(|wanted| wanted.is_root());
+    let image = roots.last().map(|wanted| Taken::take(wanted, builder)).transpose()?;
+    let system = System::take(image.is_some())?;
+    let mounts = others.into_iter().map(|wanted| Taken::take(wanted, builder)).collect::<Result<Vec<_>, _>>()?;
 
-    file_system("tmpfs", "", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=0755")?;
+    let mut shortfalls = Shortfalls::default();
+    let secure = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let is_image = image.is_some();
+    match image {
+        None => file_system("tmpfs", "", secure, "mode=0755")?,
+        Some(image) => image.put(builder, &mut shortfalls)?,
+    }
+    for name in ["/etc", "/dev", "/proc", "/sys", "/tmp", "/var", "/run", "/opt", "/home"] {
+        make_target(Path::new(name), true, 0)?;
+    }
+    if is_image {
+        file_system("tmpfs", "dev", MsFlags::MS_NOSUID, "mode=0755")?;
+    }
     system.put()?;
-    write_identity(spec).map_err(SandboxError::io("write the instance's /etc"))?;
+    let wrote = if is_image { image::write_identity(spec) } else { write_identity(spec) };
+    wrote.map_err(SandboxError::io("write the instance's /etc"))?;
     make_writable_places(builder.owner)?;
-    let mut shortfalls = Shortfalls { notes: kernel_file_systems()?, read_only: false };
+    shortfalls.notes.extend(kernel_file_systems()?);
     for taken in mounts {
         taken.put(builder, &mut shortfalls)?;
     }
@@ -95,7 +112,9 @@ pub(crate) fn enter(spec: &SandboxSpec, builder: Builder<'_>) -> Result<Shortfal
     // The old root lies on top of the new one now.
     umount2(".", MntFlags::MNT_DETACH).map_err(SandboxError::io("leave the old root"))?;
     std::env::set_current_dir("/").map_err(SandboxError::io("enter the new root"))?;
-    make_read_only(Path::new("/")).map_err(SandboxError::io("make / read-only"))?;
+    if !is_image {
+        make_read_only(Path::new("/")).map_err(SandboxError::io("make / read-only"))?;
+    }
     Ok(shortfalls)
 }
 
@@ -119,11 +138,13 @@ enum Shown {
 struct System(Vec<(PathBuf, Shown)>);
 
 impl System {
-    fn take() -> Result<System, SandboxError> {
+    /// An image has all but the devices itself.
+    fn take(is_image: bool) -> Result<System, SandboxError> {
         let mut shown = Vec::new();
         let system = SYSTEM.iter().map(|name| Path::new("/").join(name));
+        let files = if is_image { Vec::new() } else { system.chain(etc_entries()).collect() };
         let devices = DEVICES.iter().map(|name| Path::new("/dev").join(name));
-        for path in system.chain(etc_entries()).chain(devices) {
+        for path in files.into_iter().chain(devices) {
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             let failed = SandboxError::io(format!("show {} in the instance", path.display()));
             let kind = metadata.file_type();
@@ -139,9 +160,6 @@ impl System {
     }
 
     fn put(self) -> Result<(), SandboxError> {
-        for name in ["etc", "dev", "proc", "sys", "tmp", "var", "run", "opt", "home"] {
-            make_directory(&staged(name)).map_err(SandboxError::io(format!("make /{name}")))?;
-        }
         for (path, shown) in self.0 {
             let target = staged(&path);
             let done = match shown {
@@ -167,10 +185,6 @@ fn etc_entries() -> Vec<PathBuf> {
 
 /// What the instance believes of itself. There is no resolv.conf: there is no way out.
 fn write_identity(spec: &SandboxSpec) -> io::Result<()> {
-    let mut hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
-    for (index, name) in spec.hosts.iter().enumerate() {
-        hosts.push_str(&format!("{} {name}\n", private_address(index as u32 + 1)));
-    }
     let passwd = format!(
         "root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{PROGRAM_ID}:{PROGRAM_ID}::{HOME}:/bin/sh\n\
          nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
@@ -178,7 +192,7 @@ fn write_identity(spec: &SandboxSpec) -> io::Result<()> {
     let group = format!("root:x:0:\ntty:x:5:\n{USER}:x:{PROGRAM_ID}:\nnogroup:x:65534:\n");
     let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n";
     for (name, text) in [
-        ("hosts", &*hosts),
+        ("hosts", &*hosts(spec)),
         ("passwd", &*passwd),
         ("group", &*group),
         ("nsswitch.conf", switch),
@@ -187,6 +201,14 @@ fn write_identity(spec: &SandboxSpec) -> io::Result<()> {
         write_file(&staged("etc").join(name), text)?;
     }
     symlink("/proc/mounts", staged("etc/mtab"))
+}
+
+fn hosts(spec: &SandboxSpec) -> String {
+    let mut hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
+    for (index, name) in spec.hosts.iter().enumerate() {
+        hosts.push_str(&format!("{} {name}\n", private_address(index as u32 + 1)));
+    }
+    hosts
 }
 
 fn write_file(path: &Path, text: &str) -> io::Result<()> {
@@ -198,11 +220,15 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 fn make_writable_places(owner: u32) -> Result<(), SandboxError> {
     let secure = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     for path in OWN_PLACES.into_iter().filter(|path| !path.starts_with("/dev")) {
-        make_directories(path, "the instance's root")?;
+        make_target(Path::new(path), true, 0)?;
         let options = if path.ends_with("tmp") { "mode=1777".to_owned() } else { format!("mode=0755,uid={owner},gid={owner}") };
         file_system("tmpfs", path, secure, &options)?;
     }
-    symlink("/run", staged("var/run")).map_err(SandboxError::io("make /var/run"))
+    match symlink("/run", staged("var/run")) {
+        // An image has its own.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(SandboxError::io("make /var/run")),
+    }
 }
 
 /// `/proc`, `/sys` and the rest of `/dev`.
@@ -283,7 +309,9 @@ impl<'a> Taken<'a> {
     fn put(self, builder: Builder<'_>, shortfalls: &mut Shortfalls) -> Result<(), SandboxError> {
         shortfalls.notes.extend(self.notes);
         let target = self.wanted.target();
-        make_target(target, self.directory, builder.owner)?;
+        if !self.wanted.is_root() {
+            make_target(target, self.directory, builder.owner)?;
+        }
         let path = staged(target);
         self.piece.put(&path).map_err(SandboxError::io(format!("mount at {}", target.display())))?;
         if let Some(layer) = &self.layer
@@ -375,11 +403,6 @@ fn make_target(target: &Path, directory: bool, owner: u32) -> Result<(), Sandbox
         }
     }
     Ok(())
-}
-
-fn make_directories(path: &str, what: &str) -> Result<(), SandboxError> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o755).create(staged(path)).map_err(SandboxError::io(format!("make {path} in {what}")))
 }
 
 /// Fine if it is there already.

@@ -15,7 +15,8 @@ pub struct SandboxSpec {
     pub host: u32,
     /// All host names, in order; resolved by `/etc/hosts` inside.
     pub hosts: Vec<String>,
-    /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`, `/dev/shm`, `/proc`, `/sys`).
+    /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`, `/dev/shm`, `/proc`, `/sys`). What has the
+    /// target `/` takes the place of the machine's own files in it: the tree of an image.
     pub mounts: Vec<Mount>,
     /// Program and arguments; looked up in the given `PATH`.
     pub command: Vec<String>,
@@ -67,6 +68,11 @@ impl Mount {
             Mount::Bind { source, .. } | Mount::ReadOnly { source, .. } => source,
             Mount::Overlay { lower, .. } => lower,
         }
+    }
+
+    /// Whether it is the tree of an image, in the place of the minimal root.
+    pub(crate) fn is_root(&self) -> bool {
+        self.target() == Path::new("/")
     }
 
     /// Where the instance sees it.

@@ -10,7 +10,7 @@ use crate::{
     Image,
     channels::{self, ChannelError},
     effects::World,
-    options::image_of,
+    options::{image_of, known_image_of},
     tuning::{self, Design},
 };
 
@@ -112,7 +112,7 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
 /// `ValidationException` that names the metric, and those that there are.
 pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
-        let image = image_of(&*world.images, &definition.training).ok();
+        let image = known_image_of(&*world.images, &definition.training);
         let supplied = match &image {
             Some(Image::Builtin { objectives, metric_definitions, .. }) => {
                 objective_of_ours(request, definition, objectives)?;
@@ -204,7 +204,7 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
                 environment.name
             )))
         }
-        Image::Builtin { .. } | Image::Host | Image::Python(_) => Ok(()),
+        Image::Builtin { .. } | Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
     }
 }
 

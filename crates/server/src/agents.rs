@@ -373,6 +373,7 @@ mod tests {
             channels: Vec::new(),
             program: Program::Host { entrypoint: vec!["true".to_owned()], arguments: Vec::new() },
             python: None,
+            root: None,
             metric_definitions: Vec::new(),
             objective: None,
             limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, gpus: Vec::new() },

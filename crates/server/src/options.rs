@@ -9,7 +9,7 @@ use std::{
 };
 
 use shoal_launch::Launcher;
-use shoal_link::PythonEnvironment;
+use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
@@ -76,6 +76,9 @@ pub enum Image {
     },
     /// A framework: the request's ContainerEntrypoint, or the script that it brings, in a Python environment, which the instance's machine makes if it must.
     Python(PythonEnvironment),
+    /// A tree of files that is the instance's root: the request's ContainerEntrypoint in it, or what the image starts by itself; in a directory the
+    /// script that the request brings.
+    Root(Root),
     /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the machine's own `/usr`.
     Host,
 }
@@ -85,12 +88,27 @@ pub enum Image {
 /// # Errors
 /// As [`Images::resolve`].
 pub(crate) fn image_of(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, ImageError> {
-    let brings_its_own = request.script.is_some() || !request.algorithm.entrypoint.is_empty();
-    let image = request.algorithm.training_image.as_deref().unwrap_or_default();
-    match if brings_its_own { images.framework(image)? } else { None } {
-        Some(framework) => Ok(Image::Python(framework)),
-        None => images.resolve(image),
+    match framework_of(images, request)? {
+        Some(framework) => Ok(framework),
+        None => images.resolve(name_of(request)),
     }
+}
+
+/// The same as far as tables say: `None` for what only a container engine may know, and for what cannot be used.
+pub(crate) fn known_image_of(images: &dyn Images, request: &CreateTrainingJob) -> Option<Image> {
+    match framework_of(images, request).ok()? {
+        Some(framework) => Some(framework),
+        None => images.known(name_of(request)).ok()?,
+    }
+}
+
+fn framework_of(images: &dyn Images, request: &CreateTrainingJob) -> Result<Option<Image>, ImageError> {
+    let brings_its_own = request.script.is_some() || !request.algorithm.entrypoint.is_empty();
+    if brings_its_own { Ok(images.framework(name_of(request))?.map(Image::Python)) } else { Ok(None) }
+}
+
+fn name_of(request: &CreateTrainingJob) -> &str {
+    request.algorithm.training_image.as_deref().unwrap_or_default()
 }
 
 /// Why an image name cannot be used. The text is for the user and says what to do.
@@ -100,7 +118,13 @@ pub struct ImageError(pub String);
 
 /// Resolves image names: a table of the one who starts the server, so that the server knows no algorithm.
 pub trait Images: Send + Sync {
-    /// What `image` stands for.
+    /// What `image` stands for by the tables alone; `None` if no row fits it. Cheap: asked whenever a job is described.
+    ///
+    /// # Errors
+    /// What it stands for cannot be had on this machine, or the tables cannot be read.
+    fn known(&self, image: &str) -> Result<Option<Image>, ImageError>;
+
+    /// What `image` stands for. May ask a container engine and take seconds.
     ///
     /// # Errors
     /// The name is unknown, or what it stands for cannot be had on this machine.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use shoal_link::{Assignment, Limits, MetricDefinition, OutputCompression, Program, Resource};
+use shoal_link::{Assignment, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
 use shoal_plane::{Placement, TrialLaunch};
 use shoal_wire::{CreateTrainingJob, S3Uri, arn};
 
@@ -44,7 +44,7 @@ impl World {
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
         let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
-        let mut python = None;
+        let (mut python, mut root) = (None, None);
         let own = || -> Result<Program, String> {
             let (entrypoint, arguments) = (request.algorithm.entrypoint.clone(), request.algorithm.arguments.clone());
             if !entrypoint.is_empty() {
@@ -61,6 +61,12 @@ impl World {
                 (Program::Builtin { name, image, library_dir, variables }, definitions)
             }
             Image::Host => (own()?, requested),
+            Image::Root(of) => {
+                let is_own = !request.algorithm.entrypoint.is_empty() || matches!(of, Root::Directory { .. }) && request.script.is_some();
+                let program = if is_own { own()? } else { of_image(&of, &request.algorithm.arguments) };
+                root = Some(of);
+                (program, requested)
+            }
             Image::Python(environment) => {
                 python = Some(environment);
                 (own()?, requested)
@@ -91,6 +97,7 @@ impl World {
                     .collect(),
                 program: program.clone(),
                 python: python.clone(),
+                root: root.clone(),
                 metric_definitions: metric_definitions.clone(),
                 // A trial's objective is the first host's alone.
                 objective: objective(request).filter(|_| host == 1),
@@ -144,6 +151,16 @@ impl World {
             Some(config) => self.trees.prepare_checkpoints(attempt, &config.uri),
             None => Ok(None),
         }
+    }
+}
+
+/// What is run of an image when the request names no program: as SageMaker does, the image's own with `train`.
+fn of_image(root: &Root, arguments: &[String]) -> Program {
+    let train = || vec!["train".to_owned()];
+    match root {
+        Root::Engine { .. } => Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } },
+        // Nothing says what a directory starts by itself.
+        Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use specs::tuning_spec;
 pub(crate) use strategy::{Design, designs};
 pub(crate) use worker::{Tuner, start};
 
-use crate::{Image, Images, options::image_of};
+use crate::{Image, Images, options::known_image_of};
 
 /// The request of a tuning job's row, with ranges for its parameters of Autotune.
 ///
@@ -42,8 +42,8 @@ pub(crate) fn restore(request: &[u8], images: &dyn Images) -> Result<CreateTunin
 pub(crate) fn settle(request: &mut CreateTuningJob, images: &dyn Images) {
     let autotune = request.autotune;
     let settled = |definition: TuningDefinition| {
-        let tunable = match image_of(images, &definition.training) {
-            Ok(Image::Builtin { tunable, .. }) if autotune => tunable,
+        let tunable = match known_image_of(images, &definition.training) {
+            Some(Image::Builtin { tunable, .. }) if autotune => tunable,
             _ => Vec::new(),
         };
         definition.with_auto_ranges(&tunable, autotune)

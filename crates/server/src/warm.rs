@@ -81,7 +81,7 @@ impl Keep {
         let of_host = |it: &Assignment| {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
             let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits);
-            let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python));
+            let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python, &it.root));
             serde_json::to_string(&(place, program))
         };
         let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use shoal_agent::Options;
-use shoal_environments::{Cache, Source};
+use shoal_environments::{Cache, Images, Source};
 use shoal_link::{Assignment, Channel, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
 
 use crate::server::{LIMIT, Server};
@@ -39,6 +39,7 @@ pub(crate) fn play_agent(arguments: &[String]) -> i32 {
         program: std::env::current_exe().unwrap(),
         environments: Cache::new(Path::new(run_dir).join("environments"), Source::of_this_process(None)),
         python_package: None,
+        images: Images::new(Path::new(run_dir).join("images")),
     })
 }
 
@@ -79,6 +80,7 @@ impl Stage {
             }],
             program: Program::Host { entrypoint: vec!["/bin/sh".into(), "-c".into()], arguments: vec![script.into()] },
             python: None,
+            root: None,
             metric_definitions: [("auc", r"auc:(\S+)"), ("loss", r"#011loss:(\S+)")]
                 .map(|(name, regex)| MetricDefinition { name: name.into(), regex: regex.into() })
                 .into(),

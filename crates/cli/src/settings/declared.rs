@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 16] = [
+pub(super) const SETTINGS: [Setting; 17] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -107,6 +107,13 @@ pub(super) const SETTINGS: [Setting; 16] = [
         name: "python_package",
         value: "FILE",
         help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is none",
+        client: false,
+        default: |_| "auto".to_owned(),
+    },
+    Setting {
+        name: "engine",
+        value: "COMMAND",
+        help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the first that is there, `none` is none",
         client: false,
         default: |_| "auto".to_owned(),
     },

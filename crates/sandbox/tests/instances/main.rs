@@ -9,6 +9,7 @@ mod delegated;
 mod ends;
 mod frozen;
 mod hidden;
+mod images;
 mod limits;
 mod mounts;
 mod networks;
@@ -75,7 +76,7 @@ fn run(kind: &str, filter: &str) -> ExitCode {
     };
     let stage = Stage::new(support);
     let tests: Vec<Test> =
-        [programs::TESTS, mounts::TESTS, hidden::TESTS, networks::TESTS, limits::TESTS, ends::TESTS, frozen::TESTS].concat();
+        [programs::TESTS, mounts::TESTS, images::TESTS, hidden::TESTS, networks::TESTS, limits::TESTS, ends::TESTS, frozen::TESTS].concat();
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let began = Instant::now();

@@ -273,11 +273,11 @@ fn of_image(world: &World, algorithm: &Value, hyperparameters: &Value, environme
         return Vec::new();
     }
     let image = algorithm["TrainingImage"].as_str();
-    match image.map(|image| world.images.resolve(image)) {
-        Some(Ok(Image::Builtin { metric_definitions, .. })) => {
+    match image.map(|image| world.images.known(image)) {
+        Some(Ok(Some(Image::Builtin { metric_definitions, .. }))) => {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
         }
-        Some(Ok(Image::Host | Image::Python(_)) | Err(_)) | None => Vec::new(),
+        Some(_) | None => Vec::new(),
     }
 }
 

@@ -94,15 +94,15 @@ pub(super) fn program(world: &World, image: Option<&str>, script: Option<&str>, 
         return script.to_owned();
     }
     let image = image.unwrap_or_default();
-    match world.images.resolve(image) {
-        Ok(Image::Builtin { name, .. }) => name,
-        Ok(Image::Host | Image::Python(_)) => {
+    match world.images.known(image) {
+        Ok(Some(Image::Builtin { name, .. })) => name,
+        Ok(Some(Image::Host | Image::Python(_) | Image::Root(_))) if !entrypoint.is_empty() => {
             let words = entrypoint.iter().chain(arguments);
             let short =
                 |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
             words.map(short).collect::<Vec<_>>().join(" ")
         }
-        Err(_) => image.to_owned(),
+        Ok(_) | Err(_) => image.to_owned(),
     }
 }
 

@@ -8,6 +8,10 @@ use crate::{Image, ImageError, Images};
 struct NoImages;
 
 impl Images for NoImages {
+    fn known(&self, _: &str) -> Result<Option<Image>, ImageError> {
+        Ok(None)
+    }
+
     fn resolve(&self, image: &str) -> Result<Image, ImageError> {
         Err(ImageError(image.to_owned()))
     }

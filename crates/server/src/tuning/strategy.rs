@@ -12,7 +12,7 @@ use shoal_tuner::{
 };
 use shoal_wire::{CreateTuningJob, Error, Goal, ParameterRange, RangeValues, STRATEGY_TAG, ScalingType, Strategy, TuningDefinition};
 
-use crate::{Image, Images, options::image_of};
+use crate::{Image, Images, options::known_image_of};
 
 /// A hyperparameter of built-in algorithms that says how long a training job is, as `epochs` does elsewhere.
 const ROUNDS: &str = "num_round";
@@ -113,7 +113,7 @@ fn chosen(text: &str) -> Result<Chosen, Error> {
 
 fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen, seed: u64, images: &dyn Images) -> Result<Design, Error> {
     let refused = |error: SpecError| Error::validation(format!("Invalid value at '{}': {error}.", definition.path));
-    let is_ours = matches!(image_of(images, &definition.training), Ok(Image::Builtin { .. }));
+    let is_ours = matches!(known_image_of(images, &definition.training), Some(Image::Builtin { .. }));
     let checkpoints = is_ours || definition.training.checkpoint.is_some();
 
     let own = Objective { metric: definition.objective.metric.clone(), direction: direction(definition.objective.goal) };

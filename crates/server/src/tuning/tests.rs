@@ -17,6 +17,10 @@ use crate::{Image, ImageError, Images};
 struct Host;
 
 impl Images for Host {
+    fn known(&self, image: &str) -> Result<Option<Image>, ImageError> {
+        self.resolve(image).map(Some)
+    }
+
     fn resolve(&self, _: &str) -> Result<Image, ImageError> {
         Ok(Image::Host)
     }

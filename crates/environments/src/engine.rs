@@ -1,0 +1,188 @@
+//! A container engine of this machine, by its command line: that is what has the user's logins to registries, and it speaks to whatever
+//! serves the Docker API (`DOCKER_HOST`). It gives images; instances are made of them without it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::python::on_path;
+use crate::{EnvironmentError, Source};
+
+/// Looked for in this order.
+const PROGRAMS: [&str; 2] = ["docker", "podman"];
+
+/// A command line of an engine that answers.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    program: PathBuf,
+    source: Source,
+}
+
+/// An image that the engine has, as far as starting its program goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// The digest of its configuration, hexadecimal: two images with the same are the same.
+    pub id: String,
+    /// `NAME=value`.
+    pub env: Vec<String>,
+    /// What comes before the arguments.
+    pub entrypoint: Vec<String>,
+    /// Where the program begins.
+    pub working_dir: PathBuf,
+    /// As the engine counts it.
+    pub bytes: u64,
+}
+
+/// What `image inspect` tells of each image; docker and podman agree on this much.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Told {
+    id: String,
+    #[serde(default)]
+    size: u64,
+    #[serde(default)]
+    config: Option<Config>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct Config {
+    env: Option<Vec<String>>,
+    entrypoint: Option<Vec<String>>,
+    working_dir: String,
+}
+
+impl Engine {
+    /// The engine of this machine: `command`, or else docker or podman, where it is on the path and the engine answers. `None` if none is installed.
+    ///
+    /// # Errors
+    /// Those that are installed do not answer; the text has their last words.
+    pub fn find(command: Option<&str>, source: &Source) -> Result<Option<Self>, EnvironmentError> {
+        let names = command.map_or(PROGRAMS.to_vec(), |command| vec![command]);
+        let mut silent = None;
+        for program in names.into_iter().filter_map(|name| located(name, source)) {
+            let engine = Self { program, source: source.clone() };
+            match engine.ask(&["version"]) {
+                Ok(Ok(_)) => return Ok(Some(engine)),
+                Ok(Err(said)) => silent = silent.or(Some((engine.name(), said))),
+                Err(error) => return Err(error),
+            }
+        }
+        match silent {
+            None => Ok(None),
+            Some((program, said)) => Err(EnvironmentError::NoEngine { program, said }),
+        }
+    }
+
+    /// The engine that was found before, by [`Engine::program`].
+    pub fn at(program: PathBuf, source: &Source) -> Self {
+        Self { program, source: source.clone() }
+    }
+
+    /// Its command.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        self.program.file_name().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// What it knows of an image; `None` if it has none of that name.
+    ///
+    /// # Errors
+    /// The command cannot be run, or says what is not understood.
+    pub fn inspect(&self, image: &str) -> Result<Option<Inspected>, EnvironmentError> {
+        match self.ask(&["image", "inspect", image])? {
+            Err(_) => Ok(None),
+            Ok(text) => understood(&text).map(Some).ok_or_else(|| EnvironmentError::Engine {
+                what: format!("{} image inspect {image}", self.name()),
+                said: "its answer is not understood; is it docker or podman of the last years?".to_owned(),
+            }),
+        }
+    }
+
+    /// A container of the image, never started: its files can be read out. Gives its name.
+    ///
+    /// # Errors
+    /// The engine refuses; its last words are in the text.
+    pub(crate) fn create(&self, image: &str) -> Result<String, EnvironmentError> {
+        // Some images have no command of their own, and an engine makes no container without one.
+        let said = self.ask(&["create", "--network", "none", image, "none"])?;
+        said.map(|name| name.trim().to_owned())
+            .map_err(|said| EnvironmentError::Engine { what: format!("{} create {image}", self.name()), said })
+    }
+
+    /// Takes such a container away.
+    pub(crate) fn remove(&self, container: &str) {
+        // It has never run and holds nothing but its name: what stays in the way of its removal is the engine's to tell.
+        let _ = self.ask(&["rm", "--force", container]);
+    }
+
+    /// A command of the engine with the variables that it needs.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.source.command(&self.program);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Standard output, or the last words of a command that failed.
+    fn ask(&self, arguments: &[&str]) -> Result<Result<String, String>, EnvironmentError> {
+        let output = self.command(arguments).output().map_err(EnvironmentError::io("run", &self.program))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(last_line(&text(&output.stderr))) })
+    }
+}
+
+fn located(name: &str, source: &Source) -> Option<PathBuf> {
+    if name.contains('/') { Some(name.into()).filter(|path: &PathBuf| path.is_file()) } else { on_path(name, &source.path()).next() }
+}
+
+pub(crate) fn last_line(text: &str) -> String {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing").trim().to_owned()
+}
+
+fn understood(text: &str) -> Option<Inspected> {
+    let [told] = <[Told; 1]>::try_from(serde_json::from_str::<Vec<Told>>(text).ok()?).ok()?;
+    let config = told.config.unwrap_or_default();
+    let id = told.id.rsplit(':').next().filter(|id| id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let working_dir = if config.working_dir.starts_with('/') { config.working_dir } else { "/".to_owned() };
+    Some(Inspected {
+        id: id.to_owned(),
+        env: config.env.unwrap_or_default(),
+        entrypoint: config.entrypoint.unwrap_or_default(),
+        working_dir: working_dir.into(),
+        bytes: told.size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_both_engines_are_understood() {
+        let expected = Inspected {
+            id: "0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e".to_owned(),
+            env: vec!["PATH=/opt/bin:/bin".to_owned()],
+            entrypoint: vec!["python3".to_owned(), "/train.py".to_owned()],
+            working_dir: "/work".into(),
+            bytes: 12,
+        };
+        for text in [
+            r#"[{"Id":"sha256:0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Size":12,"Config":{"Env":["PATH=/opt/bin:/bin"],"Cmd":null,
+                "Entrypoint":["python3","/train.py"],"WorkingDir":"/work"}}]"#,
+            r#"[{"Id":"0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Digest":"sha256:1","Size":12,"VirtualSize":12,"Config":{"Env":["PATH=/opt/bin:/bin"],
+                "Entrypoint":["python3","/train.py"],"WorkingDir":"/work","Labels":null}}]"#,
+        ] {
+            assert_eq!(understood(text).as_ref(), Some(&expected), "{text}");
+        }
+        let bare = understood(r#"[{"Id":"0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Config":{"Entrypoint":null,"WorkingDir":""}}]"#).unwrap();
+        assert_eq!((bare.entrypoint.len(), bare.working_dir), (0, PathBuf::from("/")));
+        for text in ["", "[]", "{}", r#"[{"Id":"../../x","Config":{}}]"#] {
+            assert_eq!(understood(text), None, "{text}");
+        }
+    }
+}
