@@ -1,5 +1,7 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
+mod surroundings;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,14 +9,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
-use shoal_environments::{EnvironmentError, Prepared, Watcher};
-use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, PythonEnvironment, RankEnd, RankOutcome, ReportBody, Root};
+use shoal_environments::{EnvironmentError, Prepared};
+use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
 use crate::clock::now_ms;
 use crate::events::{Event, next_event};
-use crate::image::{self, Tree};
+use crate::image::Tree;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::{self, Mirror};
 use crate::outbox::{Closed, Outbox};
@@ -26,7 +28,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, python, script, visit};
+use crate::{Options, artifacts, connection, forward, gpus, inside, script, visit};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -188,27 +190,11 @@ impl Agent<'_> {
         let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
         self.tell(&Vec::from_iter(gpus.note.clone()))?;
         gpus::show(gpus, &mut spec);
-        if let Some(wanted) = &assignment.python {
-            match self.python(wanted, assignment) {
-                Ok(prepared) => python::show(self.python.insert(prepared), &mut spec),
-                Err(EnvironmentError::Stopped(_)) => return self.never_started(),
-                Err(error @ (EnvironmentError::Requirements(_) | EnvironmentError::NotInstalled { .. })) => {
-                    return self.not_startable(&with_causes(&error), FAILURE);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if let Some(root) = &assignment.root {
-            match self.image(root) {
-                Ok(tree) => {
-                    let failed =
-                        |source| InstanceError::Io { what: "make a directory for the changes of the image's files".to_owned(), source };
-                    image::show(self.image.insert(tree), self.home.root_layer().map_err(failed)?, assignment, &mut spec);
-                }
-                Err(EnvironmentError::Stopped(_)) => return self.never_started(),
-                Err(error @ EnvironmentError::NotPulled { .. }) => return self.not_startable(&with_causes(&error), FAILURE),
-                Err(error) => return Err(error.into()),
-            }
+        match self.surround(assignment, &mut spec) {
+            Ok(()) => {}
+            Err(EnvironmentError::Stopped(_)) => return self.never_started(),
+            Err(error) if error.is_the_jobs() => return self.not_startable(&with_causes(&error), FAILURE),
+            Err(error) => return Err(error.into()),
         }
         if matches!(assignment.program, shoal_link::Program::Script { .. }) {
             self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
@@ -258,23 +244,6 @@ impl Agent<'_> {
             Isolation::Full { .. } if is_ours && assignment.warm => Program::start_zygote(spec, network, support),
             _ => Program::start(spec, network, support),
         }
-    }
-
-    /// The environment with what the job requires on top. Its progress is in the job's log.
-    fn python(&mut self, wanted: &PythonEnvironment, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
-        let (cache, ml) = (self.options.environments.clone(), self.home.ml());
-        let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
-        let read = python::requirements(assignment, &ml);
-        let requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
-        let options = self.options.clone();
-        let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
-        cache.overlay(below, &requirements, wheel, &mut Waiting(self))
-    }
-
-    /// The files of the instance's root. Progress is in the job's log.
-    fn image(&mut self, root: &Root) -> Result<Tree, EnvironmentError> {
-        let images = self.options.images.clone();
-        image::prepare(&images, root, &mut Waiting(self))
     }
 
     /// Restores what was saved before, and begins to mirror.
@@ -487,20 +456,6 @@ impl Agent<'_> {
                 End::Exit(RELEASED)
             }
         }
-    }
-}
-
-/// Waits for an environment, and tells the job's log how far it is.
-struct Waiting<'a, 'b>(&'a mut Agent<'b>);
-
-impl Watcher for Waiting<'_, '_> {
-    fn line(&mut self, line: &str) {
-        // If nobody takes it any more, a wish to stop is on its way.
-        let _ = self.0.tell(&[line.to_owned()]);
-    }
-
-    fn is_to_stop(&mut self) -> bool {
-        self.0.is_to_stop()
     }
 }
 

@@ -95,6 +95,11 @@ pub enum EnvironmentError {
 }
 
 impl EnvironmentError {
+    /// Whether the job is to blame, and another attempt would end in the same way.
+    pub fn is_the_jobs(&self) -> bool {
+        matches!(self, Self::Requirements(_) | Self::NotInstalled { .. } | Self::NotPulled { .. })
+    }
+
     /// For `map_err`: what was tried with which path.
     pub(crate) fn io(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let (what, path): (_, PathBuf) = (what.to_owned(), path.to_owned());

@@ -1,0 +1,52 @@
+//! What the program finds around itself, made ready before it starts: its Python environment, or the files of its image.
+
+use shoal_environments::{EnvironmentError, Prepared, Watcher};
+use shoal_link::{Assignment, PythonEnvironment};
+use shoal_sandbox::SandboxSpec;
+
+use super::Agent;
+use crate::{image, python};
+
+/// Tells the job's log what is made, and asks whether the job is still wanted.
+struct Waiting<'a, 'b>(&'a mut Agent<'b>);
+
+impl Watcher for Waiting<'_, '_> {
+    fn line(&mut self, line: &str) {
+        // If nobody takes it any more, a wish to stop is on its way.
+        let _ = self.0.tell(&[line.to_owned()]);
+    }
+
+    fn is_to_stop(&mut self) -> bool {
+        self.0.is_to_stop()
+    }
+}
+
+impl Agent<'_> {
+    /// Puts into the description of the instance what the assignment wants; it stays while the agent has it.
+    pub(super) fn surround(&mut self, assignment: &Assignment, spec: &mut SandboxSpec) -> Result<(), EnvironmentError> {
+        if let Some(wanted) = &assignment.python {
+            let prepared = self.python(wanted, assignment)?;
+            python::show(self.python.insert(prepared), spec);
+        }
+        if let Some(root) = &assignment.root {
+            let images = self.options.images.clone();
+            let tree = image::prepare(&images, root, &mut Waiting(self))?;
+            let layer = self.home.root_layer();
+            let layer = layer
+                .map_err(|source| EnvironmentError::Io { what: "make a place for what changes in the image's files".to_owned(), source })?;
+            image::show(self.image.insert(tree), layer, assignment, spec);
+        }
+        Ok(())
+    }
+
+    /// The environment with what the job requires on top.
+    fn python(&mut self, wanted: &PythonEnvironment, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
+        let (cache, ml) = (self.options.environments.clone(), self.home.ml());
+        let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
+        let read = python::requirements(assignment, &ml);
+        let requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
+        let options = self.options.clone();
+        let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
+        cache.overlay(below, &requirements, wheel, &mut Waiting(self))
+    }
+}
