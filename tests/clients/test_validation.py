@@ -114,7 +114,7 @@ REFUSED = [
     (resources(InstanceType="ml.g4dn.xlarge", VolumeKmsKeyId="key"), "volumeKmsKeyId"),
     (resources(KeepAlivePeriodInSeconds=21601), "keepAlivePeriodInSeconds"),
     (resources(InstanceGroups=[GROUP]), "instanceGroups"),
-    ({"ResourceConfig": {"InstanceGroups": [GROUP, {**GROUP, "InstanceGroupName": "b"}]}}, "instanceGroups"),
+    ({"ResourceConfig": {"InstanceGroups": [GROUP, GROUP]}}, "instanceGroups.2.member.instanceGroupName"),
     (resources(TrainingPlanArn="arn:aws:sagemaker:us-east-1:123456789012:training-plan/a"), "trainingPlanArn"),
     ({"VpcConfig": {"SecurityGroupIds": [], "Subnets": ["subnet-1"]}}, "vpcConfig.securityGroupIds"),
     ({"VpcConfig": {"SecurityGroupIds": ["sg-1"]}}, "vpcConfig.subnets"),

@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, config_files, environment,
+    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, config_files,
+    environment,
 };
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
@@ -250,6 +251,11 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
         host: assignment.host,
         hosts: assignment.hosts.clone(),
         instance_type: assignment.instance_type.clone(),
+        groups: Vec::from_iter(assignment.groups.iter().map(|group| GroupFacts {
+            name: group.name.clone(),
+            instance_type: group.instance_type.clone(),
+            hosts: group.hosts.clone(),
+        })),
         network_interface: if is_isolated { "eth0" } else { "lo" }.into(),
         hyperparameters: assignment.hyperparameters.clone(),
         environment: assignment.environment.clone(),

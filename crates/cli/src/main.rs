@@ -19,6 +19,7 @@ mod exec;
 mod exit;
 mod image;
 mod images;
+mod instances;
 mod interrupt;
 mod jobs;
 mod log;

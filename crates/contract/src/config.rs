@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::Facts;
-
-/// An instance group's name when the request has no groups; toolkits look it up.
-pub(crate) const GROUP: &str = "homogeneousCluster";
+use crate::{Facts, groups};
 
 /// The files that a program finds: path relative to `/opt/ml` and content. That of checkpoints is there only where there are any.
 pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
@@ -36,13 +33,13 @@ pub(crate) fn input_data_config(facts: &Facts) -> Value {
 }
 
 pub(crate) fn resource_config(facts: &Facts) -> Value {
-    let hosts = sorted_hosts(facts);
+    let (current_group, groups) = groups::of_config(facts);
     json!({
         "current_host": facts.current_host(),
         "current_instance_type": facts.instance_type,
-        "current_group_name": GROUP,
-        "hosts": hosts,
-        "instance_groups": [{ "instance_group_name": GROUP, "instance_type": facts.instance_type, "hosts": hosts }],
+        "current_group_name": current_group,
+        "hosts": sorted_hosts(facts),
+        "instance_groups": groups,
         "network_interface_name": facts.network_interface,
     })
 }

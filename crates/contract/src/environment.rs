@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{GROUP, input_data_config, resource_config, sorted_hosts};
+use crate::config::{input_data_config, resource_config, sorted_hosts};
+use crate::groups::Groups;
 use crate::python::repr_of_float;
 use crate::script::{Hyperparameters, MASTER_PORT, arguments};
 use crate::tf_config::tf_config;
@@ -55,7 +56,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         ("SAGEMAKER_REGION", &facts.region),
         ("CURRENT_HOST", facts.current_host()),
         // Frameworks rendezvous at the first host; the port is the one that SageMaker's images use.
-        ("MASTER_ADDR", facts.address(sorted_hosts(facts)[0])),
+        ("MASTER_ADDR", facts.address(&first_rank(facts))),
         ("MASTER_PORT", MASTER_PORT),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -81,6 +82,12 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
     variables
 }
 
+/// The instance of the first rank: the first of those that the distribution is for.
+fn first_rank(facts: &Facts) -> String {
+    let groups = Groups::of(facts, &Hyperparameters::of(&facts.hyperparameters));
+    groups.hosts_of_distribution().first().copied().unwrap_or(sorted_hosts(facts)[0]).to_owned()
+}
+
 /// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, NCCL finds its way, and
 /// processes of TensorFlow find each other.
 fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
@@ -103,14 +110,16 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let paths = &facts.paths;
     let hosts = sorted_hosts(facts);
     let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
-    let distribution_groups = if hyperparameters.is_distributed() { vec![GROUP] } else { Vec::new() };
-    let distribution_hosts = if hyperparameters.is_distributed() { hosts.clone() } else { Vec::new() };
+    let groups = Groups::of(facts, &hyperparameters);
+    let (distribution_groups, distribution_hosts) = (groups.of_distribution(), groups.hosts_of_distribution());
+    let master = distribution_hosts.first().copied().unwrap_or(hosts[0]);
     let Hyperparameters { own, framework, reserved } = hyperparameters;
     let module_dir = script.and_then(|script| script.source.clone()).unwrap_or_else(|| text(&paths.code()));
     let channel_dirs: Map<String, Value> = facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
     let channel_names: Vec<String> =
         sorted(Value::Object(channel_dirs.clone())).as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default();
-    let group = json!({ "instance_group_name": GROUP, "instance_type": facts.instance_type, "hosts": hosts });
+    let groups_by_name: Map<String, Value> = groups.names().into_iter().map(str::to_owned).zip(groups.entries()).collect();
+    let current_group = groups.current();
 
     let values = json!({
         "hosts": hosts,
@@ -127,12 +136,12 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         "channels": channel_names,
         "current_host": facts.current_host(),
         "current_instance_type": facts.instance_type,
-        "current_instance_group": GROUP,
-        "current_instance_group_hosts": hosts,
-        "instance_groups": [GROUP],
-        "instance_groups_dict": { GROUP: group },
+        "current_instance_group": current_group.name,
+        "current_instance_group_hosts": current_group.hosts,
+        "instance_groups": groups.names(),
+        "instance_groups_dict": groups_by_name,
         "distribution_instance_groups": distribution_groups,
-        "is_hetero": false,
+        "is_hetero": groups.names().len() > 1,
         "log_level": reserved.get("sagemaker_container_log_level").cloned().unwrap_or(json!(20)),
         "input_dir": paths.input(),
         "input_config_dir": paths.config(),
@@ -145,7 +154,7 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         // What SDK v3's driver adds.
         "host_count": hosts.len(),
         "current_host_rank": hosts.iter().position(|host| *host == facts.current_host()),
-        "master_addr": facts.address(hosts[0]),
+        "master_addr": facts.address(master),
         "master_port": "7777",
         "input_data_dir": paths.data(),
         "output_failure": paths.failure(),
@@ -154,8 +163,8 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         "additional_framework_parameters": framework,
         "channel_input_dirs": channel_dirs,
         "current_host": facts.current_host(),
-        "current_instance_group": GROUP,
-        "current_instance_group_hosts": hosts,
+        "current_instance_group": current_group.name,
+        "current_instance_group_hosts": current_group.hosts,
         "current_instance_type": facts.instance_type,
         "distribution_hosts": distribution_hosts,
         "distribution_instance_groups": distribution_groups,
@@ -165,16 +174,16 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         "input_config_dir": paths.config(),
         "input_data_config": input_data_config(facts),
         "input_dir": paths.input(),
-        "instance_groups": [GROUP],
-        "instance_groups_dict": { GROUP: group },
-        "is_hetero": false,
+        "instance_groups": groups.names(),
+        "instance_groups_dict": groups_by_name,
+        "is_hetero": groups.names().len() > 1,
         "is_modelparallel_enabled": null,
         "is_smddpmprun_installed": false,
         "is_smddprun_installed": false,
-        "is_master": hosts[0] == facts.current_host(),
+        "is_master": master == facts.current_host(),
         "job_name": facts.job_name,
         "log_level": values["log_level"],
-        "master_hostname": hosts[0],
+        "master_hostname": master,
         "model_dir": paths.model(),
         "module_dir": values["module_dir"],
         "module_name": values["module_name"],

@@ -21,6 +21,8 @@ pub struct Facts {
     pub addresses: BTreeMap<String, String>,
     /// As requested (`ml.m5.large`).
     pub instance_type: String,
+    /// Instance groups of the whole job; none if the request has none.
+    pub groups: Vec<GroupFacts>,
     /// The interface that the instances talk over.
     pub network_interface: String,
     /// As requested; every value a string.
@@ -41,6 +43,17 @@ pub struct Facts {
     pub home: String,
     /// Where the tree lies for the program.
     pub paths: Paths,
+}
+
+/// Instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFacts {
+    /// Its name.
+    pub name: String,
+    /// As requested (`ml.m5.large`).
+    pub instance_type: String,
+    /// Names of its instances.
+    pub hosts: Vec<String>,
 }
 
 /// One input.

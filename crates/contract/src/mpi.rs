@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 
-use crate::config::sorted_hosts;
 use crate::python;
 use crate::script::{Hyperparameters, LaunchError};
 use crate::{Facts, LAUNCHER};
@@ -52,9 +51,14 @@ impl Mpirun {
     }
 }
 
-/// The command of this instance. `program` is what each rank is to run.
-pub(crate) fn command(facts: &Facts, framework: &Hyperparameters, program: Vec<String>) -> Result<Vec<String>, LaunchError> {
-    let hosts = Vec::from_iter(sorted_hosts(facts).into_iter().map(str::to_owned));
+/// The command of this instance, one of `hosts`, the instances of the ranks. `program` is what each rank is to run.
+pub(crate) fn command(
+    facts: &Facts,
+    hosts: &[&str],
+    framework: &Hyperparameters,
+    program: Vec<String>,
+) -> Result<Vec<String>, LaunchError> {
+    let hosts = Vec::from_iter(hosts.iter().map(|host| (*host).to_owned()));
     if hosts.len() > 1 && !facts.addresses.is_empty() {
         return Err(LaunchError::MpiNeedsHosts(hosts.len()));
     }

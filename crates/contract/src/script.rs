@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::config::sorted_hosts;
+use crate::groups::Groups;
 use crate::python::{self, decoded};
 use crate::{Facts, MAX_CHARACTERS, mpi};
 
@@ -108,15 +108,16 @@ impl Script {
         let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
         let arguments = arguments(&hyperparameters.own);
         let program = self.program.clone();
-        let is_mpi = hyperparameters.is_on(MPI);
+        let groups = Groups::of(facts, &hyperparameters);
+        let is_mpi = hyperparameters.is_on(MPI) && groups.is_launched();
         // mpi4py's launcher ends all ranks when one raises.
         let python: &[&str] = if is_mpi { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };
         let python = python.iter().map(|word| (*word).to_owned());
-        let command = if hyperparameters.asks_for_torchrun() && !is_mpi {
+        let command = if hyperparameters.asks_for_torchrun() && groups.is_launched() && !is_mpi {
             if is_package || self.is_command(is_package) {
                 return Err(LaunchError::NoPythonScript(program));
             }
-            torchrun(facts).into_iter().chain([program]).chain(arguments).collect()
+            torchrun(facts, &groups.hosts_of_distribution()).into_iter().chain([program]).chain(arguments).collect()
         } else if is_package {
             python.chain(["-m".to_owned(), self.module().to_owned()]).chain(arguments).collect()
         } else if self.is_command(is_package) {
@@ -127,13 +128,12 @@ impl Script {
         } else {
             python.chain([program]).chain(arguments).collect()
         };
-        if is_mpi { mpi::command(facts, &hyperparameters, command) } else { Ok(command) }
+        if is_mpi { mpi::command(facts, &groups.hosts_of_distribution(), &hyperparameters, command) } else { Ok(command) }
     }
 }
 
 /// torchrun on every instance; a process for each GPU, else one.
-fn torchrun(facts: &Facts) -> Vec<String> {
-    let hosts = sorted_hosts(facts);
+fn torchrun(facts: &Facts, hosts: &[&str]) -> Vec<String> {
     let rank = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
     let mut words = vec![
         "torchrun".to_owned(),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_contract::{ChannelFacts, Facts, LaunchError, Paths, Script, environment, script_failure};
+use shoal_contract::{ChannelFacts, Facts, GroupFacts, LaunchError, Paths, Script, environment, script_failure};
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -30,6 +30,7 @@ fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
         hosts: (1..=hosts).map(|host| format!("algo-{host}")).collect(),
         addresses: BTreeMap::new(),
         instance_type: "ml.m5.large".into(),
+        groups: Vec::new(),
         network_interface: "eth0".into(),
         hyperparameters: map(&[&sdk, more].concat()),
         environment: BTreeMap::new(),
@@ -265,4 +266,68 @@ fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
         text.starts_with("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"\u{fc}") && text.contains("\u{fc}end\"\nCommand \"python3")
     );
     assert!(text.ends_with("\u{fc}...\""), "{text}");
+}
+
+#[test]
+fn a_distribution_is_for_the_groups_that_it_names() {
+    let group = |name: &str, kind: &str, hosts: &[&str]| GroupFacts {
+        name: name.into(),
+        instance_type: kind.into(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    let of = |host, more: &[(&str, &str)]| Facts {
+        groups: vec![group("feeders", "ml.c5.xlarge", &["algo-1"]), group("trainers", "ml.m5.large", &["algo-2", "algo-3"])],
+        ..facts(host, 3, more)
+    };
+    let asked = [("sagemaker_torch_distributed_enabled", "true"), ("sagemaker_distribution_instance_groups", "[\"trainers\"]")];
+    let command = |host| script(&of(host, &asked)).command(&of(host, &asked), false).unwrap().join(" ");
+    assert!(command(1).starts_with("python3 train.py --batch-size"), "{}", command(1));
+    let torchrun =
+        |rank| format!("torchrun --nnodes 2 --nproc_per_node 1 --master_addr algo-2 --master_port 7777 --node_rank {rank} train.py");
+    assert!(command(2).starts_with(&torchrun(0)), "{}", command(2));
+    assert!(command(3).starts_with(&torchrun(1)), "{}", command(3));
+    let mpi = [("sagemaker_mpi_enabled", "true"), asked[1]];
+    let command = |host| script(&of(host, &mpi)).command(&of(host, &mpi), false).unwrap().join(" ");
+    assert!(command(1).starts_with("python3 train.py --batch-size"), "{}", command(1));
+    assert!(command(2).contains("mpi run --hosts algo-2,algo-3 ") && command(3).ends_with(" mpi wait"), "{}", command(2));
+    let variables = environment(&of(3, &asked));
+    for (name, expected) in [
+        ("SM_CURRENT_INSTANCE_GROUP", "trainers"),
+        ("SM_CURRENT_INSTANCE_GROUP_HOSTS", r#"["algo-2","algo-3"]"#),
+        ("SM_DISTRIBUTION_INSTANCE_GROUPS", r#"["trainers"]"#),
+        ("SM_HOSTS", r#"["algo-1","algo-2","algo-3"]"#),
+        ("SM_INSTANCE_GROUPS", r#"["feeders","trainers"]"#),
+        ("SM_IS_HETERO", "true"),
+        ("MASTER_ADDR", "algo-2"),
+        ("SM_MASTER_ADDR", "algo-2"),
+        (
+            "SM_INSTANCE_GROUPS_DICT",
+            r#"{"feeders":{"hosts":["algo-1"],"instance_group_name":"feeders","instance_type":"ml.c5.xlarge"},"trainers":{"hosts":["algo-2","algo-3"],"instance_group_name":"trainers","instance_type":"ml.m5.large"}}"#,
+        ),
+    ] {
+        assert_eq!(variables[name], expected, "{name}");
+    }
+    assert!(variables["SM_RESOURCE_CONFIG"].contains(r#""current_group_name":"trainers""#), "{}", variables["SM_RESOURCE_CONFIG"]);
+    assert!(variables["SM_TRAINING_ENV"].contains(r#""distribution_hosts":["algo-2","algo-3"]"#), "{}", variables["SM_TRAINING_ENV"]);
+    // Without a distribution the first instance of all is the first.
+    assert_eq!(environment(&of(3, &[]))["MASTER_ADDR"], "algo-1");
+}
+
+/// `distribution={"torch_distributed": .., "smdistributed": {"modelparallel": {"enabled": True, "parameters": {..}}}}` of SDK v2, and DeepSpeed's own
+/// launcher, which is a command of the user's like any other.
+#[test]
+fn parameters_of_model_parallelism_reach_the_script() {
+    let more = [
+        ("mp_parameters", r#"{"hybrid_shard_degree": 2, "activation_loading_horizon": 4}"#),
+        ("sagemaker_distributed_dataparallel_enabled", "false"),
+        ("sagemaker_torch_distributed_enabled", "true"),
+    ];
+    let facts = facts(1, 2, &more);
+    let command = script(&facts).command(&facts, false).unwrap();
+    assert_eq!(command[0], "torchrun");
+    let at = command.iter().position(|word| word == "--mp_parameters").unwrap();
+    assert_eq!(command[at + 1], "activation_loading_horizon=4,hybrid_shard_degree=2");
+    assert_eq!(environment(&facts)["SM_HP_MP_PARAMETERS"], r#"{"activation_loading_horizon":4,"hybrid_shard_degree":2}"#);
+    let own = Facts { hyperparameters: map(&[("sagemaker_program", "deepspeed.sh"), ("deepspeed_config", "ds.json")]), ..facts };
+    assert_eq!(script(&own).command(&own, false).unwrap(), ["/bin/sh", "-c", "exec ./deepspeed.sh --deepspeed_config ds.json"]);
 }

@@ -18,6 +18,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
         hosts: (1..=hosts).map(|k| format!("algo-{k}")).collect(),
         addresses: BTreeMap::new(),
         instance_type: "ml.m5.large".into(),
+        groups: Vec::new(),
         network_interface: "eth0".into(),
         hyperparameters: map(&[
             ("epochs", "3"),

@@ -19,6 +19,9 @@ pub struct Assignment {
     pub hosts: Vec<String>,
     /// As requested, for `resourceconfig.json`.
     pub instance_type: String,
+    /// Instance groups of the whole job, as requested; none if the request has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<InstanceGroup>,
     /// For `hyperparameters.json`; every value a string.
     pub hyperparameters: BTreeMap<String, String>,
     /// The request's `Environment`.
@@ -68,6 +71,17 @@ pub struct Resource {
     /// After so many the trial is to pause; `None`: at its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
+}
+
+/// Instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceGroup {
+    /// No other group's of the job.
+    pub name: String,
+    /// `ml.m5.large`.
+    pub instance_type: String,
+    /// Names of its instances.
+    pub hosts: Vec<String>,
 }
 
 /// A named input, ready on this machine.

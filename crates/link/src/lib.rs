@@ -16,7 +16,8 @@ mod message;
 mod visit;
 
 pub use assignment::{
-    Assignment, Channel, Checkpoint, Endpoint, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment, Resource, Root,
+    Assignment, Channel, Checkpoint, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment,
+    Resource, Root,
 };
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use message::{

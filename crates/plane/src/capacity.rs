@@ -5,7 +5,7 @@
 //!   memory. A type that is too large for the machine is capped, and this is told: each of N instances gets the smaller of the type's memory and
 //!   an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each; one gets its 16 GiB, and a second training
 //!   job of one waits until the first is over, with the reason in its status. Sharing out less than was asked for to jobs that could have it a little
-//!   later would make the same request succeed or run out of memory depending on the neighbours.
+//!   later would make the same request succeed or run out of memory depending on the neighbours. N counts the instances of all groups of a job.
 //! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused at creation.
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,22 @@ pub struct Placement {
     pub gpus: Vec<Vec<u32>>,
     /// What was capped, as a sentence for the status message and the log.
     pub capped: Option<String>,
+    /// Of several instance groups, what those behind the first get; the members above are the first one's then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Share>,
+}
+
+/// What each instance of a group gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// How many they are.
+    pub instances: u32,
+    /// As [`Placement::cpus`].
+    pub cpus: u32,
+    /// As [`Placement::cpu_weight`].
+    pub cpu_weight: u32,
+    /// As [`Placement::memory_bytes`].
+    pub memory_bytes: u64,
 }
 
 /// What must not be over-committed, of a whole job or of the machine.
@@ -89,13 +105,31 @@ impl Capacity {
 }
 
 impl Placement {
+    /// What the instances of each group get, in the order of the instances.
+    pub fn shares(&self) -> impl Iterator<Item = Share> {
+        let Self { cpus, cpu_weight, memory_bytes, .. } = *self;
+        let instances = self.others.iter().fold(count(self.gpus.len()), |left, share| left.saturating_sub(share.instances));
+        let first = Share { instances, cpus, cpu_weight, memory_bytes };
+        std::iter::once(first).chain(self.others.iter().copied())
+    }
+
+    /// What an instance gets, by its number from 1.
+    pub fn share(&self, host: u32) -> Share {
+        let mut last = 0;
+        let of_host = self.shares().find(|share| {
+            last += share.instances;
+            host <= last
+        });
+        of_host.unwrap_or_else(|| self.shares().last().expect("the first group is always there"))
+    }
+
     /// What the job holds until it is released.
     pub(crate) fn holds(&self) -> Resources {
-        let instances = count(self.gpus.len());
+        let of_group = |share: Share| share.memory_bytes.saturating_mul(share.instances.into());
         Resources {
-            memory_bytes: self.memory_bytes.saturating_mul(instances.into()),
+            memory_bytes: self.shares().map(of_group).fold(0, u64::saturating_add),
             gpus: count(self.gpus.iter().map(Vec::len).sum()),
-            instances,
+            instances: count(self.gpus.len()),
         }
     }
 }
@@ -107,11 +141,17 @@ fn count(length: usize) -> u32 {
 /// How a job would be cut to this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cut {
+    /// One at least.
+    groups: Vec<Group>,
+    capped: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Group {
     instances: u32,
     gpus_each: u32,
     cpus: u32,
     memory_each: u64,
-    capped: Option<String>,
 }
 
 /// Sizes of a job's instances on this machine.
@@ -119,7 +159,7 @@ pub(crate) struct Cut {
 /// # Errors
 /// [`Rejection::UnknownInstanceType`], or [`Rejection::NeverFits`] if no waiting helps.
 pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
-    let kind = catalog.find(&spec.instance_type)?;
+    let groups = spec.groups().map(|(name, instances)| Ok((catalog.find(name)?, instances))).collect::<Result<Vec<_>, Rejection>>()?;
     if spec.instances == 0 {
         return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
     }
@@ -129,14 +169,16 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
             spec.instances, capacity.instances
         )));
     }
-    let gpus = u64::from(kind.gpus) * u64::from(spec.instances);
+    let of_group = |(kind, instances): &(&InstanceType, u32)| u64::from(kind.gpus) * u64::from(*instances);
+    let gpus: u64 = groups.iter().map(of_group).sum();
     if gpus > u64::from(capacity.gpus) {
+        let wanting: Vec<_> = groups.iter().filter(|(kind, _)| kind.gpus > 0).collect();
+        let named = wanting.iter().map(|(kind, instances)| format!("{instances} of {}", kind.name));
         return Err(Rejection::NeverFits(format!(
-            "{} of {} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs",
-            spec.instances,
-            kind.name,
-            if spec.instances == 1 { "s" } else { "" },
-            kind.gpu_kind,
+            "{} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs",
+            Vec::from_iter(named).join(" and "),
+            if matches!(wanting[..], [(_, 1)]) { "s" } else { "" },
+            wanting[0].0.gpu_kind,
             if gpus == 1 { "" } else { "s" },
             if capacity.gpus == 0 { "none".to_owned() } else { capacity.gpus.to_string() },
         )));
@@ -150,9 +192,13 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
             spec.instances
         )));
     }
-    let memory_each = kind.memory_bytes.min(share);
-    let cpus = kind.cpus.min(capacity.cpus).max(1);
-    Ok(Cut { instances: spec.instances, gpus_each: kind.gpus, cpus, memory_each, capped: capped(kind, cpus, memory_each) })
+    let sized = |(kind, instances): (&InstanceType, u32)| {
+        let (cpus, memory_each) = (kind.cpus.min(capacity.cpus).max(1), kind.memory_bytes.min(share));
+        (Group { instances, gpus_each: kind.gpus, cpus, memory_each }, capped(kind, cpus, memory_each))
+    };
+    let (groups, capped): (Vec<_>, Vec<_>) = groups.into_iter().map(sized).unzip();
+    let capped = Vec::from_iter(capped.into_iter().flatten()).join("; ");
+    Ok(Cut { groups, capped: (!capped.is_empty()).then_some(capped) })
 }
 
 fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
@@ -168,23 +214,27 @@ fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
 
 impl Cut {
     pub(crate) fn demand(&self) -> Resources {
-        Resources {
-            memory_bytes: self.memory_each.saturating_mul(self.instances.into()),
-            gpus: self.gpus_each.saturating_mul(self.instances),
-            instances: self.instances,
-        }
+        let of_group = |group: &Group| Resources {
+            memory_bytes: group.memory_each.saturating_mul(group.instances.into()),
+            gpus: group.gpus_each.saturating_mul(group.instances),
+            instances: group.instances,
+        };
+        self.groups.iter().map(of_group).fold(Resources::default(), |all, group| all.plus(&group))
     }
 
     /// Takes GPUs from the front of `free_gpus`, which holds enough of them.
     pub(crate) fn place(self, free_gpus: &mut Vec<u32>) -> Placement {
-        let gpus = (0..self.instances).map(|_| free_gpus.drain(..(self.gpus_each as usize).min(free_gpus.len())).collect()).collect();
-        Placement {
-            cpus: self.cpus,
-            cpu_weight: self.cpus.saturating_mul(100).min(10_000),
-            memory_bytes: self.memory_each,
-            gpus,
-            capped: self.capped,
-        }
+        let each = self.groups.iter().flat_map(|group| (0..group.instances).map(|_| group.gpus_each as usize));
+        let gpus = each.map(|wanted| free_gpus.drain(..wanted.min(free_gpus.len())).collect()).collect();
+        let share = |group: &Group| Share {
+            instances: group.instances,
+            cpus: group.cpus,
+            cpu_weight: group.cpus.saturating_mul(100).min(10_000),
+            memory_bytes: group.memory_each,
+        };
+        let mut shares = self.groups.iter().map(share);
+        let Share { cpus, cpu_weight, memory_bytes, .. } = shares.next().expect("one at least");
+        Placement { cpus, cpu_weight, memory_bytes, gpus, capped: self.capped, others: shares.collect() }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn reason(attempt: &Attempt) -> String {
     match culprit {
         Some((_, _, host, Instance::Ended { end, .. })) => {
             let is_alone = attempt.instances.len() == 1;
-            rank_ended(host, is_alone, end, attempt.placement.memory_bytes)
+            rank_ended(host, is_alone, end, attempt.placement.share(host).memory_bytes)
         }
         Some((_, _, host, Instance::Lost { reason, .. })) => lost(host, reason),
         _ => internal_error("the training job failed"),

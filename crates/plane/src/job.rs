@@ -7,10 +7,13 @@ use crate::Time;
 /// What the core decides on; the rest of the request is opaque to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainingSpec {
-    /// `ml.m5.xlarge`.
+    /// `ml.m5.xlarge`; of several groups, the first one's.
     pub instance_type: String,
-    /// At least 1.
+    /// At least 1; of all groups together.
     pub instances: u32,
+    /// Instance groups behind the first, if there are several; their instances are the last ones, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_groups: Vec<InstanceGroup>,
     /// `StoppingCondition.MaxRuntimeInSeconds`, counted from `TrainingStartTime`.
     pub max_runtime_s: u64,
     /// `StoppingCondition.MaxPendingTimeInSeconds`.
@@ -23,6 +26,24 @@ pub struct TrainingSpec {
     /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u32,
+}
+
+/// Instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceGroup {
+    /// `ml.m5.xlarge`.
+    pub instance_type: String,
+    /// At least 1.
+    pub instances: u32,
+}
+
+impl TrainingSpec {
+    /// Types of instances and how many of each, in the order of the instances.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&str, u32)> {
+        let others = self.other_groups.iter().map(|group| (&*group.instance_type, group.instances));
+        let first = others.clone().fold(self.instances, |left, (_, instances)| left.saturating_sub(instances));
+        std::iter::once((&*self.instance_type, first)).chain(others)
+    }
 }
 
 fn is_zero(number: &u32) -> bool {

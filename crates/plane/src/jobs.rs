@@ -93,6 +93,7 @@ mod tests {
         let spec = TrainingSpec {
             instance_type: "ml.m5.large".to_owned(),
             instances: 1,
+            other_groups: Vec::new(),
             max_runtime_s: 1,
             max_pending_s: None,
             max_wait_s: None,

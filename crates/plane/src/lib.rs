@@ -38,12 +38,12 @@ mod view;
 
 pub use action::{Action, Observation};
 pub use apply::apply;
-pub use capacity::{Capacity, Placement};
+pub use capacity::{Capacity, Placement, Share};
 pub use catalog::{Catalog, CatalogError, InstanceType, edits};
 pub use command::{Child, Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
-pub use job::{JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
+pub use job::{InstanceGroup, JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
 pub use state::{Frozen, SnapshotError, State};
 pub use tuning::{
     BestTrial, DefinitionSpec, Objective, ObjectiveCounters, StudyRecord, TrainingCounters, TrialEnd, TrialLaunch, TrialStart, TrialView,

@@ -368,6 +368,7 @@ mod tests {
             host,
             hosts: vec!["algo-1".to_owned(), "algo-2".to_owned()],
             instance_type: String::new(),
+            groups: Vec::new(),
             hyperparameters: Default::default(),
             environment: Default::default(),
             channels: Vec::new(),

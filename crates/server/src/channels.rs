@@ -271,6 +271,7 @@ mod tests {
             record_wrapper: RecordWrapper::None,
             input_mode: InputMode::File,
             shuffle_seed: None,
+            instance_groups: Vec::new(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! What the agents of an attempt are told: from the request of its training job, and from where and how far the core has it run.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use shoal_link::{Assignment, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
-use shoal_plane::{Placement, TrialLaunch};
-use shoal_wire::{CreateTrainingJob, S3Uri, arn};
+use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
+use shoal_plane::{Placement, TrainingSpec, TrialLaunch};
+use shoal_wire::{Channel, CreateTrainingJob, Resources, S3Uri, arn};
 
 use crate::{Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
 
@@ -30,9 +30,13 @@ impl World {
         let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
         let instances = *instances;
         let image = image_of(&*self.images, request).map_err(|error| error.0)?;
-        let mut trees = Vec::with_capacity(request.channels.len());
+        let groups = groups(&request.resources);
+        // Of each channel and host; none where it is for other groups.
+        let mut trees: Vec<BTreeMap<u32, PathBuf>> = Vec::with_capacity(request.channels.len());
         for channel in &request.channels {
-            trees.push(self.trees.prepare(attempt, channel, instances)?);
+            let hosts = Vec::from_iter((1..=instances).filter(|host| is_for(channel, &groups, *host)));
+            let made = self.trees.prepare(attempt, channel, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
+            trees.push(hosts.into_iter().zip(made).collect());
         }
         let checkpoint = match &request.checkpoint {
             None => None,
@@ -80,19 +84,22 @@ impl World {
                 region: self.region.clone(),
                 host,
                 hosts: hosts.clone(),
-                instance_type: request.resources.instance_type.clone(),
+                instance_type: group_of(&groups, host).map_or(&request.resources.instance_type, |group| &group.instance_type).clone(),
+                groups: groups.clone(),
                 hyperparameters: request.hyperparameters.clone(),
                 environment: request.environment.clone(),
                 channels: request
                     .channels
                     .iter()
                     .zip(&trees)
-                    .map(|(channel, trees)| shoal_link::Channel {
-                        name: channel.name.clone(),
-                        tree: trees[host as usize - 1].display().to_string(),
-                        content_type: channel.content_type.clone(),
-                        distribution: channel.distribution.as_str().to_owned(),
-                        record_wrapper: channel.record_wrapper.as_str().to_owned(),
+                    .filter_map(|(channel, trees)| {
+                        Some(shoal_link::Channel {
+                            name: channel.name.clone(),
+                            tree: trees.get(&host)?.display().to_string(),
+                            content_type: channel.content_type.clone(),
+                            distribution: channel.distribution.as_str().to_owned(),
+                            record_wrapper: channel.record_wrapper.as_str().to_owned(),
+                        })
                     })
                     .collect(),
                 program: program.clone(),
@@ -102,9 +109,9 @@ impl World {
                 // A trial's objective is the first host's alone.
                 objective: objective(request).filter(|_| host == 1),
                 limits: Limits {
-                    memory_bytes: placement.memory_bytes,
-                    cpus: placement.cpus,
-                    cpu_weight: placement.cpu_weight,
+                    memory_bytes: placement.share(host).memory_bytes,
+                    cpus: placement.share(host).cpus,
+                    cpu_weight: placement.share(host).cpu_weight,
                     pids: 4096,
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
@@ -162,6 +169,43 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
         // Nothing says what a directory starts by itself.
         Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
     }
+}
+
+/// The core's part of a request.
+pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
+    let others = request.resources.types().into_iter().skip(1);
+    let group = |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
+    TrainingSpec {
+        instance_type: request.resources.instance_type.clone(),
+        instances: request.resources.instance_count,
+        other_groups: others.map(group).collect(),
+        max_runtime_s: request.stopping.max_runtime_s,
+        max_pending_s: request.stopping.max_pending_s,
+        max_wait_s: request.stopping.max_wait_s,
+        grace_s,
+        retries: request.retries,
+    }
+}
+
+/// The request's instance groups, with their hosts.
+fn groups(resources: &Resources) -> Vec<InstanceGroup> {
+    let mut hosts = 1..=resources.instance_count;
+    let group = |it: &shoal_wire::InstanceGroup| InstanceGroup {
+        name: it.name.clone(),
+        instance_type: it.instance_type.clone(),
+        hosts: hosts.by_ref().take(it.instance_count as usize).map(|host| format!("algo-{host}")).collect(),
+    };
+    resources.instance_groups.iter().map(group).collect()
+}
+
+fn group_of(groups: &[InstanceGroup], host: u32) -> Option<&InstanceGroup> {
+    let name = format!("algo-{host}");
+    groups.iter().find(|group| group.hosts.contains(&name))
+}
+
+/// Whether an instance has the channel.
+fn is_for(channel: &Channel, groups: &[InstanceGroup], host: u32) -> bool {
+    channel.instance_groups.is_empty() || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
 }
 
 /// What a job's temporary keys may write: its output and its checkpoints.

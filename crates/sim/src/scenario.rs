@@ -107,6 +107,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
         spec: TrainingSpec {
             instance_type: (if wants_gpu { "ml.g5.xlarge" } else { random.pick(&kinds) }).to_owned(),
             instances,
+            other_groups: Vec::new(),
             max_runtime_s,
             max_wait_s: match kind {
                 Kind::Overstays => Some(random.between(5, 60)),

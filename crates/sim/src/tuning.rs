@@ -87,6 +87,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         // Large ones make those that rest frozen leave.
         instance_type: random.pick(&["ml.m5.large", "ml.m5.2xlarge", "ml.m5.4xlarge"]).to_owned(),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 86_400,
         max_pending_s: None,
         max_wait_s: random.one_in(2).then_some(40 * 86_400),

@@ -56,9 +56,9 @@ pub use study::{
 };
 pub use tags::Tag;
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, ListTrainingJobs, MetricDefinition,
-    Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription,
-    TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, ListTrainingJobs,
+    MetricDefinition, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,
+    TrainingJobDescription, TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

@@ -14,8 +14,8 @@ use fancy_regex::RegexBuilder;
 use serde_json::Value;
 
 use crate::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, MetricDefinition, Output, RecordWrapper, Resources,
-    S3DataType, S3Uri, Stopping,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, InstanceGroup, MetricDefinition, Output, RecordWrapper,
+    Resources, S3DataType, S3Uri, Stopping,
     call::read,
     tags,
     training_job::{CreateTrainingJobRequest, request},
@@ -65,7 +65,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     }
     let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
-    instance_groups(&channel_groups, resources.instance_group.as_deref())?;
+    named_groups(&channel_groups, &resources.instance_groups)?;
     if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
         return refuse(
             "resourceConfig.keepAlivePeriodInSeconds",
@@ -189,11 +189,27 @@ fn channel_groups(channels: &[request::Channel]) -> Vec<(String, String)> {
     groups
 }
 
-fn instance_groups(named: &[(String, String)], group: Option<&str>) -> Result<(), Error> {
-    match named.iter().find(|(_, name)| Some(name.as_str()) != group) {
+fn named_groups(named: &[(String, String)], groups: &[InstanceGroup]) -> Result<(), Error> {
+    match named.iter().find(|(_, name)| !groups.iter().any(|group| group.name == *name)) {
         Some((path, name)) => refuse(path, &format!("resourceConfig.instanceGroups has no group '{name}'")),
         None => Ok(()),
     }
+}
+
+fn instance_groups(groups: Vec<request::InstanceGroup>) -> Result<Vec<InstanceGroup>, Error> {
+    let mut checked: Vec<InstanceGroup> = Vec::with_capacity(groups.len());
+    for (at, group) in groups.into_iter().enumerate() {
+        let path = format!("resourceConfig.instanceGroups.{}.member", at + 1);
+        let request::InstanceGroup { instance_type, instance_count, instance_group_name: name } = group;
+        if checked.iter().any(|other| other.name == name) {
+            return refuse(&format!("{path}.instanceGroupName"), &format!("the group '{name}' is there twice"));
+        }
+        if instance_count == 0 {
+            return refuse(&format!("{path}.instanceCount"), "it must be at least 1");
+        }
+        checked.push(InstanceGroup { name, instance_type, instance_count });
+    }
+    Ok(checked)
 }
 
 fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec<MetricDefinition>, Error> {
@@ -285,6 +301,7 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
         record_wrapper: channel.record_wrapper_type,
         input_mode,
         shuffle_seed: channel.shuffle_config.map(|shuffle| shuffle.seed),
+        instance_groups: s3.instance_group_names,
     })
 }
 
@@ -300,24 +317,19 @@ pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resou
     if config.training_plan_arn.is_some() {
         return refuse(&format!("{path}.trainingPlanArn"), "Shoal has no training plans; leave it out, jobs wait in the queue");
     }
-    let mut groups = config.instance_groups.into_iter();
-    let (instance_type, instance_count, instance_group) = match (groups.next(), config.instance_type, config.instance_count) {
+    let instance_groups = instance_groups(config.instance_groups)?;
+    let (instance_type, instance_count) = match (instance_groups.first(), config.instance_type, config.instance_count) {
         (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
             return refuse(
                 &format!("{path}.instanceGroups"),
                 "groups and InstanceType with InstanceCount are alternatives; give one of them",
             );
         }
-        (Some(group), None, None) => {
-            if groups.next().is_some() {
-                return refuse(
-                    &format!("{path}.instanceGroups"),
-                    "Shoal has no heterogeneous clusters; give one group or InstanceType and InstanceCount",
-                );
-            }
-            (group.instance_type, group.instance_count, Some(group.instance_group_name))
+        (Some(first), None, None) => {
+            let count = instance_groups.iter().fold(0_u32, |sum, group| sum.saturating_add(group.instance_count));
+            (first.instance_type.clone(), count)
         }
-        (None, Some(instance_type), Some(count)) => (instance_type, count, None),
+        (None, Some(instance_type), Some(count)) => (instance_type, count),
         (None, None, _) => return refuse(&format!("{path}.instanceType"), "it is required"),
         (None, Some(_), None) => return refuse(&format!("{path}.instanceCount"), "it is required"),
     };
@@ -334,7 +346,7 @@ pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resou
             &format!("{instance_type} has storage of its own, which is encrypted by the machine; leave it out"),
         );
     }
-    Ok(Resources { instance_type, instance_count, volume_gb, keep_alive_s: config.keep_alive_period_in_seconds, instance_group })
+    Ok(Resources { instance_type, instance_count, volume_gb, keep_alive_s: config.keep_alive_period_in_seconds, instance_groups })
 }
 
 /// Whether instances of a type have disks of their own instead of a volume: a `d` after the generation says so, and some families all do.

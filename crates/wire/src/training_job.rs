@@ -134,6 +134,8 @@ pub struct Channel {
     pub input_mode: InputMode,
     /// Seed of `ShuffleConfig`.
     pub shuffle_seed: Option<i64>,
+    /// Groups whose instances have it; empty: all have.
+    pub instance_groups: Vec<String>,
 }
 
 /// `S3DataType`; augmented manifests and conversations are refused.
@@ -211,16 +213,37 @@ pub enum OutputCompression {
 /// `ResourceConfig`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {
-    /// `ml.m5.xlarge`; whether the machine can be it, the core says.
+    /// `ml.m5.xlarge`; whether the machine can be it, the core says. Of several groups, the first one's.
     pub instance_type: String,
-    /// At least 1.
+    /// At least 1; of all groups together.
     pub instance_count: u32,
     /// GiB.
     pub volume_gb: u32,
     /// Warm pool; 0 without.
     pub keep_alive_s: u32,
-    /// Name of the one instance group, if the request used groups.
-    pub instance_group: Option<String>,
+    /// Instance groups, if the request has them: their instances come in this order.
+    pub instance_groups: Vec<InstanceGroup>,
+}
+
+impl Resources {
+    /// Types of instances and how many of each, in the order of the instances.
+    pub fn types(&self) -> Vec<(&str, u32)> {
+        match &self.instance_groups[..] {
+            [] => vec![(&self.instance_type, self.instance_count)],
+            groups => groups.iter().map(|group| (&*group.instance_type, group.instance_count)).collect(),
+        }
+    }
+}
+
+/// Instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceGroup {
+    /// No other group's.
+    pub name: String,
+    /// `ml.m5.xlarge`.
+    pub instance_type: String,
+    /// At least 1.
+    pub instance_count: u32,
 }
 
 /// `StoppingCondition`.

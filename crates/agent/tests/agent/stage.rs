@@ -69,6 +69,7 @@ impl Stage {
             host,
             hosts: (1..=hosts).map(|host| format!("algo-{host}")).collect(),
             instance_type: "ml.m5.large".into(),
+            groups: Vec::new(),
             hyperparameters: [("epochs".to_owned(), "3".to_owned())].into(),
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
             channels: vec![Channel {

@@ -71,7 +71,7 @@ fn read(client: &Client, job: &str, reader: &mut LogReader) -> Result<(Value, Ve
 
 /// `algo-1` .. `algo-N`.
 fn hosts(description: &Value) -> Vec<String> {
-    let count = description["ResourceConfig"]["InstanceCount"].as_u64().unwrap_or(1);
+    let count: u64 = crate::instances::of(&description["ResourceConfig"]).iter().map(|(_, count)| count).sum();
     (1..=count).map(|host| format!("algo-{host}")).collect()
 }
 

@@ -101,7 +101,8 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
 fn headline(picture: &Picture) -> String {
     let waiting = picture.jobs.iter().filter(|job| job.waits()).count();
     let running = picture.jobs.len() - waiting;
-    let instances: u64 = picture.jobs.iter().filter(|job| job.started.is_some()).map(|job| job.instances).sum();
+    let instances: u64 =
+        picture.jobs.iter().filter(|job| job.started.is_some()).flat_map(|job| &job.instances).map(|(_, count)| count).sum();
     let plural = if instances == 1 { "" } else { "s" };
     format!("shoal at {}   {running} running, {waiting} waiting, {instances} instance{plural} at work", picture.server)
 }
@@ -181,7 +182,7 @@ fn worked(job: &Job, now: f64) -> f64 {
 }
 
 fn instances(job: &Job) -> String {
-    format!("{} x {}", job.instances, job.instance_type)
+    Vec::from_iter(job.instances.iter().map(|(kind, count)| format!("{count} x {kind}"))).join(" + ")
 }
 
 fn metrics(job: &Job) -> String {
@@ -242,8 +243,7 @@ mod tests {
             created,
             started,
             max_runtime: Some(100.0),
-            instances: 2,
-            instance_type: "ml.m5.large".into(),
+            instances: vec![("ml.m5.large".into(), 2)],
             message: "Waiting for capacity:\nneeds 1 instance".into(),
             ..Job::default()
         };

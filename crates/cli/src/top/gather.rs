@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{Client, ClientError, now_ms};
+use crate::instances;
 
 /// Most jobs that are looked at one by one.
 const DETAILED: usize = 60;
@@ -65,8 +66,8 @@ pub(super) struct Job {
     pub(super) ended: Option<f64>,
     /// Seconds.
     pub(super) max_runtime: Option<f64>,
-    pub(super) instances: u64,
-    pub(super) instance_type: String,
+    /// Types and how many of each.
+    pub(super) instances: Vec<(String, u64)>,
     /// Name and last value.
     pub(super) metrics: Vec<(String, f64)>,
     /// What its last transition, or its failure, says.
@@ -178,8 +179,7 @@ fn read(description: &Value) -> Job {
         started: description["TrainingStartTime"].as_f64(),
         ended: description["TrainingEndTime"].as_f64(),
         max_runtime: description["StoppingCondition"]["MaxRuntimeInSeconds"].as_f64(),
-        instances: resources["InstanceCount"].as_u64().unwrap_or(1),
-        instance_type: text(&resources["InstanceType"]),
+        instances: instances::of(resources),
         metrics: metrics.filter_map(|it| Some((text(&it["MetricName"]), it["Value"].as_f64()?))).collect(),
         message: description["FailureReason"].as_str().map(str::to_owned).or(last).unwrap_or_default(),
     }

@@ -225,6 +225,7 @@ fn reason(end: RankEnd) -> String {
     let spec = TrainingSpec {
         instance_type: "ml.m5.large".into(),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 60,
         max_pending_s: None,
         max_wait_s: None,

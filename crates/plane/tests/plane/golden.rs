@@ -35,6 +35,7 @@ fn samples() -> Vec<Event> {
             spec: TrainingSpec {
                 instance_type: text("ml.g5.xlarge"),
                 instances: 2,
+                other_groups: Vec::new(),
                 max_runtime_s: 3600,
                 max_pending_s: Some(1800),
                 max_wait_s: None,
@@ -53,6 +54,7 @@ fn samples() -> Vec<Event> {
                 memory_bytes: 12 * GIB,
                 gpus: vec![vec![0], vec![1]],
                 capped: Some(text("ml.g5.xlarge capped to this machine")),
+                others: Vec::new(),
             },
             lease_s: 7200,
             message: text("Preparing the instances for training"),
@@ -112,6 +114,7 @@ fn tuned() -> Vec<Event> {
     let training = TrainingSpec {
         instance_type: text("ml.m5.large"),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 60,
         max_pending_s: None,
         max_wait_s: None,
@@ -146,7 +149,7 @@ fn tuned() -> Vec<Event> {
         Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
         Fact::AttemptLaunched {
             attempt: attempt(),
-            placement: Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None },
+            placement: Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() },
             lease_s: 3660,
             message: text("Preparing the instances for training"),
         },
@@ -206,13 +209,14 @@ fn retried() -> Vec<Event> {
     let spec = TrainingSpec {
         instance_type: text("ml.m5.large"),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 60,
         max_pending_s: None,
         max_wait_s: None,
         grace_s: 9,
         retries: 3,
     };
-    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None };
+    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() };
     let launched = |attempt: &str| Fact::AttemptLaunched {
         attempt: text(attempt),
         placement: placement.clone(),
@@ -244,13 +248,14 @@ fn interrupted() -> Vec<Event> {
     let spec = TrainingSpec {
         instance_type: text("ml.m5.large"),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 60,
         max_pending_s: None,
         max_wait_s: Some(90),
         grace_s: 9,
         retries: 0,
     };
-    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None };
+    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() };
     let launched = |attempt: &str| Fact::AttemptLaunched {
         attempt: text(attempt),
         placement: placement.clone(),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, JobStatus, MetricValue, Placement, RankEnd, Rejection, State, Time,
-    TrainingSpec, apply, decide, step,
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceGroup, InstanceReport, JobStatus, MetricValue, Placement, RankEnd, Rejection,
+    State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -113,10 +113,9 @@ impl World {
         }
         let mut held = (0, 0, 0);
         for placement in self.held.values() {
-            let instances = placement.gpus.len() as u64;
-            held.0 += placement.memory_bytes * instances;
+            held.0 += placement.shares().map(|share| share.memory_bytes * u64::from(share.instances)).sum::<u64>();
             held.1 += placement.gpus.concat().len();
-            held.2 += instances;
+            held.2 += placement.gpus.len() as u64;
         }
         let Capacity { memory_bytes, gpus, instances, .. } = capacity();
         assert!(held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances), "{held:?} are held");
@@ -143,9 +142,16 @@ impl World {
     fn create(&mut self) {
         self.created += 1;
         let kinds = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.p3.8xlarge", "ml.none"];
+        let instances = u32::try_from(self.random.below(9)).expect("small");
+        let mut other_groups = Vec::new();
+        if instances > 1 && self.random.one_in(4) {
+            let of_group = 1 + u32::try_from(self.random.below(u64::from(instances) - 1)).expect("small");
+            other_groups.push(InstanceGroup { instance_type: (*self.random.pick(&kinds)).to_owned(), instances: of_group });
+        }
         let spec = TrainingSpec {
             instance_type: (*self.random.pick(&kinds)).to_owned(),
-            instances: u32::try_from(self.random.below(9)).expect("small"),
+            instances,
+            other_groups,
             max_runtime_s: 1 + self.random.below(600),
             max_pending_s: self.random.one_in(3).then_some(self.random.below(300)),
             max_wait_s: self.random.one_in(2).then_some(self.random.below(3000)),

@@ -103,6 +103,7 @@ impl Simulation {
         let spec = TrainingSpec {
             instance_type: (*self.random.pick(&["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"])).to_owned(),
             instances: 1 + u32::try_from(self.random.below(4)).expect("small"),
+            other_groups: Vec::new(),
             max_runtime_s: 1 + self.random.below(5000),
             max_pending_s: None,
             max_wait_s: None,

@@ -106,6 +106,7 @@ fn command(words: &[&str]) -> Command {
                 spec: TrainingSpec {
                     instance_type: format!("ml.{instance_type}"),
                     instances: instances.parse().expect("a number of instances"),
+                    other_groups: Vec::new(),
                     max_runtime_s: option("max_runtime=").unwrap_or(86_400),
                     max_pending_s: option("max_pending="),
                     max_wait_s: option("max_wait="),

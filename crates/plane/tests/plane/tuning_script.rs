@@ -131,6 +131,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
         training: TrainingSpec {
             instance_type: format!("ml.{kind}"),
             instances: 1,
+            other_groups: Vec::new(),
             max_runtime_s: 600,
             max_pending_s: None,
             max_wait_s: None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use shoal_plane::{Command, JobView, Rejection, TrainingSpec};
+use shoal_plane::{Command, JobView, Rejection};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
     CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
@@ -19,6 +19,7 @@ use crate::{
     core::{Opaque, Refusal, RowFate},
     effects::World,
     keys::random_hex,
+    plans::training_spec,
     warm_status::{AVAILABLE, IN_USE},
 };
 
@@ -36,15 +37,7 @@ impl Api {
         .await?;
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
-        let spec = TrainingSpec {
-            instance_type: request.resources.instance_type.clone(),
-            instances: request.resources.instance_count,
-            max_runtime_s: request.stopping.max_runtime_s,
-            max_pending_s: request.stopping.max_pending_s,
-            max_wait_s: request.stopping.max_wait_s,
-            grace_s: self.world.grace_s,
-            retries: request.retries,
-        };
+        let spec = training_spec(&request, self.world.grace_s);
         let opaque = Opaque {
             uid: uid.clone(),
             arn: arn.clone(),

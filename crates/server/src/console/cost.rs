@@ -13,16 +13,20 @@ pub(crate) struct Cost {
     pub(crate) money: Option<String>,
 }
 
-/// The cost of a view as of `now_ms`; `None` before anything is billed.
-pub(crate) fn cost(view: &JobView, instances: u32, kind: &str, catalog: &Catalog, now_ms: u64) -> Option<Cost> {
+/// The cost of a view as of `now_ms` on so many instances of each type; `None` before anything is billed.
+pub(crate) fn cost(view: &JobView, types: &[(&str, u32)], catalog: &Catalog, now_ms: u64) -> Option<Cost> {
     let running = view.training_start.filter(|_| !view.ended).map(|start| now_ms.saturating_sub(start.0) / 1000);
     let seconds = view.billable_s.or(running)?;
-    let time = match instances {
+    let time = match types.iter().map(|(_, instances)| instances).sum::<u32>() {
         1 => amounts::duration(seconds * 1000),
-        _ => format!("{} × {instances} instances", amounts::duration(seconds * 1000)),
+        instances => format!("{} × {instances} instances", amounts::duration(seconds * 1000)),
     };
-    let hourly = catalog.get(kind).map(|kind| kind.usd_per_hour).filter(|price| *price > 0.0);
-    let money = hourly.map(|price| dollars(price * f64::from(instances) * seconds as f64 / 3600.0));
+    let price = |(kind, instances): &(&str, u32)| {
+        let hourly = catalog.get(kind).map(|kind| kind.usd_per_hour).filter(|price| *price > 0.0)?;
+        Some(hourly * f64::from(*instances))
+    };
+    let hourly: Option<f64> = types.iter().map(price).sum();
+    let money = hourly.map(|price| dollars(price * seconds as f64 / 3600.0));
     Some(Cost { time, money })
 }
 
@@ -47,7 +51,7 @@ mod tests {
         let catalog = Catalog::parse("ml.m5.large 2 8 0 - 0.36\nml.m5.xlarge 2 8 0 - 0\n").unwrap();
         let check = |view: &JobView, instances, kind, now_ms, time: &str, money: Option<&str>| {
             let expected = Cost { time: time.to_owned(), money: money.map(str::to_owned) };
-            assert_eq!(cost(view, instances, kind, &catalog, now_ms), Some(expected));
+            assert_eq!(cost(view, &[(kind, instances)], &catalog, now_ms), Some(expected));
         };
         assert_eq!(view(None, 5, false).training_start, Some(Time(5)));
         check(&view(Some(100), 0, true), 1, "ml.m5.large", 0, "1 m 40 s", Some("$0.01"));
@@ -55,8 +59,10 @@ mod tests {
         check(&view(Some(7200), 0, true), 2, "ml.m5.large", 0, "2 h 00 m × 2 instances", Some("$1.44"));
         check(&view(None, 1000, false), 1, "ml.m5.xlarge", 21_000, "20 s", None);
         check(&view(None, 1000, false), 1, "ml.none.large", 21_000, "20 s", None);
+        let both = cost(&view(Some(3600), 0, true), &[("ml.m5.large", 1), ("ml.m5.large", 3)], &catalog, 0);
+        assert_eq!(both, Some(Cost { time: "1 h 00 m × 4 instances".to_owned(), money: Some("$1.44".to_owned()) }));
         let mut waiting = view(None, 0, false);
         waiting.training_start = None;
-        assert_eq!(cost(&waiting, 1, "ml.m5.large", &catalog, 9), None);
+        assert_eq!(cost(&waiting, &[("ml.m5.large", 1)], &catalog, 9), None);
     }
 }

@@ -159,11 +159,11 @@ impl Console {
             tuning: view.trial.as_ref().map(|trial| trial.tuning.clone()),
             program: program(world, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
-            instances: instances(resources.instance_count, &resources.instance_type),
+            instances: instances(&resources.types()),
             created_ms: row.created_ms,
             duration_ms: view.training_start.map(|start| end_ms.saturating_sub(start.0)),
             since_ms: view.training_start.filter(|_| view.training_end.is_none()).map(|start| start.0),
-            cost: cost(view, resources.instance_count, &resources.instance_type, &self.catalog, now),
+            cost: cost(view, &resources.types(), &self.catalog, now),
             phases: timeline(view, now),
             message: view.transitions.last().map(|it| it.message.clone()).unwrap_or_default(),
             metrics: latest(world, row)?,
@@ -231,7 +231,7 @@ fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str) -> Vec<(&'stati
     let seconds = |s: u64| amounts::duration(s * 1000);
     let yes = |flag: bool| flag.then(|| "yes".to_owned());
     let facts = [
-        ("Instance type", Some(resources.instance_type.clone())),
+        ("Instance type", Some(Vec::from_iter(resources.types().into_iter().map(|(kind, _)| kind)).join(", "))),
         ("Instances", Some(resources.instance_count.to_string())),
         ("Image", request.algorithm.training_image.clone()),
         ("Command", Some(command(request))),

@@ -224,7 +224,7 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
         badge,
         detail,
         program: program(world, wanted.training_image.as_deref(), wanted.script.as_deref(), &wanted.entrypoint, &wanted.arguments),
-        instances: instances(wanted.resources.instance_count, &wanted.resources.instance_type),
+        instances: instances(&wanted.resources.types()),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
         created_ms: row.created_ms,
@@ -242,9 +242,12 @@ pub(super) fn gist(reason: &str) -> String {
 }
 
 /// `2 x ml.m5.large`.
-pub(super) fn instances(count: u32, kind: &str) -> String {
-    let kind = kind.strip_prefix("ml.").unwrap_or(kind);
-    if count == 1 { kind.to_owned() } else { format!("{count} × {kind}") }
+pub(super) fn instances(types: &[(&str, u32)]) -> String {
+    let of_type = |(kind, count): &(&str, u32)| {
+        let kind = kind.strip_prefix("ml.").unwrap_or(kind);
+        if *count == 1 { kind.to_owned() } else { format!("{count} × {kind}") }
+    };
+    Vec::from_iter(types.iter().map(of_type)).join(" + ")
 }
 
 /// A series as a polyline in a box of 96 x 24, with a margin for the stroke.

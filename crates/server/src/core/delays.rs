@@ -38,6 +38,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         let spec = TrainingSpec {
             instance_type: "ml.m5.xlarge".to_owned(),
             instances: 1,
+            other_groups: Vec::new(),
             max_runtime_s: 86_400,
             max_pending_s: None,
             max_wait_s: None,

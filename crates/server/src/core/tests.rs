@@ -63,6 +63,7 @@ async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
     let spec = TrainingSpec {
         instance_type: "ml.m5.large".to_owned(),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 3600,
         max_pending_s: None,
         max_wait_s: None,
@@ -240,6 +241,7 @@ async fn time_does_not_go_back_over_a_snapshot() {
     let spec = TrainingSpec {
         instance_type: "ml.m5.large".to_owned(),
         instances: 1,
+        other_groups: Vec::new(),
         max_runtime_s: 3600,
         max_pending_s: None,
         max_wait_s: None,

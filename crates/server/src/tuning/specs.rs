@@ -1,9 +1,10 @@
 //! What the core decides on of a tuning job.
 
-use shoal_plane::{DefinitionSpec, TrainingSpec, TuningSpec};
-use shoal_wire::{CreateTrainingJob, CreateTuningJob};
+use shoal_plane::{DefinitionSpec, TuningSpec};
+use shoal_wire::CreateTuningJob;
 
 use super::Design;
+use crate::plans::training_spec;
 
 /// The core's part of a request.
 pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s: u32) -> TuningSpec {
@@ -21,17 +22,5 @@ pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s
         not_improving: request.completion.not_improving,
         complete_on_convergence: request.completion.convergence,
         definitions: designs.iter().zip(&request.definitions).map(definition).collect(),
-    }
-}
-
-fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
-    TrainingSpec {
-        instance_type: request.resources.instance_type.clone(),
-        instances: request.resources.instance_count,
-        max_runtime_s: request.stopping.max_runtime_s,
-        max_pending_s: request.stopping.max_pending_s,
-        max_wait_s: request.stopping.max_wait_s,
-        grace_s,
-        retries: request.retries,
     }
 }

@@ -89,8 +89,9 @@ fn fill_defaults(body: &mut Map<String, Value>, metric_definitions: &[MetricDefi
     if let Some(Value::Object(resources)) = body.get_mut("ResourceConfig") {
         // SDK v2's own default, so that an estimator attached to this job asks for the same again.
         fill(resources, "VolumeSizeInGB", json!(30));
-        let group = resources.get("InstanceGroups").and_then(|groups| groups.get(0)).cloned();
-        if let Some(group) = group {
+        // The same for a lone group; several have no one type.
+        if let Some([group]) = resources.get("InstanceGroups").and_then(Value::as_array).map(Vec::as_slice) {
+            let group = group.clone();
             for name in ["InstanceType", "InstanceCount"] {
                 fill(resources, name, group[name].clone());
             }

@@ -75,7 +75,12 @@ fn absent_members_have_defaults() {
     assert!(job.channels.is_empty() && job.hyperparameters.is_empty() && job.tags.is_empty() && job.checkpoint.is_none());
     assert_eq!((job.stopping.max_runtime_s, job.retries, job.output.compression), (86_400, 0, OutputCompression::Gzip));
     assert_eq!((job.resources.instance_type.as_str(), job.resources.instance_count), ("ml.m5.large", 3));
-    assert_eq!(job.resources.instance_group.as_deref(), Some("all"));
+    assert_eq!(job.resources.instance_groups.len(), 1);
+    let group = |name: &str, kind: &str, count: u32| json!({"InstanceGroupName": name, "InstanceType": kind, "InstanceCount": count});
+    request["ResourceConfig"] = json!({"InstanceGroups": [group("a", "ml.m5.large", 1), group("b", "ml.c5.xlarge", 2)]});
+    let job = create(&request).expect("groups of several types");
+    assert_eq!((job.resources.instance_type.as_str(), job.resources.instance_count), ("ml.m5.large", 3));
+    assert_eq!(job.resources.types(), [("ml.m5.large", 1), ("ml.c5.xlarge", 2)]);
 }
 
 #[test]
@@ -142,7 +147,10 @@ fn rules_that_need_no_state_are_checked() {
     check("/ResourceConfig/InstanceCount", json!(0), "resourceConfig.instanceCount", "at least 1");
     let group = json!({"InstanceType": "ml.m5.large", "InstanceCount": 1, "InstanceGroupName": "a"});
     check("/ResourceConfig/InstanceGroups", json!([group]), "resourceConfig.instanceGroups", "alternatives");
-    check("/ResourceConfig", json!({"InstanceGroups": [group, group]}), "resourceConfig.instanceGroups", "heterogeneous");
+    let groups = "resourceConfig.instanceGroups";
+    check("/ResourceConfig", json!({"InstanceGroups": [group, group]}), &format!("{groups}.2.member.instanceGroupName"), "twice");
+    let none = json!({"InstanceType": "ml.m5.large", "InstanceCount": 0, "InstanceGroupName": "b"});
+    check("/ResourceConfig", json!({"InstanceGroups": [group, none]}), &format!("{groups}.2.member.instanceCount"), "at least 1");
     check(
         "/ResourceConfig/InstancePreferences",
         json!([{"InstanceType": "ml.m5.large"}]),

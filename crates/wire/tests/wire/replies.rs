@@ -177,6 +177,11 @@ fn describe_keeps_what_the_request_says() {
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
     expected["ResourceConfig"]["InstanceType"] = json!("ml.m5.large");
     expected["ResourceConfig"]["InstanceCount"] = json!(3);
+    check_json(&Reply::DescribeTrainingJob { request: request.clone(), description: Box::new(started()) }, &expected);
+    // Groups of several types have no one type.
+    let other = json!({"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "InstanceGroupName": "other"});
+    request["ResourceConfig"]["InstanceGroups"].as_array_mut().unwrap().push(other);
+    expected["ResourceConfig"] = request["ResourceConfig"].clone();
     check_json(&Reply::DescribeTrainingJob { request, description: Box::new(started()) }, &expected);
 }
 
