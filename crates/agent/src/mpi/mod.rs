@@ -1,6 +1,6 @@
 //! Programs of MPI across instances: what `shoal mpi` is in a sandbox. `mpirun` wants to start a daemon on each host, and usually has ssh for
-//! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start`] in ssh's place; every other instance's program
-//! is [`wait()`], which starts there what [`start`] brings, and ends when the first says that all is over, or is gone.
+//! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's program
+//! is [`wait()`], which starts there what [`start()`] brings, and ends when the first says that all is over, or is gone.
 //!
 //! They meet on the network that a job's instances have for themselves, and know each other by a secret of the attempt.
 
