@@ -202,3 +202,26 @@ def test_a_flood_of_lines(jobs, beside):
     assert last["message"] == "the end" and jobs.metrics(name) == {"megabyte": 19}
     assert max(most) < 64 and peak(jobs.house.pid) - before < 64, (max(most), before, peak(jobs.house.pid))
     beside.is_alone()
+
+
+FILLS = """
+import os, time
+try:
+    file = os.open("/opt/ml/FILE", os.O_CREAT | os.O_WRONLY)
+    os.posix_fallocate(file, 0, 1500 << 20)
+finally:
+    print("filled", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("place", ["model/large", "code/large", "input/data/train/large"])
+def test_more_disk_than_it_asked_for(jobs, beside, place):
+    """It would keep the machine's disk for as long as it runs: 1 GB was asked for."""
+    jobs.put("disk/a.txt", "a channel")
+    name = create(jobs, {"train.py": FILLS.replace("FILE", place)}, channels=[jobs.channel("train", "disk")])
+    reason = jobs.failed(name)
+    expected = "AlgorithmError: algo-1 was killed by SIGKILL: it had written 1.5 GiB to its volume, more than VolumeSizeInGB allows"
+    assert reason.startswith(expected), (reason, jobs.logs(name))
+    beside.is_alone()
+    beside.goes_on()

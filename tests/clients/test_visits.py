@@ -148,3 +148,45 @@ def test_the_end_of_the_job_ends_a_visit(jobs):
     done = visit(jobs, name, "--", "/bin/sh", "-c", "touch $SM_MODEL_DIR/end; exec sleep 1000")
     assert done.returncode == 1 and "the training program has ended" in done.stderr, done
     jobs.completed(name)
+
+
+HANGS = """
+import os, subprocess, threading, time
+def holds():
+    lock.acquire()
+def waits_for_ever():
+    lock.acquire()
+lock = threading.Lock()
+holds()
+subprocess.Popen(["sleep", "54321"])
+if os.environ["SM_CURRENT_HOST"] == "algo-2":
+    threading.Thread(target=waits_for_ever, name="the waiter").start()
+    print("ready", flush=True)
+    time.sleep(1000)
+print("ready", flush=True)
+waits_for_ever()
+"""
+
+
+def test_stacks_tell_where_a_program_hangs(jobs):
+    name = create(jobs, {"train.py": HANGS}, instances=2)
+    for host in ("algo-1", "algo-2"):
+        jobs.saying(name, "ready", host)
+
+    def stacks(*words):
+        done = jobs.house.shoal("jobs", "stacks", name, *words, check=False, timeout=120)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    # A process may be seen before its program is in it.
+    both = eventually(lambda: (said := stacks()).count("(sleep 54321)") == 2 and said)
+    first, second = both.split("algo-2\n")
+    assert first.startswith("algo-1\n") and "python3 train.py" in first and "waits_for_ever" in first and "train.py:6)" in first, both
+    assert "the waiter: S (sleeping)" in second and "waits_for_ever" in second and "train.py:13)" in second, both
+    # What is no Python shows what the kernel knows.
+    assert "sleep: S (sleeping)" in first and "holds (" not in both
+    assert stacks("--rank", "1").startswith("algo-2\n")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.wait(name)
+    done = jobs.house.shoal("jobs", "stacks", name, check=False)
+    assert done.returncode == 1 and "does not run: it is Stopped" in done.stderr

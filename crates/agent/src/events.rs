@@ -39,6 +39,11 @@ pub(crate) enum Event {
         /// What for.
         visit: Visit,
     },
+    /// The program has written more than it may.
+    Overfull {
+        /// So much.
+        bytes: u64,
+    },
     /// The program has ended.
     Exited(Ended),
     /// The checkpoints are saved, as far as they can be.

@@ -68,6 +68,11 @@ impl Home {
         self.own.join("spool")
     }
 
+    /// Where the program can write on this machine's disk.
+    pub(crate) fn written(&self) -> Vec<PathBuf> {
+        [self.ml(), self.own.join("scratch"), self.own.join("checkpoints")].into()
+    }
+
     fn scratch(&self, channel: &str) -> PathBuf {
         self.own.join("scratch").join(channel)
     }

@@ -33,9 +33,11 @@ mod run;
 mod script;
 mod source;
 mod spool;
+mod stacks;
 mod support;
 mod trouble;
 mod visit;
+mod volume;
 mod warm;
 mod wishes;
 
@@ -43,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_environments::{Cache, Images};
+pub use stacks::stacks;
 pub use support::support_variable;
 
 /// Environment variable with the attempt's secret ([`Options::token`]).

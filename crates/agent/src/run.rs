@@ -28,7 +28,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, script, visit};
+use crate::{Options, artifacts, connection, forward, gpus, inside, script, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -215,7 +215,13 @@ impl Agent<'_> {
             let told = self.tell(&program.notes).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
             self.attach(assignment, program).map_err(Trouble::Watch)?;
+            let running = Arc::new(());
+            if let Some(limit) = assignment.limits.disk_bytes {
+                let watched = volume::watch(self.home.written(), limit, Arc::downgrade(&running), self.events.clone());
+                watched.map_err(Trouble::Watch)?;
+            }
             let (ended, said) = self.supervise(&control, &spec)?;
+            drop(running);
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(Trouble::Wait)?;
             if ended.unborn && kept && !self.is_to_stop() {
@@ -303,6 +309,11 @@ impl Agent<'_> {
             for (id, visit) in std::mem::take(&mut self.wishes.visits) {
                 visit::start(self.options.clone(), id, visit, control.clone(), spec);
             }
+            if self.wishes.overfull.is_some() && !killed {
+                // What it writes until it would have ended by itself is what others need.
+                control.kill();
+                killed = true;
+            }
             if let (Some(_), None) = (self.wishes.stop, terminated) {
                 terminated = Some(terminate(control));
                 if std::mem::take(&mut self.frozen) {
@@ -344,6 +355,7 @@ impl Agent<'_> {
         let file = inside::read_start(&self.home.ml(), Path::new("output/failure"), 4 * MAX_CHARACTERS as u64);
         // A failure file that is not one is the program's own affair; its exit code says enough.
         let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
+        let failure_file = self.wishes.overfull.take().map(volume::too_much).or(failure_file);
         let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
         let at_ms = now_ms();
         if let Some(mirror) = &self.mirror {

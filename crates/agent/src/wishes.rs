@@ -24,6 +24,8 @@ pub(crate) struct Wishes {
     pub(crate) pause: Option<Pause>,
     /// Somebody wants to look after the instance: for what, by the visits' names. They wait until the program runs.
     pub(crate) visits: Vec<(String, Visit)>,
+    /// The program has written so many bytes, and must not.
+    pub(crate) overfull: Option<u64>,
 }
 
 /// How a trial's program is to take its turns.
@@ -65,6 +67,7 @@ impl Wishes {
                 self.stop_within(grace);
             }
             Event::Mirrored => self.mirrored = true,
+            Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
         }

@@ -4,6 +4,7 @@ mod checkpoints;
 mod exec;
 mod list;
 mod logs;
+mod stacks;
 mod visit;
 
 use anyhow::Result;
@@ -33,6 +34,8 @@ pub(crate) enum JobsCommand {
     Checkpoints(checkpoints::CheckpointsArgs),
     /// Run a command, or a shell, beside a running training program: where it is, as its user, within its limits.
     Exec(exec::ExecArgs),
+    /// Print what every process of a running training job is doing: Python's frames, and the kernel's word on all else.
+    Stacks(stacks::StacksArgs),
 }
 
 /// Arguments of `shoal jobs show`.
@@ -68,6 +71,7 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
         JobsCommand::Logs(args) => logs::run(args),
         JobsCommand::Checkpoints(args) => checkpoints::run(args),
         JobsCommand::Exec(args) => exec::run(args),
+        JobsCommand::Stacks(args) => stacks::run(args),
     }
 }
 

@@ -29,6 +29,7 @@ mod patient;
 mod serve;
 mod settings;
 mod setup;
+mod stacks;
 mod timeline;
 mod top;
 mod train;
@@ -122,6 +123,9 @@ enum Command {
     /// A built-in algorithm as a training program: started by the agent.
     #[command(hide = true)]
     Algorithm(algorithm::AlgorithmArgs),
+    /// The stacks of an instance's processes: started by the agent.
+    #[command(hide = true)]
+    Stacks(stacks::StacksArgs),
     /// A program of MPI: started by the agent.
     #[command(subcommand, hide = true)]
     Mpi(mpi::MpiCommand),
@@ -130,9 +134,10 @@ enum Command {
 fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
     match Cli::parse().command {
-        // The last three are programs in their own right with exit codes of their own.
+        // The last four are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),
+        Command::Stacks(args) => stacks::run(&args),
         Command::Mpi(command) => mpi::run(command),
         command => run(command).unwrap_or_else(|error| exit::report(&error)).into(),
     }
@@ -163,9 +168,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)
         }
-        Command::Agent(_) | Command::Algorithm(_) | Command::Mpi(_) => {
-            unreachable!("main runs these itself")
-        }
+        Command::Agent(_) | Command::Algorithm(_) | Command::Stacks(_) | Command::Mpi(_) => unreachable!("main runs these itself"),
     }
 }
 

@@ -195,6 +195,9 @@ pub struct Limits {
     pub cpu_weight: u32,
     /// Most processes and threads.
     pub pids: u32,
+    /// Bytes that the program may write on the machine's disk. Servers before this existed say nothing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
     /// GPUs, by index.
     pub gpus: Vec<u32>,
 }

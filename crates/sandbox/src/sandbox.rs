@@ -50,6 +50,7 @@ pub(crate) struct Run {
 struct Line {
     helper: String,
     stream: UnixStream,
+    first: u32,
     /// Of the instance's process 1. Without a PID namespace there is nothing that takes the whole tree along, so the helper is asked.
     process: Option<OwnedFd>,
 }
@@ -133,6 +134,12 @@ impl Control {
         self.tell(&Order::Thaw, "thaw")
     }
 
+    /// The instance's first process (not the program), as this machine numbers it. It is there while the instance is.
+    #[must_use]
+    pub fn first_process(&self) -> u32 {
+        self.0.first
+    }
+
     /// Starts another command where the program is: as its user, with its limits, in its namespaces. Of `spec` the command, the environment and
     /// the working directory count.
     ///
@@ -205,7 +212,7 @@ impl Sandbox {
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
             id: spec.id.clone(),
-            control: Control(Arc::new(Line { helper: name, stream, process: handle }), None),
+            control: Control(Arc::new(Line { helper: name, stream, first: process.pid.as_raw().cast_unsigned(), process: handle }), None),
             process,
             stdout: Some(OwnedFd::from(stdout).into()),
             stderr: Some(OwnedFd::from(stderr).into()),

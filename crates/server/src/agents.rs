@@ -377,7 +377,7 @@ mod tests {
             root: None,
             metric_definitions: Vec::new(),
             objective: None,
-            limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, gpus: Vec::new() },
+            limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
             endpoint: None,
             checkpoint: None,
             output_compression: OutputCompression::Gzip,

@@ -113,6 +113,8 @@ impl World {
                     cpus: placement.share(host).cpus,
                     cpu_weight: placement.share(host).cpu_weight,
                     pids: 4096,
+                    // Built-in algorithms write their model and little else.
+                    disk_bytes: Some(u64::from(request.resources.volume_gb) << 30).filter(|_| !matches!(program, Program::Builtin { .. })),
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
