@@ -177,6 +177,7 @@ def test_an_image_of_the_engine_is_stopped_like_any_program(engine):
 def test_images_that_the_engine_lacks(engine):
     jobs = engine.jobs
     assert "docker has no such image either" in refusal(jobs, "me/trainr")
+    assert "no blanks" in refusal(jobs, "--help"), "nothing is an option of docker's"
     # Nobody listens there; a registry that is named is asked when the job runs.
     name = submit(jobs, "127.0.0.1:1/me/trainer:1")
     reason = jobs.failed(name)

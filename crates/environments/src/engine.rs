@@ -90,11 +90,15 @@ impl Engine {
         self.program.file_name().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// What it knows of an image; `None` if it has none of that name.
+    /// What it knows of an image; `None` if it has none of that name. Asked before anything else is done with a name.
     ///
     /// # Errors
-    /// The command cannot be run, or says what is not understood.
+    /// The command cannot be run, or says what is not understood; or that is no name of an image.
     pub fn inspect(&self, image: &str) -> Result<Option<Inspected>, EnvironmentError> {
+        if !is_name(image) {
+            let said = "a name begins with a letter or a digit and has no blanks".to_owned();
+            return Err(EnvironmentError::Engine { what: format!("the look for an image {image:?}"), said });
+        }
         match self.ask(&["image", "inspect", image])? {
             Err(_) => Ok(None),
             Ok(text) => understood(&text).map(Some).ok_or_else(|| EnvironmentError::Engine {
@@ -136,6 +140,11 @@ impl Engine {
     }
 }
 
+/// And no option of the engine's command.
+fn is_name(image: &str) -> bool {
+    image.starts_with(|first: char| first.is_ascii_alphanumeric()) && image.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 fn located(name: &str, source: &Source) -> Option<PathBuf> {
     if name.contains('/') { Some(name.into()).filter(|path: &PathBuf| path.is_file()) } else { on_path(name, &source.path()).next() }
 }
@@ -161,6 +170,20 @@ fn understood(text: &str) -> Option<Inspected> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_no_names() {
+        for (image, expected) in [
+            ("localhost:5000/me/x:1@sha256:0f", true),
+            ("7.dkr.ecr/x", true),
+            ("--help", false),
+            ("-v", false),
+            ("", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_name(image), expected, "{image}");
+        }
+    }
 
     #[test]
     fn answers_of_both_engines_are_understood() {
