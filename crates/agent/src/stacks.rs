@@ -90,7 +90,9 @@ fn python_thread(pid: u32, trace: &StackTrace, text: &mut String) -> fmt::Result
     let task = tasks(pid).into_iter().find(|(_, task)| inside(task).map(u64::from) == trace.os_thread_id);
     let status = task.and_then(|(_, task)| fs::read_to_string(task.join("status")).ok()).unwrap_or_default();
     let name = trace.thread_name.as_deref().map(|name| format!(" {}", readable(name))).unwrap_or_default();
-    let state = field(&status, "State:").unwrap_or("gone");
+    // Python before 3.11 does not tell which thread of the system it is.
+    let unknown = if trace.os_thread_id.is_some() { "gone" } else { "state unknown" };
+    let state = field(&status, "State:").unwrap_or(unknown);
     writeln!(text, "  thread {number}{name}: {state}{}", if trace.owns_gil { ", holds the GIL" } else { "" })?;
     for frame in &trace.frames {
         writeln!(text, "    {} ({}:{})", readable(&frame.name), readable(&frame.filename), frame.line)?;
