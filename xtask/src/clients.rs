@@ -55,7 +55,7 @@ impl Pytest<'_> {
             fs::remove_file(&report)?;
         }
         let mut pytest = Command::new(python);
-        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).args(what);
+        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=20"]).args(what);
         pytest.current_dir(self.workspace.root.join("tests/clients"));
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
         // What is imported is compiled once, and not into the checkout.
