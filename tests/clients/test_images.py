@@ -97,6 +97,14 @@ def test_a_tree_may_bring_train(house, jobs, tree, tmp_path):
     house.shoal("image", "remove", "me/trainer")
 
 
+def test_what_is_written_into_the_tree_counts_as_the_volume(house, jobs, tree):
+    house.shoal("image", "add", "me/full", "--rootfs", str(tree))
+    name = submit(jobs, "me/full", ["sh", "-c", "head -c 1500000000 /dev/zero > /etc/large; while true; do sleep 0.1; done"])
+    assert "VolumeSizeInGB" in jobs.failed(name)
+    house.shoal("image", "remove", "me/full")
+    traces.nothing_left(house)
+
+
 @pytest.mark.parametrize("directory", ["/", "/nowhere", "/etc/hosts", "/proc/self/fd"])
 def test_what_is_no_tree_is_refused(house, directory):
     refused = house.shoal("image", "add", "me/none", "--rootfs", directory, check=False)

@@ -19,6 +19,9 @@ use crate::{Options, inside, mpi};
 /// Name of the file in the run directory by which instances find their network.
 const NETWORK_FILE: &str = "network";
 
+/// In an instance's directory: what its program has changed in the files of its image.
+const ROOT_LAYER: &str = "root-layer";
+
 /// Why there is no instance.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstanceError {
@@ -70,7 +73,7 @@ impl Home {
 
     /// Where the program can write on this machine's disk.
     pub(crate) fn written(&self) -> Vec<PathBuf> {
-        [self.ml(), self.own.join("scratch"), self.own.join("checkpoints")].into()
+        [self.ml(), self.own.join("scratch"), self.own.join(ROOT_LAYER), self.own.join("checkpoints")].into()
     }
 
     fn scratch(&self, channel: &str) -> PathBuf {
@@ -79,7 +82,7 @@ impl Home {
 
     /// Where what a program changes in the files of its image goes: an empty directory.
     pub(crate) fn root_layer(&self) -> io::Result<PathBuf> {
-        let layer = self.own.join("root-layer");
+        let layer = self.own.join(ROOT_LAYER);
         fs::create_dir_all(&layer)?;
         Ok(layer)
     }
