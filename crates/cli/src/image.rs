@@ -37,18 +37,19 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `shoal image add`.
 #[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = false)]
 pub(crate) struct AddArgs {
     /// As jobs will name it in TrainingImage; * stands for any characters, and without a tag every tag fits.
     name: String,
     /// Version of Python; several, the best first, with commas.
-    #[arg(long, value_name = "VERSION", value_delimiter = ',', required_unless_present = "rootfs", requires = "lock")]
+    #[arg(long, value_name = "VERSION", value_delimiter = ',', requires = "lock", group = "what")]
     python: Vec<String>,
     /// Requirements as pip reads them, every package pinned (pip freeze, pip-compile and uv pip compile write such). It is copied.
     #[arg(long, value_name = "FILE", requires = "python")]
     lock: Option<PathBuf>,
     /// Directory with all files of an image (as `docker export` or debootstrap makes it), the root of the job's instances; it is not copied, and not
     /// changed.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["python", "lock"])]
+    #[arg(long, value_name = "DIR", conflicts_with = "lock", group = "what")]
     rootfs: Option<PathBuf>,
     #[command(flatten)]
     settings: ClientFlags,

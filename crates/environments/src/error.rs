@@ -1,11 +1,11 @@
-//! Why there is no environment.
+//! Why there is no environment, or no tree of an image.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::RequirementsError;
 
-/// Why there is no environment. The texts are for the user and say what to do.
+/// Why there is no environment, or no tree of an image. The texts are for the user and say what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// No Python of a version that it can have.

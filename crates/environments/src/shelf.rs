@@ -221,7 +221,7 @@ impl Place {
         write().map_err(EnvironmentError::io("write", &self.record))
     }
 
-    /// The record goes first: from then on it is no environment.
+    /// The record goes first: from then on it is not whole.
     fn remove(&self) -> Result<(), EnvironmentError> {
         for file in [&self.record, &self.record.with_extension("draft")] {
             match fs::remove_file(file) {
