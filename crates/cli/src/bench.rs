@@ -2,11 +2,13 @@
 
 mod beside;
 mod comm;
+mod ddp;
 mod fake;
 mod fake_trials;
 mod http;
 mod jobs;
 mod machine;
+mod processes;
 mod report;
 mod s3;
 mod server;
@@ -42,6 +44,8 @@ pub(crate) enum BenchCommand {
     Tuning(tuning::TuningArgs),
     /// Collectives of process groups in shared memory and over TCP, against Gloo and MPI where they are installed.
     Comm(comm::CommArgs),
+    /// The time of a training step by DistributedDataParallel, against the same torchrun started by hand.
+    Ddp(ddp::DdpArgs),
     /// One rank of `bench comm`.
     #[command(hide = true)]
     CommRank(comm::rank::RankArgs),
@@ -64,6 +68,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::Xgboost(args) => xgboost::run(args),
         BenchCommand::Tuning(args) => tuning::run(args),
         BenchCommand::Comm(args) => comm::run(args),
+        BenchCommand::Ddp(args) => ddp::run(args),
         BenchCommand::CommRank(args) => comm::rank::run(args),
         BenchCommand::FakeTrials(flags) => fake_trials::run(flags),
         BenchCommand::FakeServer(flags) => fake::run(flags),

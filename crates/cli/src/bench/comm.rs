@@ -2,7 +2,6 @@
 
 mod contender;
 mod goals;
-mod processes;
 pub(super) mod rank;
 
 use std::{path::PathBuf, time::Duration};

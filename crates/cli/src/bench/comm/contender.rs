@@ -11,7 +11,8 @@ use anyhow::{Context, Result, ensure};
 use shoal_comm::bench::Operation;
 use tempfile::TempDir;
 
-use super::{Medium, processes};
+use super::Medium;
+use crate::bench::{processes, server::temporary_dir};
 
 /// Which library a peer is: goals differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl Contender {
         seconds: f64,
         limit: Duration,
     ) -> Result<Vec<Row>> {
-        let dir = super::super::server::temporary_dir(None)?;
+        let dir = temporary_dir(None)?;
         let cases: Vec<_> = cases.iter().map(|(operation, bytes)| format!("{}:{bytes}", operation.name())).collect();
         let commands = match self {
             Self::Shoal { registered } => own(medium, ranks, *registered, &cases, seconds, &dir)?,
