@@ -25,13 +25,39 @@ const RUNS: [&[&str]; 3] = [
     &["-p", "shoal-comm", "--features", "nccl", "--lib", "--", "nccl"],
 ];
 
-/// Runs every Rust test. Their `python3` is the one in `python_dir`, which has the real clients.
+/// More than so many that failed are not tried again: that is no bad luck.
+const MOST_AGAIN: usize = 5;
+
+/// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
-    RUNS.iter().try_for_each(|arguments| run_one(workspace, arguments, python_dir, outcome))
+    for arguments in RUNS {
+        let mut first = Outcome::default();
+        let succeeded = run_one(workspace, arguments, python_dir, &mut first)?;
+        let mut again = Outcome::default();
+        for name in &first.failed {
+            let passed = first.failed.len() <= MOST_AGAIN && passes_alone(workspace, arguments, python_dir, name)?;
+            again.count(name, passed);
+        }
+        if !succeeded && first.failed.is_empty() {
+            first.fail("cargo test");
+            again.fail("cargo test");
+        }
+        outcome.add(first, again);
+    }
+    Ok(())
 }
 
-fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
+fn passes_alone(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, name: &str) -> Result<bool> {
+    println!("once more, alone: {name}");
+    let mut alone = Outcome::default();
+    let succeeded = run_one(workspace, &[arguments, &["--exact", name]].concat(), python_dir, &mut alone)?;
+    Ok(succeeded && alone.passed > 0)
+}
+
+/// Whether all went well, besides what `outcome` says.
+fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<bool> {
     let mut command = cargo(workspace);
+    // Options of the test programs are the last.
     command.arg("test").args(arguments).arg("--show-output").stdout(Stdio::piped());
     if let Some(dir) = python_dir {
         command.env("PATH", path_with(dir)?);
@@ -40,7 +66,6 @@ fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>,
     let mut child = command.spawn().context("could not run cargo test")?;
     let stdout = child.stdout.take().context("stdout is piped")?;
     let mut reader = Reader::default();
-    let before = outcome.failed.len();
     for line in BufReader::new(stdout).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
@@ -49,10 +74,7 @@ fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>,
         }
     }
     reader.end(outcome);
-    if !child.wait()?.success() && outcome.failed.len() == before {
-        outcome.fail("cargo test");
-    }
-    Ok(())
+    Ok(child.wait()?.success())
 }
 
 fn path_with(dir: &Path) -> Result<OsString> {

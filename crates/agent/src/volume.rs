@@ -10,27 +10,62 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::events::Event;
 
 const LOOK: Duration = Duration::from_millis(250);
+/// However little the file system grows, files are counted this often,
+const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+/// unless counting would take more than one part in so many of the time.
+const SHARE: u32 = 100;
 const STACK: usize = 128 << 10;
+
+/// What is known since the files were counted: they are counted again only when the file system has grown so much that they may be over the limit, and
+/// now and then, since what grows here may be hidden by what somebody else removes.
+#[derive(Debug, Default)]
+struct Since {
+    counted: Option<Counted>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    own: u64,
+    /// Bytes that the file system has come to hold since, whatever was removed in between.
+    grown: u64,
+    /// Bytes of the file system when it was last looked at.
+    taken: u64,
+    again: Instant,
+}
+
+impl Since {
+    fn count(own: u64, taken: u64, cost: Duration) -> Self {
+        Self { counted: Some(Counted { own, grown: 0, taken, again: Instant::now() + AT_LEAST_EVERY.max(cost * SHARE) }) }
+    }
+
+    fn may_be_over(&mut self, taken: u64, limit: u64) -> bool {
+        let Some(counted) = &mut self.counted else { return true };
+        counted.grown = counted.grown.saturating_add(taken.saturating_sub(counted.taken));
+        counted.taken = taken;
+        counted.own.saturating_add(counted.grown) > limit || Instant::now() >= counted.again
+    }
+}
 
 /// Looks at these directories until `program` is dropped, or there are more than `limit` bytes in them: then [`Event::Overfull`] comes, once.
 pub(crate) fn watch(directories: Vec<PathBuf>, limit: u64, program: Weak<()>, events: Sender<Event>) -> std::io::Result<()> {
     let look = move || {
-        // Files are counted only when the whole file system holds so much more that they may be over the limit.
-        let (mut own, mut whole) = (0_u64, u64::MAX);
+        let mut since = Since::default();
         while program.strong_count() > 0 {
-            let now = directories.first().and_then(|directory| taken(directory)).unwrap_or(u64::MAX);
-            if own.saturating_add(now.saturating_sub(whole.min(now))) > limit || whole == u64::MAX {
-                (own, whole) = (used(&directories), now);
+            let taken = directories.first().and_then(|directory| taken(directory)).unwrap_or(u64::MAX);
+            if since.may_be_over(taken, limit) {
+                let begun = Instant::now();
+                let own = used(&directories);
                 if own > limit {
                     // If nobody listens the agent has ended.
                     let _ = events.send(Event::Overfull { bytes: own });
                     return;
                 }
+                since = Since::count(own, taken, begun.elapsed());
             }
             thread::sleep(LOOK);
         }
@@ -87,6 +122,18 @@ mod tests {
         let bytes = used(std::slice::from_ref(&tree)) - empty;
         assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&bytes), "{bytes}");
         assert_eq!(used(&[dir.path().join("nowhere")]), 0);
+    }
+
+    #[test]
+    fn what_others_remove_hides_no_growth() {
+        let mut since = Since::default();
+        assert!(since.may_be_over(50, 100), "not counted yet");
+        since = Since::count(60, 1000, Duration::ZERO);
+        assert!(!since.may_be_over(1030, 100));
+        assert!(!since.may_be_over(400, 100), "somebody removed much");
+        assert!(since.may_be_over(411, 100), "60 and 30 and 11 are more than 100");
+        since.counted.as_mut().unwrap().again = Instant::now();
+        assert!(Since { counted: since.counted.take() }.may_be_over(0, u64::MAX), "now and then");
     }
 
     #[test]

@@ -381,6 +381,14 @@ pub(crate) trait Watch: Send + Sync + fmt::Debug {
     /// Tells every rank of the group, this one included.
     fn tell(&self, fault: &Fault);
 
+    /// Tells every rank that this one makes the group anew, and before that why: whoever has not heard of the loss yet is not left without its name.
+    fn revoke(&self) {
+        if let Some(fault @ (Fault::Died { .. } | Fault::Hung { .. } | Fault::GaveUp { .. })) = self.alarm().fault() {
+            self.tell(&fault);
+        }
+        self.tell(&Fault::Revoked);
+    }
+
     /// Tells the others what this rank called in a dispute of a group of these members (if it knows), and gives what each member said; waits at most `patience` for
     /// those that have not yet. A group has one dispute in its life.
     fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>>;

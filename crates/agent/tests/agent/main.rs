@@ -32,7 +32,11 @@ fn main() -> ExitCode {
         Some("agent") => ExitCode::from(u8::try_from(stage::play_agent(&arguments[1..])).unwrap()),
         Some("algorithm") => successes::play_algorithm(&arguments[1]),
         Some("as") => run(&arguments[1], &arguments[2]),
-        _ => run_every_way(arguments.iter().find(|argument| !argument.starts_with('-')).map_or("", String::as_str)),
+        _ => {
+            let filter = arguments.iter().find(|argument| !argument.starts_with('-')).map_or("", String::as_str);
+            // A test's whole name has its way before it.
+            run_every_way(filter.rsplit("::").next().unwrap_or_default())
+        }
     }
 }
 
@@ -81,7 +85,7 @@ fn run(way: &str, filter: &str) -> ExitCode {
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let start = Instant::now();
         let ended = catch_unwind(|| test(&support));
-        println!("test {way}: {name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        println!("test {way}::{name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
         if ended.is_err() {
             failed.push(name);
         }

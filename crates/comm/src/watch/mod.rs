@@ -154,6 +154,17 @@ mod tests {
     }
 
     #[test]
+    fn who_forms_anew_says_first_who_was_lost() {
+        let meshes = meshes(3);
+        let formations = formations(&meshes);
+        let lost = Fault::Died { rank: 1, how: "it has left the group".to_owned() };
+        // Only rank 0 knows.
+        formations[0].alarm.raise(lost.clone());
+        formations[0].revoke();
+        assert_eq!(fault(&formations[2], Duration::from_secs(20)), Some(lost));
+    }
+
+    #[test]
     fn a_goodbye_is_no_death() {
         let mut meshes = meshes(3);
         let formations = formations(&meshes);

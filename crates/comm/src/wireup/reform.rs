@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::node::{Node, find, introduce};
 use crate::Error;
 use crate::front::{Parts, Reform};
-use crate::guard::{Fault, UNLIMITED, Watch};
+use crate::guard::{UNLIMITED, Watch};
 use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, knock};
 use crate::watch::message::Message;
 use crate::watch::{Fate, Formation, Mesh};
@@ -66,7 +66,7 @@ impl Formed {
     }
 
     fn again(&self, who: Who, patience: Duration) -> Result<Parts, Error> {
-        self.watch.tell(&Fault::Revoked);
+        self.watch.revoke();
         let mut attempt = Attempt { end: Instant::now() + patience.min(UNLIMITED), who, seen: self.epoch, ready: BTreeMap::new() };
         loop {
             self.node.check(None, attempt.seen)?;

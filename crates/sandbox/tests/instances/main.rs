@@ -39,7 +39,8 @@ fn main() -> ExitCode {
         ["as", kind, filter] => run(kind, filter),
         _ => {
             let filter = arguments.iter().find(|argument| !argument.starts_with('-')).unwrap_or(&"");
-            run_every_way(filter)
+            // A test's whole name has its way before it.
+            run_every_way(filter.rsplit("::").next().unwrap_or_default())
         }
     }
 }

@@ -134,7 +134,7 @@ impl Watch for Member {
 impl Reform for Member {
     fn shrink(&self) -> Result<Parts, Error> {
         let life = &self.life;
-        self.tell(&Fault::Revoked);
+        self.revoke();
         let mut state = life.lock();
         state.reforming.push(self.rank);
         life.changed.notify_all();
