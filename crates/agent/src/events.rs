@@ -46,7 +46,7 @@ pub(crate) enum Event {
     },
     /// The program has ended.
     Exited(Ended),
-    /// The checkpoints are saved, as far as they can be.
+    /// The files of a directory that is mirrored are saved, as far as they can be.
     Mirrored,
     /// All that the program has said is on its way.
     Said(Said),

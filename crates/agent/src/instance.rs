@@ -89,11 +89,17 @@ impl Home {
 
     /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is a directory beside it.
     pub(crate) fn checkpoints(&self, local_path: &str) -> Place {
-        let marks = self.own.join("marks");
+        let marks = self.own.join("marks/checkpoints");
         match Path::new(local_path).strip_prefix(shoal_contract::BASE) {
             Ok(root) => Place { base: self.ml(), root: root.to_owned(), marks },
             Err(_) => Place { base: self.own.join("checkpoints"), root: PathBuf::new(), marks },
         }
+    }
+
+    /// Where `/opt/ml/output/intermediate` is.
+    pub(crate) fn intermediate(&self) -> Place {
+        let root = Paths::new("").output_intermediate();
+        Place { base: self.ml(), root, marks: self.own.join("marks/intermediate") }
     }
 
     /// Removes what an attempt has left. Where its instance stays, the directories that every attempt has stay, too, empty: those of these

@@ -1,5 +1,6 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
+mod mirrors;
 mod surroundings;
 
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_environments::{EnvironmentError, Prepared};
-use shoal_link::{Assignment, Checkpoint, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::with_causes;
@@ -18,7 +19,7 @@ use crate::clock::now_ms;
 use crate::events::{Event, next_event};
 use crate::image::Tree;
 use crate::instance::{self, Home, InstanceError};
-use crate::mirror::{self, Mirror};
+use crate::mirror::Mirror;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
@@ -36,8 +37,8 @@ const SPOOL_BYTES: u64 = 64 << 20;
 /// How often to look whether the first instance has made the network.
 const NETWORK_POLL: Duration = Duration::from_millis(3);
 
-/// How long the end of a failed program waits for its last checkpoints, so that whoever hears of it finds them.
-const LAST_CHECKPOINTS: Duration = Duration::from_secs(1);
+/// How long the end of a failed program waits for its last checkpoints and other files, so that whoever hears of it finds them.
+const LAST_FILES: Duration = Duration::from_secs(1);
 
 /// Exit codes of the agent's own process.
 const RELEASED: i32 = 0;
@@ -113,7 +114,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         network,
         zygote,
         expressions,
-        mirror: None,
+        mirrors: Vec::new(),
         python: None,
         image: None,
         frozen: false,
@@ -150,7 +151,8 @@ struct Agent<'a> {
     zygote: Option<Zygote>,
     /// Of the metric definitions.
     expressions: Expressions,
-    mirror: Option<Mirror>,
+    /// Of the checkpoint directory and the intermediate output, where they go to S3.
+    mirrors: Vec<Mirror>,
     /// Held while the program may run.
     python: Option<Prepared>,
     /// Likewise.
@@ -199,11 +201,9 @@ impl Agent<'_> {
         if matches!(assignment.program, shoal_link::Program::Script { .. }) {
             self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
         }
-        if let Some(checkpoint) = &assignment.checkpoint {
-            self.mirror(checkpoint)?;
-            if self.is_to_stop() {
-                return self.never_started();
-            }
+        self.mirror(assignment)?;
+        if self.is_to_stop() {
+            return self.never_started();
         }
         loop {
             let kept = self.zygote.is_some();
@@ -250,20 +250,6 @@ impl Agent<'_> {
             Isolation::Full { .. } if is_ours && assignment.warm => Program::start_zygote(spec, network, support),
             _ => Program::start(spec, network, support),
         }
-    }
-
-    /// Restores what was saved before, and begins to mirror.
-    fn mirror(&mut self, checkpoint: &Checkpoint) -> Result<(), Trouble> {
-        let place = self.home.checkpoints(&checkpoint.local_path);
-        if let Some(tree) = &checkpoint.tree {
-            let failed = |source| Trouble::Checkpoints { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
-            let files = mirror::restore(tree.as_ref(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
-            self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?;
-        }
-        let mirror = Mirror::start(self.options, &checkpoint.uri, &place, self.outbox, &self.events);
-        let failed = |source| Trouble::Checkpoints { what: format!("mirror {}", checkpoint.local_path), source };
-        self.mirror = Some(mirror.map_err(failed)?);
-        Ok(())
     }
 
     fn tell(&self, notes: &[String]) -> Result<(), Closed> {
@@ -358,16 +344,14 @@ impl Agent<'_> {
         let failure_file = self.wishes.overfull.take().map(volume::too_much).or(failure_file);
         let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
         let at_ms = now_ms();
-        if let Some(mirror) = &self.mirror {
-            mirror.finish(was_killed(outcome, out_of_memory));
-        }
+        self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory)));
         // Asked first: the server may answer this report with a release, which is no wish for artifacts.
         let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
         if !is_wanted {
-            self.await_mirror(Some(Instant::now() + LAST_CHECKPOINTS));
+            self.await_mirrors(Some(Instant::now() + LAST_FILES));
         }
         let ended = ReportBody::RankEnded { end, final_metrics: said.final_metrics };
-        if is_wanted && self.mirror.is_none() && artifacts::are_small(&self.home.ml()) {
+        if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
             // Sent in no time, so that one report of the end and all that follows are one thing for the server.
             self.has_uploaded = true;
             let sent = artifacts::send(&self.home.ml(), self.outbox);
@@ -383,24 +367,10 @@ impl Agent<'_> {
         if is_wanted { self.upload() } else { Ok(()) }
     }
 
-    /// Until the checkpoints are saved, nobody wants them any more, or the time has come.
-    fn await_mirror(&mut self, until: Option<Instant>) {
-        while self.is_mirroring() && !self.wishes.released && !self.wishes.abandoned {
-            match next_event(&self.arriving, until) {
-                Some(event) => self.wishes.note(event),
-                None => return,
-            }
-        }
-    }
-
-    fn is_mirroring(&self) -> bool {
-        self.mirror.is_some() && !self.wishes.mirrored
-    }
-
     fn upload(&mut self) -> Result<(), Trouble> {
         self.has_uploaded = true;
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
-        self.await_mirror(None);
+        self.await_mirrors(None);
         if self.wishes.released {
             // They are wanted no longer: the attempt was interrupted, and another one follows.
             return Ok(());
@@ -431,7 +401,7 @@ impl Agent<'_> {
                 // If nobody takes it, that is the next event.
                 let _ = self.outbox.report(ReportBody::InstanceFailed { reason });
             }
-            if let Some(mirror) = &self.mirror {
+            for mirror in &self.mirrors {
                 // If it has not been told, there is no program any more all the same.
                 mirror.finish(true);
                 if self.wishes.abandoned {
@@ -441,7 +411,7 @@ impl Agent<'_> {
             if self.wishes.abandoned {
                 return End::Exit(ABANDONED);
             }
-            // The last checkpoints of a failed program are worth as much as any.
+            // The last files of a failed program are worth as much as any.
             if self.wishes.released && !self.is_mirroring() {
                 return if is_well && self.wishes.parked { self.park(assignment) } else { End::Exit(RELEASED) };
             }

@@ -13,9 +13,9 @@ pub(crate) enum Trouble {
     /// It could not be made.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// What was saved before cannot be put into its checkpoint directory, or what it saves cannot be mirrored.
+    /// What was saved before cannot be put into its checkpoint directory, or what it writes cannot be mirrored.
     #[error("could not {what}")]
-    Checkpoints {
+    Mirror {
         /// What was tried.
         what: String,
         /// Why not.

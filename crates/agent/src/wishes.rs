@@ -18,8 +18,8 @@ pub(crate) struct Wishes {
     pub(crate) abandoned: bool,
     /// Instead of that: it wants the instance kept.
     pub(crate) parked: bool,
-    /// No checkpoint is under way any more.
-    pub(crate) mirrored: bool,
+    /// Of so many directories that are mirrored nothing is under way any more.
+    pub(crate) mirrored: usize,
     /// The program is to stand still, or to go on up to somewhere.
     pub(crate) pause: Option<Pause>,
     /// Somebody wants to look after the instance: for what, by the visits' names. They wait until the program runs.
@@ -66,7 +66,7 @@ impl Wishes {
                 self.abandoned = true;
                 self.stop_within(grace);
             }
-            Event::Mirrored => self.mirrored = true,
+            Event::Mirrored => self.mirrored += 1,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}

@@ -49,6 +49,9 @@ pub struct Assignment {
     /// A directory that is mirrored to S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// The S3 location to which `/opt/ml/output/intermediate` is mirrored, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intermediate: Option<String>,
     /// How the artifacts are packed.
     pub output_compression: OutputCompression,
     /// Without a server for so long, the agent stops its program and cleans up.

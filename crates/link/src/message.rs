@@ -20,9 +20,11 @@ pub enum ToServer {
     Alive,
     /// Instead of `Hello`: this connection carries checkpoint files and nothing else.
     Checkpoints(Hello),
-    /// A checkpoint file follows, as [`crate::Frame::Chunk`]s.
+    /// The same for files of the intermediate output.
+    Intermediate(Hello),
+    /// A file of the connection's kind follows, as [`crate::Frame::Chunk`]s.
     FileBegins {
-        /// Below the checkpoint directory, `/` between names.
+        /// Below its directory, `/` between names.
         path: String,
         /// Its program has ended, and cannot write it again when there is more room.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -230,7 +232,7 @@ pub enum ToAgent {
     },
     /// Do something; idempotent.
     Order(Order),
-    /// Answers [`ToServer::Checkpoints`]: files may come. Answers [`ToServer::Visit`]: output may come.
+    /// Answers [`ToServer::Checkpoints`] and [`ToServer::Intermediate`]: files may come. Answers [`ToServer::Visit`]: output may come.
     Ready,
     /// The file is durable in the object store, and its receipt in the journal.
     FileSaved {

@@ -43,6 +43,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { assignment, .. } if assignment.objective.is_some() => "welcome_objective",
     ToAgent::Welcome { assignment, .. } if assignment.warm => "welcome_trial",
     ToAgent::Welcome { assignment, .. } if assignment.checkpoint.is_some() => "welcome_checkpoint",
+    ToAgent::Welcome { assignment, .. } if assignment.intermediate.is_some() => "welcome_intermediate",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Builtin { .. }) => "welcome_builtin",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Script { .. }) => "welcome_script",
     ToAgent::Welcome { assignment, .. } if assignment.python.is_some() => "welcome_python",
@@ -69,6 +70,7 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::Report(report) => report_kind(&report.body),
         ToServer::Alive => "alive",
         ToServer::Checkpoints(_) => "checkpoints",
+        ToServer::Intermediate(_) => "intermediate",
         ToServer::FileBegins { .. } => "file_begins",
         ToServer::FileEnds { .. } => "file_ends",
         ToServer::FileDropped => "file_dropped",
@@ -96,7 +98,7 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 fn every_message_has_its_golden_form() {
     let to_server: Vec<&str> = ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
         .into_iter()
-        .chain(["visit", "visit_exited", "visit_signaled", "visit_broken"])
+        .chain(["intermediate", "visit", "visit_exited", "visit_signaled", "visit_broken"])
         .chain(REPORTS.iter().copied())
         .collect();
     // "order(..)" is reached through the orders' own names.

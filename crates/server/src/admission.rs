@@ -29,6 +29,9 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
     if let Some(config) = &request.checkpoint {
         checkpoints(world, &config.uri)?;
     }
+    if let Some(uri) = request.script.as_ref().and_then(|script| script.output.as_ref()) {
+        bucket(world, "hyperParameters.sagemaker_s3_output", uri)?;
+    }
     for (index, channel) in request.channels.iter().enumerate() {
         input(world, channel, index, &request.role_arn)?;
     }

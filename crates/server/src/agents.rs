@@ -21,7 +21,7 @@ use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
 use shoal_store::{Ingest, LogLines, MetricPoint};
 
 use crate::{
-    attempts::{Attempt, Attempts, Down},
+    attempts::{Attempt, Attempts, Brought, Down},
     checkpoints,
     effects::World,
     keys::sha256_hex,
@@ -62,10 +62,10 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
         match decoder.next::<ToServer>().map_err(io::Error::other)? {
             Some(Frame::Message(ToServer::Hello(hello))) => break hello,
             Some(Frame::Message(ToServer::Checkpoints(hello))) => {
-                return match admit(&world.attempts, &hello) {
-                    Ok(attempt) => checkpoints::receive(world, &attempt, &hello, number, stream, &down, decoder),
-                    Err(reason) => down.send(ToAgent::Refused { reason }),
-                };
+                return bring(world, &hello, Brought::Checkpoints, number, stream, &down, decoder);
+            }
+            Some(Frame::Message(ToServer::Intermediate(hello))) => {
+                return bring(world, &hello, Brought::Intermediate, number, stream, &down, decoder);
             }
             Some(Frame::Message(ToServer::Visit { hello, id })) => {
                 return match admit(&world.attempts, &hello) {
@@ -94,6 +94,13 @@ fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()
     attempt.connect(hello.host, number, &down, hello.visits)?;
     stream.set_read_timeout(None)?;
     Connection { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new(), no_space: false }.run()
+}
+
+fn bring(world: &World, hello: &Hello, what: Brought, number: u64, stream: UnixStream, down: &Down, decoder: Decoder) -> io::Result<()> {
+    match admit(&world.attempts, hello) {
+        Ok(attempt) => checkpoints::receive(world, &attempt, hello, what, number, stream, down, decoder),
+        Err(reason) => down.send(ToAgent::Refused { reason }),
+    }
 }
 
 /// An agent that is known.
@@ -380,6 +387,7 @@ mod tests {
             limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
             endpoint: None,
             checkpoint: None,
+            intermediate: None,
             output_compression: OutputCompression::Gzip,
             lease_s: 1,
             grace_s: 1,
@@ -399,6 +407,7 @@ mod tests {
             writes: Vec::new(),
             isolated: false,
             checkpoints: None,
+            intermediate: None,
             assignments: vec![assignment(1), assignment(2)],
             keep: None,
             origin: None,

@@ -21,7 +21,16 @@ use shoal_link::{Assignment, Frame, Order, ToAgent, Visit, encode};
 
 use crate::{keys::AccessKeys, silence::Ear, warm::Keep};
 
-/// An agent that brings checkpoints is not waited for any more after so long without a byte.
+/// Files that agents bring while their program runs, each kind on a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// They have receipts.
+    Checkpoints,
+    /// They have none.
+    Intermediate,
+}
+
+/// An agent that brings files is not waited for any more after so long without a byte.
 const SAVER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
@@ -41,6 +50,9 @@ pub(crate) struct Plan {
     /// S3 bucket and prefix of the checkpoints; the prefix is empty or ends in `/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoints: Option<(String, String)>,
+    /// The same of the intermediate output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) intermediate: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
     /// For whom its instance is kept afterwards.
@@ -145,10 +157,8 @@ struct Host {
     /// Held by the connection that is served: one at a time.
     turn: Arc<Mutex<()>>,
     orders: Vec<Order>,
-    /// The connection that brings checkpoints.
-    saver: Option<Saver>,
-    /// As `turn`, of those.
-    savers_turn: Arc<Mutex<()>>,
+    /// The connections that bring files, by [`Brought`].
+    savers: [Savers; 2],
 }
 
 /// Why a host cannot be visited.
@@ -160,6 +170,14 @@ pub(crate) enum NoVisit {
     /// It was started by a server before this one.
     #[error("its agent is of an older version that has no visits; a training job that is created now can be visited")]
     TooOld,
+}
+
+/// Connections that bring files of one kind.
+#[derive(Default)]
+struct Savers {
+    present: Option<Saver>,
+    /// As `Host::turn`.
+    turn: Arc<Mutex<()>>,
 }
 
 struct Saver {
@@ -282,34 +300,37 @@ impl Attempt {
         }
     }
 
-    /// A host's agent will bring checkpoints on this connection. An older one is closed; what it has read is stored first: the lock that is
+    /// A host's agent will bring such files on this connection. An older one is closed; what it has read is stored first: the lock that is
     /// returned is held until then.
-    pub(crate) fn connect_saver(&self, host: u32, number: u64, down: &Down) -> Arc<Mutex<()>> {
+    pub(crate) fn connect_saver(&self, host: u32, what: Brought, number: u64, down: &Down) -> Arc<Mutex<()>> {
         let mut hosts = self.lock();
-        let host = &mut hosts[host as usize - 1];
-        if let Some(older) = host.saver.replace(Saver { number, down: down.clone(), heard: Instant::now() }) {
+        let savers = &mut hosts[host as usize - 1].savers[what as usize];
+        if let Some(older) = savers.present.replace(Saver { number, down: down.clone(), heard: Instant::now() }) {
             older.down.close();
         }
-        host.savers_turn.clone()
+        savers.turn.clone()
     }
 
     /// Something came on it.
-    pub(crate) fn heard_saver(&self, host: u32, number: u64) {
-        if let Some(saver) = self.lock()[host as usize - 1].saver.as_mut().filter(|saver| saver.number == number) {
+    pub(crate) fn heard_saver(&self, host: u32, what: Brought, number: u64) {
+        let savers = &mut self.lock()[host as usize - 1].savers[what as usize];
+        if let Some(saver) = savers.present.as_mut().filter(|saver| saver.number == number) {
             saver.heard = Instant::now();
         }
     }
 
-    pub(crate) fn disconnect_saver(&self, host: u32, number: u64) {
-        let saver = &mut self.lock()[host as usize - 1].saver;
+    pub(crate) fn disconnect_saver(&self, host: u32, what: Brought, number: u64) {
+        let saver = &mut self.lock()[host as usize - 1].savers[what as usize].present;
         if saver.as_ref().is_some_and(|saver| saver.number == number) {
             *saver = None;
         }
     }
 
-    /// Whether an agent is still bringing checkpoints.
+    /// Whether an agent is still bringing files.
     pub(crate) fn is_saving(&self) -> bool {
-        self.lock().iter().any(|host| host.saver.as_ref().is_some_and(|saver| saver.heard.elapsed() < SAVER_PATIENCE))
+        let hosts = self.lock();
+        let mut savers = hosts.iter().flat_map(|host| &host.savers).filter_map(|savers| savers.present.as_ref());
+        savers.any(|saver| saver.heard.elapsed() < SAVER_PATIENCE)
     }
 
     /// Gives an order that stands until the attempt is released.

@@ -1,7 +1,7 @@
-//! Checkpoints: which objects an earlier run has left, and files that agents bring while their program runs.
+//! Files that agents bring while their program runs: checkpoints, and the intermediate output.
 //!
-//! A file becomes an object first, then its receipt an event and a row, then the agent hears that it is saved. Whatever dies in between,
-//! the agent sends what it did not hear of again: the object is replaced by an equal one, and there is a receipt for it.
+//! A file becomes an object first, then (of checkpoints) its receipt an event and a row, then the agent hears that it is saved. Whatever
+//! dies in between, the agent sends what it did not hear of again: the object is replaced by an equal one, and there is a receipt for it.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use shoal_wire::S3Uri;
 
 use crate::{
     agents::read_some,
-    attempts::{Attempt, Down},
+    attempts::{Attempt, Brought, Down},
     effects::{World, describe},
     keys::hex,
 };
@@ -31,23 +31,29 @@ pub(crate) fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), if folder.is_empty() { String::new() } else { format!("{folder}/") })
 }
 
-/// Takes files until the agent hangs up or calls anew.
+/// Takes files of one kind until the agent hangs up or calls anew.
+#[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
 pub(crate) fn receive(
     world: &World,
     attempt: &Arc<Attempt>,
     hello: &Hello,
+    what: Brought,
     number: u64,
     mut stream: UnixStream,
     down: &Down,
     mut decoder: Decoder,
 ) -> io::Result<()> {
-    let Some(place) = &attempt.plan.checkpoints else {
-        return down.send(ToAgent::Refused { reason: format!("attempt {} has no checkpoints", hello.attempt) });
+    let (place, name) = match what {
+        Brought::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
+        Brought::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
     };
-    let turn = attempt.connect_saver(hello.host, number, down);
+    let Some(place) = place else {
+        return down.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
+    };
+    let turn = attempt.connect_saver(hello.host, what, number, down);
     // What an older connection has read is stored before anything newer.
     let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut files = Files { world, attempt, host: hello.host, place, incoming: None, saved: Vec::new() };
+    let mut files = Files { world, attempt, host: hello.host, what, place, incoming: None, saved: Vec::new() };
     let taken = (|| {
         down.send(ToAgent::Ready)?;
         stream.set_read_timeout(None)?;
@@ -64,10 +70,10 @@ pub(crate) fn receive(
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             }
-            attempt.heard_saver(hello.host, number);
+            attempt.heard_saver(hello.host, what, number);
         }
     })();
-    attempt.disconnect_saver(hello.host, number);
+    attempt.disconnect_saver(hello.host, what, number);
     taken
 }
 
@@ -85,10 +91,11 @@ struct Files<'a> {
     world: &'a World,
     attempt: &'a Attempt,
     host: u32,
+    what: Brought,
     /// S3 bucket and prefix.
     place: &'a (String, String),
     incoming: Option<Incoming>,
-    /// Stored, and without a receipt so far.
+    /// Stored, and not answered so far.
     saved: Vec<InstanceReport>,
 }
 
@@ -112,7 +119,7 @@ impl Files<'_> {
                 Some(file) if file.bytes == bytes || file.writer.is_err() => Ok(self.end(file)),
                 Some(_) | None => Err(io::Error::other("a file ended that has not come")),
             },
-            _ => Err(io::Error::other("this is no checkpoint file")),
+            _ => Err(io::Error::other("this is no part of a file")),
         }
     }
 
@@ -140,7 +147,7 @@ impl Files<'_> {
         }
     }
 
-    /// Gives out the receipts.
+    /// Gives out the receipts, and answers.
     fn acknowledge(&mut self, down: &Down) -> io::Result<()> {
         if self.saved.is_empty() {
             return Ok(());
@@ -148,7 +155,9 @@ impl Files<'_> {
         self.attempt.sync_plan()?;
         let saved = std::mem::take(&mut self.saved);
         let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
-        self.world.core.tell_all(saved.iter().cloned().map(command).collect()).map_err(io::Error::other)?;
+        if self.what == Brought::Checkpoints {
+            self.world.core.tell_all(saved.iter().cloned().map(command).collect()).map_err(io::Error::other)?;
+        }
         for report in saved {
             if let InstanceReport::CheckpointSaved { path, .. } = report {
                 down.send(ToAgent::FileSaved { path })?;

@@ -77,6 +77,8 @@ impl World {
             }
         };
         let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
+        // An image with a program of its own sees to it by itself, if that is a toolkit.
+        let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
         let assignments = (1..=instances)
             .map(|host| Assignment {
                 job_name: request.name.clone(),
@@ -119,6 +121,7 @@ impl World {
                 },
                 endpoint: None,
                 checkpoint: checkpoint.clone(),
+                intermediate: mirrored.as_ref().map(ToString::to_string),
                 output_compression: match request.output.compression {
                     shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
                     shoal_wire::OutputCompression::None => OutputCompression::None,
@@ -141,6 +144,7 @@ impl World {
             writes: writes(request),
             isolated: request.enable_network_isolation,
             checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
+            intermediate: mirrored.as_ref().map(checkpoints::place),
             assignments,
             keep: None,
             origin: None,
@@ -210,10 +214,17 @@ fn is_for(channel: &Channel, groups: &[InstanceGroup], host: u32) -> bool {
     channel.instance_groups.is_empty() || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
 }
 
-/// What a job's temporary keys may write: its output and its checkpoints.
+/// Where a script's intermediate output goes, as SageMaker's toolkit has it.
+fn intermediate(request: &CreateTrainingJob) -> Option<S3Uri> {
+    let output = request.script.as_ref()?.output.as_ref()?;
+    Some(arn::output(output, &request.name, "intermediate/"))
+}
+
+/// What a job's temporary keys may write: its output, its checkpoints and its intermediate output.
 fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
     let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
-    [output].into_iter().chain(request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri))).collect()
+    let others = [request.checkpoint.as_ref().map(|config| config.uri.clone()), intermediate(request)];
+    [output].into_iter().chain(others.iter().flatten().map(checkpoints::place)).collect()
 }
 
 /// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.

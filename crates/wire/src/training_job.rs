@@ -61,6 +61,8 @@ pub struct Script {
     pub program: String,
     /// The archive with its files; `None` where they come by a channel.
     pub source: Option<S3Uri>,
+    /// `sagemaker_s3_output`: below it and the job's name goes what the script writes to `/opt/ml/output/intermediate`.
+    pub output: Option<S3Uri>,
 }
 
 /// What a training job runs, and on what.

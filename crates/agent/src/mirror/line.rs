@@ -1,4 +1,4 @@
-//! The connection that carries checkpoint files.
+//! The connection that carries the files of a directory.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -11,6 +11,7 @@ use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
 
 use crate::Options;
 use crate::connection::{connect, hello, receive};
+use crate::mirror::What;
 use crate::mirror::changes::Changes;
 
 /// A server that takes nothing for so long is as good as gone: connect anew.
@@ -39,22 +40,25 @@ impl Drop for Line {
 
 impl Line {
     /// Connects; what the server says from then on goes to `changes` under this number.
-    pub(crate) fn connect(options: &Options, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
+    pub(crate) fn connect(options: &Options, what: What, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
         let mut stream = connect(&options.socket)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = Line { stream: stream.try_clone()? };
-        line.say(ToServer::Checkpoints(hello(options)))?;
+        line.say(match what {
+            What::Checkpoints => ToServer::Checkpoints(hello(options)),
+            What::Intermediate => ToServer::Intermediate(hello(options)),
+        })?;
         let mut decoder = Decoder::default();
         match receive(&mut stream, &mut decoder)? {
             ToAgent::Ready => {}
             ToAgent::Refused { reason } => return Ok(Met::Refused(reason)),
-            _ => return Err(io::Error::other("the server does not take checkpoints")),
+            _ => return Err(io::Error::other("the server does not take files")),
         }
         // Making gigabytes durable may take long; a server that has died closes the connection.
         stream.set_read_timeout(None)?;
         let changes = changes.clone();
-        thread::Builder::new().name("checkpoint answers".into()).stack_size(STACK).spawn(move || {
+        thread::Builder::new().name("file answers".into()).stack_size(STACK).spawn(move || {
             while let Ok(answer) = receive(&mut stream, &mut decoder) {
                 changes.answer(number, Some(answer));
             }

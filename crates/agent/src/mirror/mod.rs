@@ -1,8 +1,8 @@
-//! The checkpoint directory and S3: what was there before is put into it before the program starts; what the program writes is sent to the
-//! server while it runs, and a last time when it has ended.
+//! A directory and S3: what the program writes is sent to the server while it runs, and a last time when it has ended. That is so of the
+//! checkpoint directory, into which is put before what was there (`restore`), and of a script's intermediate output.
 //!
 //! A file counts as saved when the server says so. Until then it is the file on disk that is sent again after a broken connection, so nothing
-//! waits in memory or in the spool, and no log line waits for a checkpoint.
+//! waits in memory or in the spool, and no log line waits for a file.
 
 mod changes;
 mod line;
@@ -45,12 +45,31 @@ const CLOCK_STEP: Duration = Duration::from_millis(50);
 /// Different complaints that are told in the log.
 const MOST_COMPLAINTS: usize = 20;
 
+/// What is mirrored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The checkpoint directory.
+    Checkpoints,
+    /// `/opt/ml/output/intermediate`.
+    Intermediate,
+}
+
+impl What {
+    /// What one of its files is called in the log.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "checkpoint",
+            Self::Intermediate => "intermediate output",
+        }
+    }
+}
+
 /// Where the directory is on this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// A directory that the program cannot replace.
     pub(crate) base: PathBuf,
-    /// The checkpoint directory below it; empty if it is the base itself.
+    /// The directory below it; empty if it is the base itself.
     pub(crate) root: PathBuf,
     /// An empty directory of the agent's own.
     pub(crate) marks: PathBuf,
@@ -75,6 +94,7 @@ impl Mirror {
     /// [`Self::give_up`].
     pub(crate) fn start(
         options: &Arc<Options>,
+        what: What,
         uri: &str,
         place: &Place,
         outbox: &Arc<Outbox>,
@@ -89,10 +109,11 @@ impl Mirror {
         });
         match Watch::start(tree.clone(), changes.clone(), &place.marks) {
             Ok(watch) => {
-                thread::Builder::new().name("checkpoint watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
+                thread::Builder::new().name("file watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
             }
             Err(error) => {
-                let text = format!("changed checkpoints are looked for every second, since the kernel does not tell of them: {error}");
+                let text =
+                    format!("changed {} files are looked for every second, since the kernel does not tell of them: {error}", what.file());
                 // If nobody takes notes any more the program is about to be stopped.
                 let _ = outbox.report(ReportBody::Note { text });
                 changes.poll();
@@ -100,6 +121,7 @@ impl Mirror {
         }
         let sender = Worker {
             options: options.clone(),
+            what,
             uri: uri.to_owned(),
             tree,
             changes: changes.clone(),
@@ -120,7 +142,7 @@ impl Mirror {
             // If nobody listens the agent has ended.
             let _ = events.send(Event::Mirrored);
         };
-        thread::Builder::new().name("checkpoints".into()).stack_size(STACK).spawn(run)?;
+        thread::Builder::new().name("mirror".into()).stack_size(STACK).spawn(run)?;
         Ok(Self { changes, mark: place.marks.join("end") })
     }
 
@@ -151,6 +173,7 @@ struct Saved {
 
 struct Worker {
     options: Arc<Options>,
+    what: What,
     uri: String,
     tree: Arc<Tree>,
     changes: Arc<Changes>,
@@ -186,12 +209,12 @@ impl Worker {
                     Ok(()) => {}
                     Err(Trouble::File(error)) if is_gone(&error) => {}
                     Err(Trouble::File(error)) => {
-                        self.complain(&format!("checkpoint {} cannot be read: {error}", path.display()));
+                        self.complain(&format!("{} {} cannot be read: {error}", self.what.file(), path.display()));
                         // Who could make it readable has ended.
                         if self.changes.has_ended() { self.unsaved.push(path) } else { self.again(path) }
                     }
                     Err(Trouble::Line(error)) => {
-                        say(format_args!("the connection for checkpoints is lost: {error}"));
+                        say(format_args!("the connection for {} files is lost: {error}", self.what.file()));
                         self.changes.add(path, why);
                         self.lose_line();
                     }
@@ -222,7 +245,8 @@ impl Worker {
             return Ok(());
         }
         let Some(name) = path.to_str() else {
-            self.complain(&format!("checkpoint {} is not saved: a key in S3 is UTF-8, and its name is not", path.display()));
+            let file = self.what.file();
+            self.complain(&format!("{file} {} is not saved: a key in S3 is UTF-8, and its name is not", path.display()));
             return Ok(());
         };
         let sure = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age > CLOCK_STEP);
@@ -258,13 +282,13 @@ impl Worker {
         let mut pause = Duration::from_millis(50);
         while self.line.is_none() {
             let number = self.connections + 1;
-            match Line::connect(&self.options, number, &self.changes) {
+            match Line::connect(&self.options, self.what, number, &self.changes) {
                 Ok(Met::Ready(line)) => {
                     self.connections = number;
                     self.line = Some(line);
                 }
                 Ok(Met::Refused(reason)) => {
-                    say(format_args!("the server takes no checkpoints: {reason}"));
+                    say(format_args!("the server takes no {} files: {reason}", self.what.file()));
                     return Err(Trouble::Unwanted);
                 }
                 Err(_) => {
@@ -296,12 +320,12 @@ impl Worker {
         };
         let Some((sent, saved)) = self.unanswered.pop_front() else { return };
         if sent != Path::new(&path) {
-            say(format_args!("the server answers about checkpoint {path}, and {} is awaited", sent.display()));
+            say(format_args!("the server answers about {path}, and {} is awaited", sent.display()));
             self.changes.add(sent, Why::Placed);
             return self.lose_line();
         }
         if let Some(reason) = refusal {
-            self.complain(&format!("checkpoint {path} is not saved: {reason}"));
+            self.complain(&format!("{} {path} is not saved: {reason}", self.what.file()));
             self.again(sent);
         } else {
             self.bytes += saved.stamp.size;
@@ -350,7 +374,8 @@ impl Worker {
         }
         if has_ended {
             for path in cut_short.into_iter().chain(unsure) {
-                let text = format!("checkpoint {} was being written when the program was killed: it is not saved as it is", path.display());
+                let (file, path) = (self.what.file(), path.display());
+                let text = format!("{file} {path} was being written when the program was killed: it is not saved as it is");
                 self.complain(&text);
             }
         }
@@ -369,11 +394,12 @@ impl Worker {
     }
 
     fn sum_up(&self) {
-        if !self.files.is_empty() {
-            self.note(format!("{} checkpoint files are saved below {} ({} bytes were sent)", self.files.len(), self.uri, self.bytes));
+        let (file, saved) = (self.what.file(), self.files.len());
+        if saved > 0 {
+            self.note(format!("{saved} {file} files are saved below {} ({} bytes were sent)", self.uri, self.bytes));
         }
         if let Some(first) = self.unsaved.first() {
-            self.note(format!("{} checkpoint files could not be saved, the first of them {}", self.unsaved.len(), first.display()));
+            self.note(format!("{} {file} files could not be saved, the first of them {}", self.unsaved.len(), first.display()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The checkpoint directory as seen from outside: the program may put links and pipes anywhere at any time, and nothing but its own regular
+//! A mirrored directory as seen from outside: the program may put links and pipes anywhere at any time, and nothing but its own regular
 //! files may be read.
 
 use std::fs::{self, File, Metadata};
@@ -21,7 +21,7 @@ pub(crate) struct Tree {
     /// A directory that the program cannot replace.
     base: PathBuf,
     base_file: File,
-    /// The checkpoint directory below it; empty if it is the base itself.
+    /// The mirrored directory below it; empty if it is the base itself.
     root: PathBuf,
 }
 
@@ -52,12 +52,12 @@ impl Tree {
         Ok(Self { base: base.to_owned(), base_file: File::open(base)?, root: root.to_owned() })
     }
 
-    /// The names that lead from the base to the checkpoint directory.
+    /// The names that lead from the base to the directory.
     pub(crate) fn way(&self) -> impl Iterator<Item = PathBuf> {
         self.root.components().map(|name| PathBuf::from(name.as_os_str()))
     }
 
-    /// Opens a file or directory below the checkpoint directory, through no link. A pipe is not waited for.
+    /// Opens a file or directory below the directory, through no link. A pipe is not waited for.
     pub(crate) fn open_inside(&self, path: &Path) -> io::Result<File> {
         self.open_below_base(&self.root.join(path))
     }

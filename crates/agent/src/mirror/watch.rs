@@ -1,4 +1,4 @@
-//! Hears from the kernel (inotify) which files of the checkpoint directory were written and closed, moved in or linked. A file that is only
+//! Hears from the kernel (inotify) which files of the directory were written and closed, moved in or linked. A file that is only
 //! being written is never told of.
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ impl Watch {
         let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
         loop {
             if let Err(error) = self.read(&mut buffer) {
-                say(format_args!("the kernel does not tell of changed checkpoints any more ({error}): they are looked for"));
+                say(format_args!("the kernel does not tell of changed files any more ({error}): they are looked for"));
                 self.changes.poll();
                 self.changes.complete();
                 return;
@@ -154,7 +154,7 @@ impl Watch {
                 Err(error) => {
                     // Most often fs.inotify.max_user_watches.
                     if !std::mem::replace(&mut self.broken, true) {
-                        say(format_args!("{} cannot be watched ({error}): changed checkpoints are looked for", path.display()));
+                        say(format_args!("{} cannot be watched ({error}): changed files are looked for", path.display()));
                     }
                     self.changes.poll();
                 }

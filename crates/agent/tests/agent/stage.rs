@@ -94,6 +94,7 @@ impl Stage {
                 session_token: "ST".into(),
             }),
             checkpoint: None,
+            intermediate: None,
             output_compression: OutputCompression::Gzip,
             lease_s: 60,
             grace_s: 1,

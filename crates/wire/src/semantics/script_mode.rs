@@ -4,17 +4,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Error, Script};
+use crate::{Error, S3Uri, Script};
 
 use super::{refuse, s3_uri};
 
 const PROGRAM: &str = "sagemaker_program";
 const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
+const S3_OUTPUT: &str = "sagemaker_s3_output";
 
 /// The script that hyperparameters or variables name; `None` if they name none.
 ///
 /// # Errors
-/// Its directory is missing, or is neither an archive in S3 nor an absolute path.
+/// Its directory is missing, or is neither an archive in S3 nor an absolute path; its output is no S3 location.
 pub(super) fn script(hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Result<Option<Script>, Error> {
     let Some(program) = script_name(hyperparameters, environment) else { return Ok(None) };
     let path = &format!("hyperParameters.{SUBMIT_DIRECTORY}");
@@ -26,7 +27,7 @@ pub(super) fn script(hyperparameters: &BTreeMap<String, String>, environment: &B
     };
     if !directory.starts_with("s3://") {
         return match directory.starts_with('/') {
-            true => Ok(Some(Script { program, source: None })),
+            true => Ok(Some(Script { program, source: None, output: output(hyperparameters)? })),
             false => refuse(path, &format!("'{directory}' is neither an S3 location nor an absolute path")),
         };
     }
@@ -36,7 +37,16 @@ pub(super) fn script(hyperparameters: &BTreeMap<String, String>, environment: &B
             &format!("'{directory}' is no .tar.gz archive; pack the program's directory (tar -czf sourcedir.tar.gz -C DIR .)"),
         );
     }
-    Ok(Some(Script { program, source: Some(s3_uri(path, &directory)?) }))
+    Ok(Some(Script { program, source: Some(s3_uri(path, &directory)?), output: output(hyperparameters)? }))
+}
+
+/// Where intermediate output goes, by the hyperparameter alone. SDK v2 says `null` for none, and a `file:` that it means itself.
+fn output(hyperparameters: &BTreeMap<String, String>) -> Result<Option<S3Uri>, Error> {
+    let Some(text) = value(S3_OUTPUT, hyperparameters, &BTreeMap::new()) else { return Ok(None) };
+    if text == "null" || text.starts_with("file:") {
+        return Ok(None);
+    }
+    s3_uri(&format!("hyperParameters.{S3_OUTPUT}"), &text).map(Some)
 }
 
 /// The script's file, if hyperparameters or variables name one.

@@ -152,6 +152,22 @@ fn a_script_of_the_user_s_is_run_on_the_host() {
         let message = with("sagemaker_submit_directory", directory).expect_err(part).message;
         assert!(message.contains("sagemaker_submit_directory'") && message.contains(part), "{message}");
     }
+    with("sagemaker_submit_directory", "/code").expect("a directory");
+    for (output, expected) in [
+        ("\"s3://my-bucket/out\"", Some("s3://my-bucket/out")),
+        ("s3://my-bucket/out", Some("s3://my-bucket/out")),
+        ("null", None),
+        ("\"file:///tmp/out\"", None),
+        ("\"\"", None),
+    ] {
+        let job = with("sagemaker_s3_output", output).expect("a sound request");
+        let script = job.definitions[0].training.script.as_ref().expect("a script");
+        assert_eq!(script.output.as_ref().map(ToString::to_string).as_deref(), expected, "{output}");
+    }
+    for output in ["out", "\"S3://my-bucket/out\"", "s3://x"] {
+        let message = with("sagemaker_s3_output", output).expect_err(output).message;
+        assert!(message.contains("yperParameters.sagemaker_s3_output'"), "{message}");
+    }
     assert_eq!(child.raw["InputDataConfig"].as_array().map(Vec::len), Some(1), "the request stays as it was");
 }
 
