@@ -69,6 +69,8 @@ def test_the_next_matching_job_has_the_instances(jobs, role):
     assert listed(jobs, "Reused", names) == {first: of_first}
     assert listed(jobs, "InUse", names) == {second: {"Status": "InUse"}}
     assert listed(jobs, "Available", names) == {}
+    kept = of_first["ResourceRetainedBillableTimeInSeconds"]
+    assert f"warm     Reused, kept for {kept} s, by {second}" in jobs.house.shoal("jobs", "show", first).stdout
     # It is not to be kept again.
     update(jobs, second, 0)
     jobs.sagemaker.stop_training_job(TrainingJobName=second)

@@ -103,7 +103,7 @@ pub(crate) fn summary(description: &Value) -> String {
     let seconds = |from: &str, to: &str| Some(description[to].as_f64()? - description[from].as_f64()?);
     if let Some(training) = seconds("TrainingStartTime", "TrainingEndTime") {
         let all = seconds("CreationTime", "TrainingEndTime").unwrap_or(training);
-        lines.push(format!("  time     {all:.2} s in all, {training:.2} s of it in the training program"));
+        lines.push(format!("  time     {all:.2} s in all, {training:.2} s of it on its instances"));
     }
     if let (Some(training), Some(billable)) = (description["TrainingTimeInSeconds"].as_u64(), description["BillableTimeInSeconds"].as_u64())
         && description["EnableManagedSpotTraining"] == true
@@ -111,6 +111,12 @@ pub(crate) fn summary(description: &Value) -> String {
         // As the SDK's estimators print it.
         let savings = (1.0 - billable as f64 / training as f64) * 100.0;
         lines.push(format!("  spot     {billable} of {training} training seconds billable: {savings:.1} % saved by interruptions"));
+    }
+    let pool = &description["WarmPoolStatus"];
+    if let Some(status) = pool["Status"].as_str() {
+        let time = pool["ResourceRetainedBillableTimeInSeconds"].as_u64().map(|s| format!(", kept for {s} s")).unwrap_or_default();
+        let by = pool["ReusedByJob"].as_str().map(|job| format!(", by {job}")).unwrap_or_default();
+        lines.push(format!("  warm     {status}{time}{by}"));
     }
     for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
         lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
@@ -145,10 +151,11 @@ mod tests {
             "TrainingJobName": "a", "TrainingJobStatus": "Completed", "CreationTime": 10.0, "TrainingStartTime": 10.1,
             "TrainingEndTime": 10.5, "FinalMetricDataList": [{"MetricName": "validation:auc", "Value": 0.75}],
             "ModelArtifacts": {"S3ModelArtifacts": "s3://b/a/output/model.tar.gz"},
+            "WarmPoolStatus": {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 3, "ReusedByJob": "b"},
         });
         assert_eq!(
             summary(&description),
-            "a  Completed\n  time     0.50 s in all, 0.40 s of it in the training program\n  metric   validation:auc 0.75\n  \
+            "a  Completed\n  time     0.50 s in all, 0.40 s of it on its instances\n  warm     Reused, kept for 3 s, by b\n  metric   validation:auc 0.75\n  \
              model    s3://b/a/output/model.tar.gz\n"
         );
     }

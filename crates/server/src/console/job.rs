@@ -5,7 +5,7 @@ use http::Response;
 use serde_json::{Map, Value};
 use shoal_plane::{JobView, PendingReason};
 use shoal_store::{CheckpointRow, JobRow};
-use shoal_wire::{CreateTrainingJob, S3DataType, arn};
+use shoal_wire::{CreateTrainingJob, S3DataType, WarmPool, arn};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -176,7 +176,7 @@ impl Console {
             outputs: outputs(world, &request)?,
             checkpoints: checkpoints(world, &request)?,
             hyperparameters: request.hyperparameters.clone().into_iter().collect(),
-            resources: facts(&request, view, &row.arn),
+            resources: facts(&request, view, &row.arn, world.warm_pool(&row.name)?.as_ref()),
             environment: request.environment.clone().into_iter().collect(),
             tags: tags(&row.tags),
             boto3: recipe::boto3(&request.raw),
@@ -226,7 +226,14 @@ fn checkpoints(world: &World, request: &CreateTrainingJob) -> Result<Option<Chec
     Ok(Some(Checkpoints { uri: config.uri.to_string(), files: rows.into_iter().map(receipt).collect(), more }))
 }
 
-fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str) -> Vec<(&'static str, String)> {
+/// `Available, kept for 12 s`, `Reused, by another-job`.
+fn kept(pool: &WarmPool) -> String {
+    let time = pool.retained_s.map(|s| format!(", kept for {}", amounts::duration(s * 1000))).unwrap_or_default();
+    let by = pool.reused_by.as_ref().map(|job| format!(", by {job}")).unwrap_or_default();
+    format!("{}{time}{by}", pool.status)
+}
+
+fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str, pool: Option<&WarmPool>) -> Vec<(&'static str, String)> {
     let (resources, stopping) = (&request.resources, &request.stopping);
     let seconds = |s: u64| amounts::duration(s * 1000);
     let yes = |flag: bool| flag.then(|| "yes".to_owned());
@@ -240,6 +247,7 @@ fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str) -> Vec<(&'stati
         ("Trained for", view.training_s.map(seconds)),
         ("Network isolation", yes(request.enable_network_isolation)),
         ("Spot training", yes(request.enable_managed_spot_training)),
+        ("Warm pool", pool.map(kept)),
         ("Attempt", view.attempt.clone()),
         ("Role", Some(request.role_arn.clone())),
         ("ARN", Some(arn.to_owned())),
