@@ -2,15 +2,17 @@
 
 import json
 import pathlib
+import sys
 
 import data
 import pytest
-from house import SHOAL
+from house import BUCKET, SHOAL
 from jobs import Jobs
 from test_script_mode import create
 from test_spot import END, INTERRUPTION, chaos, spot, statuses
 
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-cpu-py310"
+SDK_V2 = pathlib.Path(__file__).with_name("sdk_v2_torch.py")
 SCRIPT = pathlib.Path(__file__).with_name("mnist_ddp.py").read_text()
 WHEELS = SHOAL.parent.parent / "wheels"
 
@@ -18,8 +20,7 @@ WHEELS = SHOAL.parent.parent / "wheels"
 @pytest.fixture(scope="module")
 def digits(house, jobs):
     """The channel with MNIST, where PyTorch's environment is there already: it is 5.6 GB."""
-    cached = [line.split() for line in house.shoal("env-cache", "list").stdout.splitlines()]
-    if not any(words[0].startswith("pytorch-") and words[-1] == "ready" for words in cached):
+    if not house.has_environment("pytorch"):
         pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     for name, content in data.mnist().items():
         jobs.put(f"mnist/{name}", content)
@@ -30,21 +31,63 @@ def trained(jobs, digits, distribution, instances, backend):
     """Trains, and checks the ranks, and the losses against those of one process."""
     given = {distribution: "true", "backend": json.dumps(backend), "steps": "80"}
     name = create(jobs, {"train.py": SCRIPT}, image=PYTORCH, instances=instances, channels=[digits], hyperparameters=given)
+    has_trained(jobs, name, instances, backend)
+    return name
+
+
+def has_trained(jobs, name, instances, backend):
     jobs.completed(name)
     for rank in range(instances):
         assert f"{backend}: rank {rank} of {instances} on algo-{rank + 1}" in jobs.lines(name, f"algo-{rank + 1}")
     losses = json.loads(jobs.artifact(name)["losses.json"])
     assert losses["of_all"] == pytest.approx(losses["alone"], rel=2e-3)
     assert losses["of_all"][-1] < 0.5 < losses["of_all"][0]
-    return name
 
 
-@pytest.mark.parametrize("instances", [2, 4])
-def test_torchrun_on_instances(jobs, digits, instances):
-    name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", instances, "gloo")
+def by_sdk_v2(house, directory, estimator, each, script, *channel):
+    """Starts a job with each of these arguments of the estimator; gives their names."""
+    (directory / "train.py").write_text(script)
+    command = ["exec", "--", sys.executable, str(SDK_V2), estimator, json.dumps(each), str(directory), *channel]
+    run = house.shoal(*command, cwd=directory, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_torchrun_on_four_instances(jobs, digits):
+    name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", 4, "gloo")
     said = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
-    launcher = f"torchrun --nnodes {instances} --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo"
-    assert launcher in said
+    assert "torchrun --nnodes 4 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo" in said
+
+
+@pytest.fixture
+def package():
+    if not list(WHEELS.glob("shoal-*.whl")):
+        pytest.skip("needs the wheel of the Python package: cargo xtask package")
+
+
+# Instance types are those that the SDK allows.
+SDK_V2_DISTRIBUTIONS = [
+    ("ml.g5.xlarge", {"torch_distributed": {"enabled": True}}, "gloo"),
+    ("ml.p3.16xlarge", {"pytorchddp": {"enabled": True}}, "shoal"),
+    ("ml.p3.16xlarge", {"smdistributed": {"dataparallel": {"enabled": True}}}, "smddp"),
+]
+
+
+def test_sdk_v2_trains_with_each_distribution_on_two_instances(house, jobs, digits, package, tmp_path):
+    each = [
+        {
+            "framework_version": "2.0.1",
+            "py_version": "py310",
+            "instance_count": 2,
+            "instance_type": instance_type,
+            "distribution": distribution,
+            "hyperparameters": {"backend": backend, "steps": 80},
+        }
+        for instance_type, distribution, backend in SDK_V2_DISTRIBUTIONS
+    ]
+    names = by_sdk_v2(house, tmp_path, "PyTorch", each, SCRIPT, f"s3://{BUCKET}/mnist")
+    for name, (_, _, backend) in zip(names, SDK_V2_DISTRIBUTIONS, strict=True):
+        has_trained(jobs, name, 2, backend)
 
 
 def test_ddp_that_was_interrupted_is_as_accurate_as_the_undisturbed_one(jobs, digits):
@@ -75,9 +118,7 @@ def test_ddp_that_was_interrupted_is_as_accurate_as_the_undisturbed_one(jobs, di
     assert len(json.loads(jobs.artifact(name)["losses.json"])["of_all"]) == 60
 
 
-def test_a_script_for_smdistributed_dataparallel_on_four_instances(jobs, digits):
-    if not list(WHEELS.glob("shoal-*.whl")):
-        pytest.skip("needs the wheel of the Python package: cargo xtask package")
+def test_a_script_for_smdistributed_dataparallel_on_four_instances(jobs, digits, package):
     trained(jobs, digits, "sagemaker_distributed_dataparallel_enabled", 4, "smddp")
 
 

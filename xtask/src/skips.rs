@@ -44,6 +44,8 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs the PyTorch environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/pytorch-*.json")),
     // 1.8 GB, likewise.
     ("needs the TensorFlow environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/tensorflow-*.json")),
+    // 5.9 GiB, likewise.
+    ("needs the Hugging Face environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/huggingface-*.json")),
     ("needs the wheel of the Python package", |root| {
         !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
     }),

@@ -14,8 +14,7 @@ SCRIPT = pathlib.Path(__file__).parents[1] / "mnist_ddp.py"
 
 @pytest.mark.parametrize("instances, processes", [(1, 2), (2, 1)])
 def test_torchrun(environment, house, jobs, tmp_path, instances, processes):
-    cached = [line.split() for line in house.shoal("env-cache", "list").stdout.splitlines()]
-    if not any(words[0].startswith("pytorch-") and words[-1] == "ready" for words in cached):
+    if not house.has_environment("pytorch"):
         pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     for directory, files in {"source": {"train.py": SCRIPT.read_bytes()}, "data": data.mnist()}.items():
         (tmp_path / directory).mkdir()

@@ -1,0 +1,26 @@
+"""A user's program for SDK v2 that trains with PyTorch, unchanged from what runs against AWS; run by `shoal exec`.
+
+Its arguments: the estimator, JSON of what each job's is made of, the script's directory, and the channel `train` or nothing."""
+
+import json
+import sys
+
+import sagemaker
+from sagemaker.huggingface import HuggingFace
+from sagemaker.pytorch import PyTorch
+
+kind, each, source, *channel = sys.argv[1:]
+session = sagemaker.Session()
+names = []
+for given in json.loads(each):
+    estimator = {"PyTorch": PyTorch, "HuggingFace": HuggingFace}[kind](
+        entry_point="train.py",
+        source_dir=source,
+        role=sagemaker.get_execution_role(),
+        output_path="s3://tests/out",
+        sagemaker_session=session,
+        **given,
+    )
+    estimator.fit({"train": channel[0]} if channel else None, wait=False)
+    names.append(estimator.latest_training_job.name)
+print(json.dumps(names))
