@@ -108,6 +108,16 @@ def test_a_requirement_that_is_not_there_is_the_jobs_own_failure(environments):
     assert "no-such-package==1.0" in reason
 
 
+def test_what_installs_a_package_is_laid_over_an_environment_that_lacks_it(environments):
+    """test_packages.py has one that does not; this house of wheels has nothing for it."""
+    jobs = environments.jobs
+    environments.image("team/alpha", "alpha==1.0\n")
+    name = create(jobs, {"train.py": INSIDE, "setup.py": "raise SystemExit(9)", "requirements.txt": "beta\\"}, image="team/alpha")
+    reason = jobs.failed(name)
+    assert "could not be installed over the environment team/alpha" in reason and "No matching distribution found for" in reason, reason
+    assert "[shoal] setup.py needs more than the environment team/alpha has, laid over it: setuptools, wheel" in jobs.logs(name)["algo-1"]
+
+
 def test_a_failed_build_says_what_pip_said_and_leaves_nothing(environments):
     jobs = environments.jobs
     environments.image("team/broken", "no-such-package==1.0\n")

@@ -27,6 +27,7 @@ mod outcome;
 mod output;
 mod own_log;
 mod pack;
+mod package;
 mod program;
 mod python;
 mod run;

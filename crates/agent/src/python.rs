@@ -27,7 +27,8 @@ pub(crate) fn has_torch(wanted: &PythonEnvironment) -> bool {
     environment(wanted).pinned("torch").is_some()
 }
 
-fn environment(wanted: &PythonEnvironment) -> Environment {
+/// What is wanted, as the cache knows it.
+pub(crate) fn environment(wanted: &PythonEnvironment) -> Environment {
     let PythonEnvironment { name, pythons, lock, .. } = wanted.clone();
     Environment { name, pythons, lock }
 }
@@ -69,7 +70,7 @@ pub(crate) fn show(prepared: &Prepared, spec: &mut SandboxSpec) {
 }
 
 /// Before or behind what is there.
-fn put_paths(variables: &mut Vec<(String, String)>, name: &str, paths: &[PathBuf], first: bool) {
+pub(crate) fn put_paths(variables: &mut Vec<(String, String)>, name: &str, paths: &[PathBuf], first: bool) {
     if paths.is_empty() {
         return;
     }

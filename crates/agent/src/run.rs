@@ -29,7 +29,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, script, visit, volume};
+use crate::{Options, artifacts, connection, forward, gpus, inside, package, script, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -201,6 +201,12 @@ impl Agent<'_> {
         if matches!(assignment.program, shoal_link::Program::Script { .. }) {
             self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
         }
+        // As the user knows it.
+        let command = spec.command.clone();
+        if package::is_of(assignment, &self.home.ml()) {
+            self.tell(&["setup.py is beside it: the package is installed in the instance first".to_owned()])?;
+            package::install_first(&mut spec, support);
+        }
         self.mirror(assignment)?;
         if self.is_to_stop() {
             return self.never_started();
@@ -231,7 +237,7 @@ impl Agent<'_> {
             }
             told?;
             let outcome = outcome(exit);
-            let failure = script::failure(assignment, outcome, &spec.command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
+            let failure = script::failure(assignment, outcome, &command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
             let stderr_tail = failure.unwrap_or(said.stderr_tail);
             return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
         }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use shoal_contract::{Facts, LaunchError, Paths, SUCCESS, Script, script_failure};
 use shoal_link::{Assignment, Program, RankOutcome};
 
-use crate::inside;
 use crate::source::{self, SourceError};
+use crate::{inside, package};
 
 /// Why a script cannot be started. All of it is for the user.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(crate) fn prepare(assignment: &Assignment, facts: &Facts, tree: Option<&Path
     if let Some(name) = &script.source {
         place(assignment, facts, tree, name, code)?;
     }
-    let is_package = fs::symlink_metadata(code.join("setup.py")).is_ok_and(|metadata| metadata.is_file());
+    let is_package = package::is_one(code);
     // A path that leads out of the directory, by itself or through a link, is a file of this machine.
     let program = source::relative(Path::new(&script.program)).and_then(|program| inside::resolve(code, &program).ok().flatten());
     if script.is_command(is_package)

@@ -36,6 +36,11 @@ impl Paths {
         self.base.join("code")
     }
 
+    /// `/opt/ml/package`: where the program's own package is installed, if its files are one.
+    pub fn package(&self) -> PathBuf {
+        self.base.join("package")
+    }
+
     /// `/opt/ml/checkpoints`
     pub fn checkpoints(&self) -> PathBuf {
         self.base.join("checkpoints")

@@ -5,7 +5,7 @@ use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::SandboxSpec;
 
 use super::Agent;
-use crate::{image, python};
+use crate::{image, package, python};
 
 /// Tells the job's log what is made, and asks whether the job is still wanted.
 struct Waiting<'a, 'b>(&'a mut Agent<'b>);
@@ -44,7 +44,15 @@ impl Agent<'_> {
         let (cache, ml) = (self.options.environments.clone(), self.home.ml());
         let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
         let read = python::requirements(assignment, &ml);
-        let requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
+        let mut requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
+        let tools = package::tools(&python::environment(wanted));
+        if !tools.is_empty() && package::is_of(assignment, &ml) {
+            let name = &wanted.name;
+            // If nobody takes it any more, a wish to stop is on its way.
+            let _ = self.tell(&[format!("setup.py needs more than the environment {name} has, laid over it: {}", tools.join(", "))]);
+            // Behind a line that its author may have left open.
+            requirements.push_str(&format!("\n\n{}", tools.join("\n")));
+        }
         let options = self.options.clone();
         let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
         cache.overlay(below, &requirements, wheel, &mut Waiting(self))

@@ -1,0 +1,74 @@
+"""Inside an instance: installs the package in the working directory, then becomes the program.
+
+Arguments: the directory into which it is installed, and the program's command.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+PLACE, COMMAND = sys.argv[1], sys.argv[2:]
+OPTIONS = "--isolated --no-input --disable-pip-version-check --no-warn-script-location --progress-bar off --no-index --no-deps --no-build-isolation"
+INSTALL = [sys.executable, "-I", "-m", "pip", "install", *OPTIONS.split(), "--target", PLACE, "."]
+# Of what a failure's text has room for.
+MOST_CHARACTERS = 700
+
+
+def fail(code, message):
+    """Leaves a failure file as SageMaker's toolkit words it, with the last lines of the message, and ends."""
+    lines = [line for line in message.splitlines() if line.strip(" ~^")]
+    while len(lines) > 1 and len("\n".join(lines)) > MOST_CHARACTERS:
+        lines = lines[1:]
+    said = "\n".join(lines)[-MOST_CHARACTERS:]
+    text = f'InstallModuleError:\nExitCode {code}\nErrorMessage "{said}"\nCommand "python3 -m pip install ."'
+    print(text, file=sys.stderr, flush=True)
+    with open(os.path.join(os.path.dirname(PLACE), "output", "failure"), "w") as file:
+        file.write(text)
+    sys.exit(1)
+
+
+def install():
+    """Runs pip, whose words go to the log."""
+    for name in ("pip", "setuptools"):
+        if importlib.util.find_spec(name) is None:
+            fail(1, f"there is a setup.py, and {sys.executable} has no {name} to install it with; install that, or leave the setup.py out")
+    pip = subprocess.Popen(INSTALL, stderr=subprocess.PIPE, text=True, errors="replace")
+    said = []
+    for line in pip.stderr:
+        sys.stderr.write(line)
+        said = [*said[-200:], line]
+    if pip.wait() != 0:
+        text = "".join(said).strip()
+        # What setup.py itself said, as pip quotes it.
+        raised = re.search(r"Traceback \(most recent call last\)(?!.*Traceback \(most recent).*?(?=\[end of output\])", text, re.DOTALL)
+        fail(pip.returncode, "\n".join(line.strip() for line in raised.group().strip().splitlines()) if raised else text)
+
+
+def missing(requirement):
+    """What the environment has in the place of something that the package requires; nothing if that is there."""
+    if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        return None
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return "does not have it"
+    return None if requirement.specifier.contains(version, prereleases=True) else f"has version {version}"
+
+
+def check():
+    """pip would fetch what is missing, and there is no network."""
+    from pip._vendor.packaging.requirements import Requirement
+
+    for package in importlib.metadata.distributions(path=[PLACE]):
+        for text in package.requires or []:
+            if has := missing(Requirement(text)):
+                name = text.split(";")[0].strip()
+                fail(1, f"setup.py requires {name}, and the environment {has}; name it in a requirements.txt beside setup.py")
+
+
+install()
+check()
+os.execvp(COMMAND[0], COMMAND)

@@ -1,0 +1,58 @@
+"""A source with a setup.py is a package: installed inside the instance before its module starts, as SageMaker's toolkit does."""
+
+from test_environments import SCIKIT_LEARN
+from test_script_mode import create
+
+SETUP = """
+import os, sys
+from setuptools import find_packages, setup
+print("setup.py as user", os.getuid(), file=sys.stderr)
+setup(
+    name="my-training",
+    version="1.2",
+    package_dir={"": "src"},
+    packages=find_packages("src"),
+    package_data={"trainer": ["data/*.txt"]},
+    install_requires=REQUIRES,
+    entry_points={"console_scripts": ["my-tool = trainer.tools.told:main"]},
+)
+"""
+# What is installed is found nowhere else: the package lies below src.
+FILES = {
+    "src/trainer/__init__.py": "",
+    "src/trainer/tools/__init__.py": "",
+    "src/trainer/tools/told.py": "import sys\ndef main():\n    print('told', sys.argv[1:])\n",
+    "src/trainer/data/words.txt": "packed words",
+    "run.py": """
+import importlib.metadata, importlib.resources, subprocess, sys
+import trainer.tools.told
+print(sys.argv[1:], __spec__.name, importlib.metadata.version("my-training"))
+print((importlib.resources.files("trainer") / "data/words.txt").read_text())
+print(subprocess.check_output(["my-tool", "x"], text=True).strip(), trainer.__file__)
+""",
+}
+
+
+def package(jobs, requires, files=FILES, **options):
+    return create(jobs, {**files, "setup.py": SETUP.replace("REQUIRES", repr(requires))}, program="run.py", image=SCIKIT_LEARN, **options)
+
+
+def test_a_package_is_installed_with_its_data_and_scripts_before_its_module_runs(jobs):
+    name = package(jobs, ["numpy>=1.20", "scikit-learn", "absent; python_version < '3'"], hyperparameters={"x": "1"})
+    jobs.completed(name)
+    assert jobs.lines(name)[-3:] == ["['-x', '1'] run 1.2", "packed words", "told ['x'] /opt/ml/package/trainer/__init__.py"]
+    assert jobs.artifact(name) == {}
+
+
+def test_why_a_package_cannot_be_installed_is_told(jobs):
+    raises = create(jobs, {"setup.py": "raise ValueError('no version today')", "run.py": "print('runs')"}, program="run.py", image=SCIKIT_LEARN)
+    lacks = package(jobs, ["numpy", "no-such-package>=2"])
+    is_old = package(jobs, ["numpy>=99"])
+    reason = jobs.failed(raises)
+    assert reason.startswith('AlgorithmError: InstallModuleError:\nExitCode 1\nErrorMessage "'), reason
+    assert reason.endswith('ValueError: no version today"\nCommand "python3 -m pip install .", exit code: 1'), reason
+    assert any("no version today" in line for line in jobs.lines(raises))
+    for name, expected in ((lacks, "no-such-package>=2, and the environment does not have it"), (is_old, "numpy>=99, and the environment has version 1.")):
+        reason = jobs.failed(name)
+        assert f"setup.py requires {expected}" in reason and "name it in a requirements.txt beside setup.py" in reason, reason
+    assert not any("runs" in line or "packed" in line for name in (raises, lacks, is_old) for line in jobs.lines(name))
