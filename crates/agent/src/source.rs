@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
-use tar::{Archive, EntryType};
+use tar::{Archive, EntryType, PaxExtensions};
 
 use crate::inside;
 
@@ -51,9 +51,10 @@ pub(crate) enum SourceError {
 /// Unpacks the archive `file` into the empty directory `into`. `name` is for messages.
 pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceError> {
     let unreadable = |source| SourceError::Unreadable { name: name.to_owned(), source };
-    let open = || File::open(file).map(|file| Archive::new(MultiGzDecoder::new(BufReader::new(file)))).map_err(unreadable);
-    look_through(&mut open()?, name)?;
-    let mut archive = open()?;
+    let open = || File::open(file).map(|file| MultiGzDecoder::new(BufReader::new(file))).map_err(unreadable);
+    let seen = look_through(open()?, name)?;
+    // What was not looked through is not there.
+    let mut archive = Archive::new(open()?.take(seen));
     archive.set_preserve_permissions(false);
     for entry in archive.entries().map_err(unreadable)? {
         let mut entry = entry.map_err(unreadable)?;
@@ -64,14 +65,13 @@ pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceE
             continue;
         }
         if entry.header().entry_type() == EntryType::Link {
-            // A second name of a file becomes a second file.
             let target = entry.link_name().map_err(unreadable)?.and_then(|target| self::relative(&target));
             let target = target.and_then(|target| inside::resolve(into, &target).ok().flatten()).filter(|it| it.is_file());
             let target = target.ok_or_else(|| wrong("is another name of a file that is not there"))?;
             let parent = relative.parent().unwrap_or(Path::new(""));
             fs::create_dir_all(into.join(parent)).map_err(unreadable)?;
             let parent = inside::resolve(into, parent).ok().flatten().ok_or_else(|| wrong("leads through a link"))?;
-            fs::copy(target, parent.join(relative.file_name().unwrap_or_default())).map_err(unreadable)?;
+            fs::hard_link(target, parent.join(relative.file_name().unwrap_or_default())).map_err(unreadable)?;
         } else if !entry.unpack_in(into).map_err(unreadable)? {
             return Err(wrong("leads out of the directory"));
         }
@@ -79,31 +79,57 @@ pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceE
     Ok(())
 }
 
-/// Refuses an archive before anything of it is written: kinds of entries and sizes.
-fn look_through(archive: &mut Archive<impl Read>, name: &str) -> Result<(), SourceError> {
+/// Counts the bytes that were read.
+struct Counted<R> {
+    inner: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}
+
+/// Refuses an archive before anything of it is written: kinds of entries and sizes. How many of its bytes it took to know.
+fn look_through(reader: impl Read, name: &str) -> Result<u64, SourceError> {
     let unreadable = |source| SourceError::Unreadable { name: name.to_owned(), source };
     let too_much = || SourceError::TooMuch { name: name.to_owned() };
+    let mut archive = Archive::new(Counted { inner: reader, bytes: 0 });
     let (mut entries, mut bytes) = (0_u64, 0_u64);
     for entry in archive.entries().map_err(unreadable)?.raw(true) {
-        let entry = entry.map_err(unreadable)?;
+        let mut entry = entry.map_err(unreadable)?;
         entries += 1;
         bytes = bytes.saturating_add(entry.size().max(entry.header().size().map_err(unreadable)?));
         if entries > MOST_ENTRIES || bytes > MOST_BYTES {
             return Err(too_much());
         }
+        let wrong = |path: &[u8], problem| {
+            Err(SourceError::Entry { name: name.to_owned(), entry: String::from_utf8_lossy(path).into_owned(), problem })
+        };
         let kind = entry.header().entry_type();
-        let describes =
-            kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() || kind.is_pax_global_extensions();
+        let is_pax = kind.is_pax_local_extensions() || kind.is_pax_global_extensions();
+        let describes = kind.is_gnu_longname() || kind.is_gnu_longlink() || is_pax;
         let is_known = kind.is_file() || kind.is_dir() || kind.is_symlink() || kind.is_hard_link() || kind == EntryType::Continuous;
         if describes && entry.size() > MOST_DESCRIPTION {
             return Err(too_much());
         }
         if !describes && !is_known {
-            let entry = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            return Err(SourceError::Entry { name: name.to_owned(), entry, problem: "is neither file, directory nor link" });
+            return wrong(&entry.path_bytes(), "is neither file, directory nor link");
+        }
+        if is_pax {
+            let mut records = Vec::new();
+            entry.read_to_end(&mut records).map_err(unreadable)?;
+            // Whoever heeds it sees another archive than whoever does not.
+            let gives_size = PaxExtensions::new(&records).any(|record| record.is_ok_and(|record| record.key_bytes() == b"size"));
+            if gives_size {
+                return wrong(&entry.path_bytes(), "gives a size in its description, which only files of more than 8 GiB need");
+            }
         }
     }
-    Ok(())
+    Ok(archive.into_inner().bytes)
 }
 
 /// A path below the directory; empty for the directory itself, `None` if it leads out of it.
@@ -143,7 +169,7 @@ pub(crate) fn copy(tree: &Path, name: &str, into: &Path) -> Result<(), SourceErr
 mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use tar::{Builder, Header};
 
     type Tar = Builder<GzEncoder<File>>;
@@ -196,6 +222,9 @@ mod tests {
             assert_eq!(fs::read_to_string(into.join(name)).unwrap(), content, "{name}");
         }
         assert_eq!(into.join("train.py").metadata().unwrap().permissions().mode() & 0o7777, 0o755);
+        // A second name takes no second room.
+        let [one, two] = ["lib/model.py", "other/second.py"].map(|name| into.join(name).metadata().unwrap().ino());
+        assert_eq!(one, two);
         let copy_of = into.with_file_name("copy");
         fs::create_dir(&copy_of).unwrap();
         symlink("/etc/passwd", into.join("passwd")).unwrap();
@@ -265,6 +294,15 @@ mod tests {
         assert!(matches!(refused, SourceError::TooMuch { .. }), "{refused}");
         let (_dir, long, _) = stage(|tar| add(tar, EntryType::GNULongName, b"name", b"", &vec![b'x'; MOST_DESCRIPTION as usize + 1]));
         assert!(matches!(unpack(&long, "s3://b/k", &into), Err(SourceError::TooMuch { .. })));
+        // Taken as its header says it is empty, and the archive ends behind it; taken as its description says there is more.
+        let (_dir, double, _) = stage(|tar| {
+            tar.append_pax_extensions([("size", &b"1024"[..])]).unwrap();
+            file(tar, "empty", "");
+            tar.get_mut().write_all(&[0; 1024]).unwrap();
+            file(tar, "hidden", "x");
+        });
+        let refused = unpack(&double, "s3://b/k", &into).unwrap_err().to_string();
+        assert!(refused.contains("gives a size in its description"), "{refused}");
         let plain = dir.path().join("secret");
         let refused = unpack(&plain, "s3://b/secret", &into).unwrap_err();
         assert!(refused.to_string().starts_with("s3://b/secret cannot be unpacked; it must be a tar archive"), "{refused}");
