@@ -1,4 +1,4 @@
-"""TensorFlow's distributions: TF_CONFIG on each instance."""
+"""TensorFlow's distributions: TF_CONFIG on each instance, and a parameter server beside each script."""
 
 import pytest
 from test_script_mode import create
@@ -6,7 +6,7 @@ from test_script_mode import create
 TENSORFLOW = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.12-cpu-py310"
 SERVERS, MIRRORED = "sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled"
 
-# Every process listens where it was told that it is, and finds all others.
+# Without TensorFlow nobody serves but the script: every process listens where it was told that it is, and finds all others.
 CONNECTS = """
 import json, os, socket, threading, time
 told = json.loads(os.environ["TF_CONFIG"])
@@ -82,3 +82,69 @@ def test_mirrored_workers_of_tensorflow_reduce(jobs, tensorflow):
     jobs.completed(name)
     for host in ("algo-1", "algo-2"):
         assert "replicas 2 sum 9.0" in jobs.lines(name, host)
+
+
+# Between graphs, as scripts for parameter servers are: each fits the same line to samples of its own, with slope and offset on a server each. The
+# master goes on when the worker is gone, with the offset on the worker's instance.
+SERVED = """
+import json, os, socket, time
+import tensorflow as tf
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+told = json.loads(os.environ["TF_CONFIG"])
+task, index = told["task"]["type"], told["task"]["index"]
+cluster = tf.train.ClusterSpec(told["cluster"])
+server = tf.distribute.Server(cluster, job_name=task, task_index=index)
+with v1.device(v1.train.replica_device_setter(worker_device=f"/job:{task}/task:{index}", cluster=cluster)):
+    slope, offset, done = (v1.get_variable(name, initializer=0.0) for name in ("slope", "offset", "done"))
+    x = tf.random.uniform([64], -1.0, 1.0)
+    loss = tf.reduce_mean((slope * x + offset - (3.0 * x + 2.0)) ** 2)
+    fit = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    end = done.assign(1.0)
+    missing = v1.report_uninitialized_variables()
+config = v1.ConfigProto(device_filters=["/job:ps", f"/job:{task}/task:{index}"])
+with v1.Session(server.target, config=config) as session:
+    if task == "master":
+        session.run(v1.global_variables_initializer())
+    else:
+        while len(session.run(missing)):
+            time.sleep(0.05)
+    for step in range(100):
+        session.run(fit)
+    if task == "worker":
+        session.run(end)
+    else:
+        while not session.run(done):
+            time.sleep(0.05)
+        name, port = told["cluster"]["worker"][0].split(":")
+        while not socket.socket().connect_ex((name, int(port))):
+            time.sleep(0.05)
+        for step in range(100):
+            session.run(fit)
+    found = [round(float(value), 1) for value in session.run([slope, offset])]
+print(task, index, *sorted(variable.device for variable in (slope, offset)), *found if task == "master" else ())
+"""
+
+
+def test_scripts_of_tensorflow_share_variables_on_their_parameter_servers(jobs, tensorflow):
+    name = create(jobs, {"train.py": SERVED}, image=TENSORFLOW, instances=2, hyperparameters={SERVERS: "true"})
+    jobs.completed(name)
+    for host, said in [("algo-1", "master 0 /job:ps/task:0 /job:ps/task:1 3.0 2.0"), ("algo-2", "worker 0 /job:ps/task:0 /job:ps/task:1")]:
+        assert said in jobs.lines(name, host)
+
+
+def test_a_parameter_server_that_dies_ends_the_job_and_says_so(jobs, tensorflow):
+    kills = """
+import json, os, signal, socket, time
+own = next(address for address in json.loads(os.environ["TF_CONFIG"])["cluster"]["ps"] if address.startswith(os.environ["SM_CURRENT_HOST"]))
+while socket.socket().connect_ex((own.split(":")[0], 2223)):
+    time.sleep(0.05)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if "tf.distribute.Server" in open(f"/proc/{pid}/cmdline").read():
+        os.kill(int(pid), signal.SIGKILL)
+print("killed")
+time.sleep(600)
+"""
+    name = create(jobs, {"train.py": kills}, image=TENSORFLOW, instances=2, hyperparameters={SERVERS: "true"})
+    reason = jobs.failed(name)
+    assert "the parameter server of this instance has ended (signal: 9 (SIGKILL))" in reason, reason

@@ -28,6 +28,7 @@ mod output;
 mod own_log;
 mod pack;
 mod package;
+pub mod parameter_server;
 mod program;
 mod python;
 mod run;

@@ -43,6 +43,7 @@ use std::{io, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use exit::Exit;
+use shoal_agent::parameter_server;
 
 /// Trains as SageMaker does, on your own machine: the AWS clients that you have, pointed at a server of your own.
 #[derive(Debug, Parser)]
@@ -129,16 +130,27 @@ enum Command {
     /// A program of MPI: started by the agent.
     #[command(subcommand, hide = true)]
     Mpi(mpi::MpiCommand),
+    /// A script with TensorFlow's parameter server beside it: started by the agent.
+    #[command(hide = true)]
+    ParameterServer {
+        /// The server's number in the cluster.
+        #[arg(long)]
+        index: usize,
+        /// The script, with what starts it.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
     match Cli::parse().command {
-        // The last four are programs in their own right with exit codes of their own.
+        // The last five are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),
         Command::Stacks(args) => stacks::run(&args),
         Command::Mpi(command) => mpi::run(command),
+        Command::ParameterServer { index, command } => exit::of_program(parameter_server::beside(index, &command)),
         command => run(command).unwrap_or_else(|error| exit::report(&error)).into(),
     }
 }
@@ -168,7 +180,9 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)
         }
-        Command::Agent(_) | Command::Algorithm(_) | Command::Stacks(_) | Command::Mpi(_) => unreachable!("main runs these itself"),
+        Command::Agent(_) | Command::Algorithm(_) | Command::Stacks(_) | Command::Mpi(_) | Command::ParameterServer { .. } => {
+            unreachable!("main runs these itself")
+        }
     }
 }
 

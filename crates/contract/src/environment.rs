@@ -8,7 +8,7 @@ use crate::config::{input_data_config, resource_config, sorted_hosts};
 use crate::groups::Groups;
 use crate::python::repr_of_float;
 use crate::script::{Hyperparameters, MASTER_PORT, arguments};
-use crate::tf_config::tf_config;
+use crate::tf_config::{self, tf_config};
 use crate::{Facts, Script};
 
 /// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
@@ -98,7 +98,7 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
     };
     variables.insert("PYTHONPATH".into(), path);
     if let Some(told) = tf_config(facts, &Hyperparameters::of(&facts.hyperparameters)) {
-        variables.entry("TF_CONFIG".into()).or_insert_with(|| told.to_string());
+        variables.entry(tf_config::VARIABLE.into()).or_insert_with(|| told.to_string());
     }
     for (name, value) in [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")] {
         variables.entry(name.into()).or_insert_with(|| value.into());

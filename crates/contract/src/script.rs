@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::groups::Groups;
 use crate::python::{self, decoded};
-use crate::{Facts, MAX_CHARACTERS, mpi};
+use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, tf_config};
 
 /// Hyperparameters that are for the toolkit alone.
 const RESERVED: [&str; 9] = [
@@ -128,7 +128,11 @@ impl Script {
         } else {
             python.chain([program]).chain(arguments).collect()
         };
-        if is_mpi { mpi::command(facts, &groups.hosts_of_distribution(), &hyperparameters, command) } else { Ok(command) }
+        if is_mpi {
+            mpi::command(facts, &groups.hosts_of_distribution(), &hyperparameters, command)
+        } else {
+            Ok(tf_config::with_server(facts, &hyperparameters, command))
+        }
     }
 }
 
@@ -156,7 +160,9 @@ pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
     const TRACEBACK: &str = "Traceback (most recent call last)";
     let said = stderr.trim();
     let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
-    let mut command: String = command.join(" ");
+    // As the user knows it: without what of ours starts it.
+    let ours = command.first().filter(|program| *program == LAUNCHER).and_then(|_| command.iter().position(|word| word == "--"));
+    let mut command: String = command[ours.map_or(0, |at| at + 1)..].join(" ");
     if let Some((end, _)) = command.char_indices().nth(MOST_COMMAND) {
         command.truncate(end);
         command.push_str("...");

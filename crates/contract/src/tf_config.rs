@@ -3,9 +3,12 @@
 
 use serde_json::{Value, json};
 
-use crate::Facts;
-use crate::config::sorted_hosts;
+use crate::groups::Groups;
 use crate::script::Hyperparameters;
+use crate::{Facts, LAUNCHER};
+
+/// The variable's name.
+pub(crate) const VARIABLE: &str = "TF_CONFIG";
 
 const PARAMETER_SERVER: &str = "sagemaker_parameter_server_enabled";
 const MULTI_WORKER_MIRRORED: &str = "sagemaker_multi_worker_mirrored_strategy_enabled";
@@ -15,9 +18,10 @@ const WORKER: u16 = 2222;
 const SERVER: u16 = 2223;
 const MIRRORED: u16 = 8890;
 
-/// What a script's process on this instance is told; `None` if the distribution is not TensorFlow's.
+/// What a script's process on this instance is told; `None` if the distribution is not TensorFlow's, or not for this instance.
 pub(crate) fn tf_config(facts: &Facts, hyperparameters: &Hyperparameters) -> Option<Value> {
-    let hosts = sorted_hosts(facts);
+    let groups = Groups::of(facts, hyperparameters);
+    let hosts = groups.hosts_of_distribution();
     let rank = hosts.iter().position(|host| *host == facts.current_host())?;
     let at = |hosts: &[&str], port: u16| Vec::from_iter(hosts.iter().map(|host| format!("{}:{port}", facts.address(host))));
     // One instance alone needs none.
@@ -30,4 +34,19 @@ pub(crate) fn tf_config(facts: &Facts, hyperparameters: &Hyperparameters) -> Opt
         let task = json!({ "index": rank, "type": "worker" });
         json!({ "cluster": { "worker": at(&hosts, MIRRORED) }, "environment": "cloud", "task": task })
     })
+}
+
+/// The command that starts this instance's parameter server and, beside it, `command`, the script's; `command` itself where the script is not
+/// told of servers, or the request brings a cluster of its own.
+pub(crate) fn with_server(facts: &Facts, hyperparameters: &Hyperparameters, command: Vec<String>) -> Vec<String> {
+    let groups = Groups::of(facts, hyperparameters);
+    let hosts = groups.hosts_of_distribution();
+    let index = hosts.iter().position(|host| *host == facts.current_host());
+    match index {
+        Some(index) if hyperparameters.is_on(PARAMETER_SERVER) && hosts.len() > 1 && !facts.environment.contains_key(VARIABLE) => {
+            let launcher = [LAUNCHER, "parameter-server", "--index", &index.to_string(), "--"].map(str::to_owned);
+            launcher.into_iter().chain(command).collect()
+        }
+        _ => command,
+    }
 }

@@ -229,8 +229,10 @@ fn processes_of_tensorflow_are_told_of_each_other() {
     {
         let facts = facts(host, 3, &servers);
         assert_eq!(told(&facts).unwrap(), format!(r#"{cluster}"task":{task}}}"#));
+        // Besides the script each one has a server.
         let command = script(&facts).command(&facts, false).unwrap().join("|");
-        assert_eq!(command, "python3|train.py|--batch-size|32|--lr|1e-05|-n|a name");
+        let server = format!("/opt/shoal/bin/shoal|parameter-server|--index|{}|--", host - 1);
+        assert_eq!(command, format!("{server}|python3|train.py|--batch-size|32|--lr|1e-05|-n|a name"));
     }
     // One instance has nobody to serve.
     let alone = facts(1, 1, &servers);
@@ -241,9 +243,35 @@ fn processes_of_tensorflow_are_told_of_each_other() {
         (told(&mirrored).unwrap().as_str(), script(&mirrored).command(&mirrored, false).unwrap()[0].as_str()),
         (expected, "python3")
     );
-    let own = Facts { environment: map(&[("TF_CONFIG", "{}")]), ..mirrored };
-    assert_eq!(told(&own).unwrap(), "{}");
+    // Who brings a cluster of his own starts it, too.
+    let own = Facts { environment: map(&[("TF_CONFIG", "{}")]), ..facts(2, 3, &servers) };
+    assert_eq!((told(&own).unwrap().as_str(), script(&own).command(&own, false).unwrap()[0].as_str()), ("{}", "python3"));
     assert_eq!(told(&facts(1, 2, &[])), None);
+}
+
+#[test]
+fn a_cluster_of_tensorflow_is_made_of_the_groups_of_the_distribution() {
+    let groups = [("data", &["algo-1"][..]), ("training", &["algo-3", "algo-2"])].map(|(name, hosts)| GroupFacts {
+        name: name.into(),
+        instance_type: "ml.m5.large".into(),
+        hosts: Vec::from_iter(hosts.iter().map(|host| (*host).into())),
+    });
+    let of = |host, distribution: &str| {
+        let given = [(distribution, "true"), ("sagemaker_distribution_instance_groups", r#"["training"]"#)];
+        Facts { groups: groups.to_vec(), ..facts(host, 3, &given) }
+    };
+    let first = |facts: &Facts| script(facts).command(facts, false).unwrap()[..4].join(" ");
+    let told = |facts: &Facts| environment(facts).get("TF_CONFIG").cloned();
+    let servers = of(2, "sagemaker_parameter_server_enabled");
+    let cluster = r#"{"cluster":{"master":["algo-2:2222"],"ps":["algo-2:2223","algo-3:2223"],"worker":["algo-3:2222"]},"environment":"cloud","task":{"index":0,"type":"master"}}"#;
+    assert_eq!((told(&servers).unwrap().as_str(), first(&servers).as_str()), (cluster, "/opt/shoal/bin/shoal parameter-server --index 0"));
+    let mirrored = of(3, "sagemaker_multi_worker_mirrored_strategy_enabled");
+    let cluster = r#"{"cluster":{"worker":["algo-2:8890","algo-3:8890"]},"environment":"cloud","task":{"index":1,"type":"worker"}}"#;
+    assert_eq!(told(&mirrored).unwrap(), cluster);
+    for distribution in ["sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled"] {
+        let elsewhere = of(1, distribution);
+        assert_eq!((told(&elsewhere), first(&elsewhere).as_str()), (None, "python3 train.py --batch-size 32"));
+    }
 }
 
 #[test]
@@ -257,6 +285,8 @@ fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
         script_failure(7, "", &command),
         "ExecuteUserScriptError:\nExitCode 7\nErrorMessage \"\"\nCommand \"python3 train.py --epochs 1\""
     );
+    let launched = [&["/opt/shoal/bin/shoal", "parameter-server", "--index", "0", "--"].map(str::to_owned)[..], &command].concat();
+    assert_eq!(script_failure(7, "", &launched), script_failure(7, "", &command), "what starts the script is no affair of the user's");
     assert!(script_failure(7, "no traceback\nbut words", &command).contains("ErrorMessage \"no traceback\nbut words\"\n"));
 
     let long = [&command[..], &["\u{fc}".repeat(300)]].concat();
