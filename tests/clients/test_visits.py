@@ -66,6 +66,14 @@ def test_a_command_is_where_the_program_is(jobs, job):
             assert len(set(seen.stdout.split()[2:])) == 1 and len(seen.stdout.split()) > 4
 
 
+def test_what_is_no_program_holds_nobody_up(jobs, job):
+    """The instance's first process must not wait for somebody to write into a pipe."""
+    path = visit(jobs, job, "--", "/bin/sh", "-c", "path=$(mktemp -u) && mkfifo -m 755 $path && echo $path").stdout.strip()
+    done = visit(jobs, job, "--", path)
+    assert done.returncode == 126 and f"{path} may not be executed" in done.stderr
+    assert visit(jobs, job, "--", "rm", path).returncode == 0
+
+
 def test_bytes_go_both_ways(jobs, job):
     sent = os.urandom(3_000_000)
     done = visit(jobs, job, "--", "cat", text=False, input=sent)

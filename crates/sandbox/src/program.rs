@@ -3,15 +3,17 @@
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, sigaction, sigprocmask};
 use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::{Pid, chdir, execve, getppid, setsid};
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,8 @@ use crate::{SandboxError, SandboxSpec};
 
 /// Most programs are content with this many open files, and some walk over all that they could open.
 const OPEN_FILES: u64 = 65_536;
+/// The instance's first process waits so long for the start of a program that another one may hold up; nothing else happens in the instance meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Where programs are looked for when the environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -37,17 +41,18 @@ pub(crate) const LINE: &str = "SHOAL_LINE";
 
 /// Starts the program as a child of this process, in a session of its own. Its standard output and error are ours; `line` becomes its alone.
 pub(crate) fn start(spec: &SandboxSpec, line: Option<OwnedFd>) -> Result<Result<Pid, NotStarted>, SandboxError> {
-    start_with(spec, line, || Ok(()))
+    start_with(spec, line, None, || Ok(()))
 }
 
-/// The same with other streams: `place` puts them into their places, in the child.
+/// The same with other streams, while a program runs that may hold it up: `place` puts them into their places, in the child.
 pub(crate) fn start_at(spec: &SandboxSpec, place: impl FnOnce() -> io::Result<()>) -> Result<Result<Pid, NotStarted>, SandboxError> {
-    start_with(spec, None, place)
+    start_with(spec, None, Some(PATIENCE), place)
 }
 
 fn start_with(
     spec: &SandboxSpec,
     line: Option<OwnedFd>,
+    patience: Option<Duration>,
     place: impl FnOnce() -> io::Result<()>,
 ) -> Result<Result<Pid, NotStarted>, SandboxError> {
     // The writing end closes when the program is there, or says why it is not.
@@ -61,12 +66,37 @@ fn start_with(
         }
         Fork::Parent(child) => {
             drop((question, line));
-            let mut text = Vec::new();
-            answer.read_to_end(&mut text).map_err(SandboxError::io("hear whether the program has started"))?;
+            let heard = hear(&mut answer, patience).map_err(SandboxError::io("hear whether the program has started"))?;
+            let Some(text) = heard else {
+                // It fails if it has just ended.
+                let _ = kill(child, Signal::SIGKILL);
+                let message = format!("the program did not start within {} s: something in the instance stops it", PATIENCE.as_secs());
+                return Ok(Err(NotStarted { message, code: 126 }));
+            };
             if text.is_empty() {
                 return Ok(Ok(child));
             }
             serde_json::from_slice(&text).map(Err).map_err(SandboxError::io("understand why the program has not started"))
+        }
+    }
+}
+
+/// All that comes; `None` if the end does not come in time.
+fn hear(answer: &mut io::PipeReader, patience: Option<Duration>) -> io::Result<Option<Vec<u8>>> {
+    let mut text = Vec::new();
+    let Some(patience) = patience else { return answer.read_to_end(&mut text).map(|_| Some(text)) };
+    let until = Instant::now() + patience;
+    let mut buffer = [0; 1024];
+    loop {
+        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(answer.as_fd(), PollFlags::POLLIN)], left) {
+            Ok(0) => return Ok(None),
+            Ok(_) => match answer.read(&mut buffer)? {
+                0 => return Ok(Some(text)),
+                count => text.extend(&buffer[..count]),
+            },
+            Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -182,9 +212,26 @@ fn is_executable(path: &Path) -> bool {
 /// What stands after `#!`. A carriage return at its end, the usual mistake, is shown.
 fn interpreter(path: &Path) -> Option<String> {
     let mut start = [0; 256];
-    let length = File::open(path).and_then(|mut file| file.read(&mut start)).ok()?;
+    // What is no file may be waited for without end, and who wants it opened is not always who trusts it.
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().is_ok_and(|it| it.is_file()).then_some(())?;
+    let length = file.read(&mut start).ok()?;
     let line = start[..length].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = OsStr::from_bytes(line).to_string_lossy();
     let name = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next()?;
     Some(name.escape_debug().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_waited_for_as_long_as_there_is_patience() {
+        let (mut answer, mut question) = io::pipe().unwrap();
+        assert_eq!(hear(&mut answer, Some(Duration::from_millis(5))).unwrap(), None);
+        question.write_all(b"why").unwrap();
+        drop(question);
+        assert_eq!(hear(&mut answer, Some(Duration::from_secs(60))).unwrap().unwrap(), b"why");
+    }
 }
