@@ -223,7 +223,8 @@ impl Agent<'_> {
             self.attach(assignment, program).map_err(Trouble::Watch)?;
             let running = Arc::new(());
             if let Some(limit) = assignment.limits.disk_bytes {
-                let watched = volume::watch(self.home.written(), limit, Arc::downgrade(&running), self.events.clone());
+                let watched =
+                    volume::watch(self.home.written(), Some(control.first_process()), limit, Arc::downgrade(&running), self.events.clone());
                 watched.map_err(Trouble::Watch)?;
             }
             let (ended, said) = self.supervise(&control, &spec)?;

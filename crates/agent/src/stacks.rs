@@ -24,7 +24,7 @@ pub fn stacks(first: u32) -> String {
 }
 
 /// All below a process, parents before children.
-fn descendants(first: u32) -> Vec<u32> {
+pub(crate) fn descendants(first: u32) -> Vec<u32> {
     let (mut found, mut waiting) = (Vec::new(), vec![first]);
     while let Some(parent) = waiting.pop() {
         let lists = tasks(parent).into_iter().filter_map(|(_, task)| fs::read_to_string(task.join("children")).ok());
