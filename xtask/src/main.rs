@@ -172,15 +172,16 @@ fn bench(workspace: &Workspace) -> Result<bool> {
         return Ok(false);
     }
     let build_s = started.elapsed().as_secs_f64().to_string();
+    peers::install()?;
+    let ray = peers::python_with_ray()?;
     let mut shoal = Command::new(target.join("release/shoal"));
     shoal.current_dir(&workspace.root).args(["bench", "start", "--build-s", &build_s, "--sdk"]).arg(python);
     if let Some(python) = sdk_v3 {
         shoal.arg("--sdk-v3").arg(python);
     }
-    let mut fine = succeeds(shoal.args(["--write", "docs/benchmarks.md"]))?;
-    peers::install()?;
+    let mut fine = succeeds(shoal.arg("--peer").arg(&ray).args(["--write", "docs/benchmarks.md"]))?;
     let mut benches: Vec<Vec<String>> = ["jobs", "telemetry", "s3", "xgboost"].map(|what| vec![what.to_owned()]).into();
-    benches.push(["tuning", "--peer", &peers::python_with_ray()?.to_string_lossy()].map(str::to_owned).into());
+    benches.push(["tuning", "--peer", &ray.to_string_lossy()].map(str::to_owned).into());
     // Short, as everybody has a turn with every size.
     let mut comm = ["comm", "--bytes", "4,1024,65536,1048576,16777216", "--seconds", "0.1", "--turns", "2"].map(str::to_owned).to_vec();
     comm.extend(peers::of_comm()?.into_iter().map(|peer| format!("--peer={peer}")));

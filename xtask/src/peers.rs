@@ -15,8 +15,8 @@ const S3S_FS: [&str; 7] = ["install", "s3s-fs", "--version", "0.14.1", "--featur
 /// xgboost.dask (Apache-2.0, BSD), from PyPI. XGBoost 3.2.0 is the last one for Python 3.11.
 const DASK: [&str; 4] = ["xgboost-cpu==3.2.0", "dask[array,dataframe]==2026.8.0", "distributed==2026.8.0", "scikit-learn"];
 
-/// Ray Tune (Apache-2.0), from PyPI.
-const RAY: &str = "ray[tune]==2.60.0";
+/// Ray Tune and Ray Train (Apache-2.0), from PyPI.
+const RAY: &str = "ray[train,tune]==2.60.0";
 
 /// Intel MPI (Intel Simplified Software License), from PyPI: the newest of which the registry has all that it needs.
 const INTEL_MPI: [&str; 2] = ["impi-rt==2021.18.1", "impi-devel==2021.18.1"];
@@ -37,7 +37,7 @@ pub(crate) fn install() -> Result<()> {
         run(Command::new(dask.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(DASK))?;
     }
     let ray = ray(&peers);
-    if !ray.join("bin/python").is_file() || !imports(&ray, "ray.tune") {
+    if !ray.join("bin/python").is_file() || !imports(&ray, "ray.tune, ray.train, pydantic") {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&ray))?;
         run(Command::new(ray.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", RAY]))?;
     }
@@ -68,7 +68,7 @@ pub(crate) fn of_comm() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// A Python that has Ray Tune, once [`install`] was there.
+/// A Python that has Ray, once [`install`] was there.
 ///
 /// # Errors
 /// There is no home directory.

@@ -1,5 +1,7 @@
 //! `shoal bench start`.
 
+mod peer;
+
 use std::{
     path::PathBuf,
     thread,
@@ -52,6 +54,9 @@ pub(crate) struct StartArgs {
     /// A Python with the SageMaker SDK 3: measures its wait(), too.
     #[arg(long, value_name = "PYTHON")]
     sdk_v3: Option<PathBuf>,
+    /// A Python with `ray[train]`: measures the first line of its worker, too, in turns with ours.
+    #[arg(long, value_name = "PYTHON")]
+    peer: Option<PathBuf>,
     /// Seconds of a clean build that somebody has measured, for the report.
     #[arg(long, value_name = "SECONDS")]
     build_s: Option<f64>,
@@ -96,6 +101,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     if let Some(seconds) = args.build_s {
         repeat("clean release build", "s", None, 1, &|| Ok(seconds))?;
     }
+    lines.extend(peer::measure(args.peer.as_deref(), args.runs, &mut progress)?);
     drop(progress);
     let section = report::markdown("start", &machine, &lines);
     show(&section)?;
