@@ -1,18 +1,20 @@
 //! The Python environment of the program: made before it starts, shown in its instance, first in its paths.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use shoal_environments::{Cache, Environment, EnvironmentError, Prepared, Watcher};
+use shoal_environments::{Cache, Environment, EnvironmentError, Prepared, RequirementsError, Watcher};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{Mount, SandboxSpec};
 
-use crate::inside;
+use crate::{inside, source};
 
-/// Longer `requirements.txt` are none.
+/// Bytes of a `requirements.txt`.
 const MOST_REQUIREMENTS: u64 = 1 << 20;
+const TOO_LONG: &str = "is where the first MiB ends, and a longer file is not followed; leave out what is not required";
+const LEADS_OUT: &str = "is where requirements.txt, a symbolic link, leads, and that is not beside the script; put the file itself there";
 
 /// Makes the environment if this machine has none like it. It stays while what is given lives.
 pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut dyn Watcher) -> Result<Prepared, EnvironmentError> {
@@ -34,31 +36,40 @@ pub(crate) fn environment(wanted: &PythonEnvironment) -> Environment {
 }
 
 /// What the job requires: the `requirements.txt` beside its script, or the file that SDK v3 names and brings in a channel. Empty if there is none.
-pub(crate) fn requirements(assignment: &Assignment, ml: &Path) -> io::Result<String> {
-    let beside = inside::read_start(ml, Path::new("code/requirements.txt"), MOST_REQUIREMENTS)?;
-    let bytes = match (beside, of_sdk_v3(assignment)) {
-        (Some(bytes), _) => bytes,
-        (None, Some(file)) => read_start(&file)?,
-        (None, None) => Vec::new(),
+pub(crate) fn requirements(assignment: &Assignment, ml: &Path) -> Result<String, EnvironmentError> {
+    let failed = |source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source };
+    let mut beside = PathBuf::from("code/requirements.txt");
+    if let Ok(target) = fs::read_link(ml.join(&beside)) {
+        let inside = source::relative(&target).ok_or_else(|| wrong(1, target.display().to_string(), LEADS_OUT))?;
+        beside = Path::new("code").join(inside);
+    }
+    let most = MOST_REQUIREMENTS + 1;
+    let found = match inside::read_start(ml, &beside, most).map_err(failed)? {
+        Some(bytes) => Some(bytes),
+        None => of_sdk_v3(assignment, most).map_err(failed)?,
     };
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let text = String::from_utf8_lossy(&found.unwrap_or_default()).into_owned();
+    if text.len() as u64 > MOST_REQUIREMENTS {
+        let last = text.lines().last().unwrap_or_default().chars().take(100).collect();
+        return Err(wrong(text.lines().count(), last, TOO_LONG));
+    }
+    Ok(text)
+}
+
+fn wrong(line: usize, text: String, why: &'static str) -> EnvironmentError {
+    RequirementsError { line, text, why }.into()
 }
 
 /// The channel `sm_drivers` tells which file of the channel `code` it is.
-fn of_sdk_v3(assignment: &Assignment) -> Option<PathBuf> {
-    let tree = |name: &str| assignment.channels.iter().find(|channel| channel.name == name).map(|channel| Path::new(&channel.tree));
-    let told: Value = serde_json::from_slice(&read_start(&tree("sm_drivers")?.join("sourcecode.json")).ok()?).ok()?;
-    let name = Path::new(told["requirements"].as_str()?);
-    let is_below = name.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    let file = tree("code")?.join(name);
-    (is_below && file.is_file()).then_some(file)
-}
-
-/// Of a tree that the server has made.
-fn read_start(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(file)?.take(MOST_REQUIREMENTS).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let read = |channel: &str, file: &Path| match assignment.channels.iter().find(|it| it.name == channel) {
+        Some(channel) => inside::read_start(Path::new(&channel.tree), file, most),
+        None => Ok(None),
+    };
+    let told = read("sm_drivers", Path::new("sourcecode.json"))?;
+    let told = told.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let name = told.as_ref().and_then(|told| told["requirements"].as_str()).and_then(|name| source::relative(Path::new(name)));
+    name.map_or(Ok(None), |name| read("code", &name))
 }
 
 /// Lets the program see the environment, and use it before anything else.
@@ -85,6 +96,43 @@ pub(crate) fn put_paths(variables: &mut Vec<(String, String)>, name: &str, paths
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An assignment with nothing of its own.
+    fn assignment() -> Assignment {
+        let golden = include_str!("../../link/tests/golden/welcome_python.json");
+        let message: Value = serde_json::from_str(golden).unwrap();
+        serde_json::from_value(message["assignment"].clone()).unwrap()
+    }
+
+    #[test]
+    fn requirements_are_read_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, assignment) = (dir.path().join("code"), assignment());
+        fs::create_dir_all(code.join("lists")).unwrap();
+        let read = || requirements(&assignment, dir.path()).map_err(|error| error.to_string());
+        assert_eq!(read().unwrap(), "");
+        fs::write(code.join("lists/base.txt"), "numpy==2.0\n").unwrap();
+        for (target, expected) in [
+            ("lists/base.txt", Ok("numpy==2.0\n")),
+            ("./lists/base.txt", Ok("numpy==2.0\n")),
+            ("/etc/passwd", Err("\"/etc/passwd\" is where requirements.txt, a symbolic link, leads")),
+            ("../secret", Err("\"../secret\" is where")),
+        ] {
+            std::os::unix::fs::symlink(target, code.join("requirements.txt")).unwrap();
+            match (read(), expected) {
+                (Ok(text), Ok(expected)) => assert_eq!(text, expected),
+                (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+                (read, _) => panic!("{target}: {read:?}"),
+            }
+            fs::remove_file(code.join("requirements.txt")).unwrap();
+        }
+        let comments = "# a comment\n".repeat((1 << 20) / 12);
+        fs::write(code.join("requirements.txt"), &comments).unwrap();
+        assert_eq!(read().unwrap(), comments);
+        fs::write(code.join("requirements.txt"), comments + "numpy==1.26\n").unwrap();
+        let error = read().unwrap_err();
+        assert!(error.contains("is where the first MiB ends"), "{error}");
+    }
 
     #[test]
     fn paths_come_before_and_behind_what_is_there() {

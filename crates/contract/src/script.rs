@@ -58,7 +58,7 @@ pub struct Script {
 pub enum LaunchError {
     /// Several instances that have no hosts of their own.
     #[error(
-        "sagemaker_mpi_enabled: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use one instance \
+        "MPI: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use one instance \
          with more processes_per_host, or see what `shoal doctor` says of isolation"
     )]
     MpiNeedsHosts(usize),

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long agents have to clear away an attempt and say that they are idle.
-const PARK: Duration = Duration::from_secs(3);
+const PARK: Duration = Duration::from_secs(10);
 /// Between two looks whether they still can.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long kept agents have to call for their next attempt.

@@ -86,7 +86,9 @@ fn named(text: &str) -> Option<u32> {
 fn own_words(text: &str) -> String {
     let lines = Vec::from_iter(text.lines());
     let end = lines.iter().skip(1).position(|line| line.starts_with(RULE)).map_or(lines.len(), |at| at + 1);
-    Vec::from_iter(lines[..end].iter().copied().filter(|line| !line.contains(OF_OPEN_MPI))).join("\n").trim().to_owned()
+    let said = Vec::from_iter(lines[..end].iter().copied().filter(|line| !line.contains(OF_OPEN_MPI))).join("\n");
+    // A dying rank may send bytes that are no words.
+    said.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control()).to_owned()
 }
 
 fn without_rules(text: &str) -> String {
@@ -165,6 +167,7 @@ mod tests {
         let named = (None, "prterun has exited due to process rank 0 with PID 0 on node algo-1 calling");
         assert_eq!(text(&[(Some(1), "no such file"), lost, named]), failed("no such file\n(rank 1 on algo-1)"));
         assert_eq!(text(&[lost, named]), failed(lost.1));
+        assert_eq!(text(&[(Some(0), "\0\u{1} \0"), (None, "it was aborted")]), failed("it was aborted"));
         let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
         assert!(text(&without).contains("(rank 0 on algo-1)\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\""));
     }

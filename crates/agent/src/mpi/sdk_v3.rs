@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
-use shoal_contract::{FAILURE, Mpirun, Places};
+use shoal_contract::{FAILURE, LaunchError, Mpirun, Places};
 use shoal_link::{Assignment, Program};
 
 use super::{run, say, wait};
@@ -45,6 +45,11 @@ pub fn drive(python: &str) -> i32 {
             return FAILURE;
         }
     };
+    // Addresses are told where names do not resolve: there are no hosts, and the port of one that waits would be the machine's.
+    if told.hosts.len() > 1 && std::env::var_os("SHOAL_HOST_ADDRESSES").is_some() {
+        say(LaunchError::MpiNeedsHosts(told.hosts.len()));
+        return FAILURE;
+    }
     if told.hosts.first() != Some(&told.current) {
         return wait();
     }

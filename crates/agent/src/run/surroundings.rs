@@ -43,8 +43,7 @@ impl Agent<'_> {
     fn python(&mut self, wanted: &PythonEnvironment, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
         let (cache, ml) = (self.options.environments.clone(), self.home.ml());
         let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
-        let read = python::requirements(assignment, &ml);
-        let mut requirements = read.map_err(|source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source })?;
+        let mut requirements = python::requirements(assignment, &ml)?;
         let tools = package::tools(&python::environment(wanted));
         if !tools.is_empty() && package::is_of(assignment, &ml) {
             let name = &wanted.name;
