@@ -100,11 +100,22 @@ def test_what_would_run_code_outside_of_the_sandbox_fails_the_job(environments):
     assert 'requirements.txt:1: "git+https://example.org/evil.git" is no requirement of an index' in reason
 
 
+def test_nothing_is_fetched_for_an_isolated_job(environments, jobs):
+    files = {"train.py": "import alpha; print(alpha.VERSION)", "requirements.txt": "alpha==2.0\n"}
+    environments.image("team/alpha", "alpha==1.0\n")
+    served = create(environments.jobs, files, image="team/alpha", EnableNetworkIsolation=True)
+    environments.jobs.completed(served)
+    assert environments.jobs.lines(served) == ["2.0"], "the house of wheels serves"
+    reason = jobs.failed(create(jobs, files, image=SCIKIT_LEARN, EnableNetworkIsolation=True))
+    assert reason.startswith("AlgorithmError: the job has EnableNetworkIsolation, so nothing is fetched for it"), reason
+    assert "name a directory of wheels as wheel_house in shoal.toml" in reason
+
+
 def test_a_requirement_that_is_not_there_is_the_jobs_own_failure(environments):
     jobs = environments.jobs
     environments.image("team/alpha", "alpha==1.0\n")
     reason = jobs.failed(create(jobs, {"train.py": INSIDE, "requirements.txt": "no-such-package==1.0\n"}, image="team/alpha"))
-    assert reason.startswith("AlgorithmError: requirements.txt could not be installed over the environment team/alpha")
+    assert reason.startswith("AlgorithmError: what the job requires could not be installed over the environment team/alpha")
     assert "no-such-package==1.0" in reason
 
 

@@ -1,7 +1,7 @@
 """A source with a setup.py is a package: installed inside the instance before its module starts, as SageMaker's toolkit does."""
 
 from test_environments import SCIKIT_LEARN
-from test_script_mode import create
+from test_script_mode import HOST, create
 
 SETUP = """
 import os, sys
@@ -33,8 +33,8 @@ print(subprocess.check_output(["my-tool", "x"], text=True).strip(), trainer.__fi
 }
 
 
-def package(jobs, requires, files=FILES, **options):
-    return create(jobs, {**files, "setup.py": SETUP.replace("REQUIRES", repr(requires))}, program="run.py", image=SCIKIT_LEARN, **options)
+def package(jobs, requires, files=FILES, image=SCIKIT_LEARN, **options):
+    return create(jobs, {**files, "setup.py": SETUP.replace("REQUIRES", repr(requires))}, program="run.py", image=image, **options)
 
 
 def test_a_package_is_installed_with_its_data_and_scripts_before_its_module_runs(jobs):
@@ -42,17 +42,29 @@ def test_a_package_is_installed_with_its_data_and_scripts_before_its_module_runs
     jobs.completed(name)
     assert jobs.lines(name)[-3:] == ["['-x', '1'] run 1.2", "packed words", "told ['x'] /opt/ml/package/trainer/__init__.py"]
     assert jobs.artifact(name) == {}
+    assert not any("requires more" in line for line in jobs.logs(name)["algo-1"])
+
+
+def test_what_it_requires_is_laid_over_the_environment(jobs):
+    reads = "import tabulate; print('tabulate', tabulate.__version__)"
+    name = package(jobs, ["numpy", "tabulate==0.9.0"], {**FILES, "run.py": reads})
+    jobs.completed(name)
+    assert jobs.lines(name)[-1] == "tabulate 0.9.0"
+    assert "[shoal] setup.py requires more than the environment has, which is laid over it: tabulate==0.9.0" in jobs.logs(name)["algo-1"]
 
 
 def test_why_a_package_cannot_be_installed_is_told(jobs):
     raises = create(jobs, {"setup.py": "raise ValueError('no version today')", "run.py": "print('runs')"}, program="run.py", image=SCIKIT_LEARN)
-    lacks = package(jobs, ["numpy", "no-such-package>=2"])
-    is_old = package(jobs, ["numpy>=99"])
+    lacks = package(jobs, ["numpy", "shoal-no-such-package>=2"])
+    on_host = package(jobs, ["shoal-no-such-package>=2"], image=HOST)
     reason = jobs.failed(raises)
     assert reason.startswith('AlgorithmError: InstallModuleError:\nExitCode 1\nErrorMessage "'), reason
     assert reason.endswith('ValueError: no version today"\nCommand "python3 -m pip install .", exit code: 1'), reason
     assert any("no version today" in line for line in jobs.lines(raises))
-    for name, expected in ((lacks, "no-such-package>=2, and the environment does not have it"), (is_old, "numpy>=99, and the environment has version 1.")):
-        reason = jobs.failed(name)
-        assert f"setup.py requires {expected}" in reason and "name it in a requirements.txt beside setup.py" in reason, reason
-    assert not any("runs" in line or "packed" in line for name in (raises, lacks, is_old) for line in jobs.lines(name))
+    reason = jobs.failed(lacks)
+    assert "what the job requires could not be installed over the environment scikit-learn-1.2" in reason and "shoal-no-such-package>=2" in reason
+    # The machine's own Python is left as it is, and need not have pip.
+    reason = jobs.failed(on_host)
+    lacking = "setup.py requires shoal-no-such-package>=2, and the environment does not have it"
+    assert "InstallModuleError" in reason and (lacking in reason or "to install it with" in reason), reason
+    assert not any("runs" in line or "packed" in line for name in (raises, lacks, on_host) for line in jobs.lines(name))

@@ -1,6 +1,7 @@
 """Inside an instance: installs the package in the working directory, then becomes the program.
 
-Arguments: the directory into which it is installed, and the program's command.
+Arguments: the directory into which it is installed; the file beside that for what the package requires and the environment lacks, or nothing
+where that is a failure; and the program's command.
 """
 
 import importlib.metadata
@@ -10,9 +11,11 @@ import re
 import subprocess
 import sys
 
-PLACE, COMMAND = sys.argv[1], sys.argv[2:]
-OPTIONS = "--isolated --no-input --disable-pip-version-check --no-warn-script-location --progress-bar off --no-index --no-deps --no-build-isolation"
+PLACE, LACKS, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3:]
+BASE = os.path.dirname(PLACE)
+OPTIONS = "--isolated --upgrade --no-input --disable-pip-version-check --no-warn-script-location --progress-bar off --no-index --no-deps --no-build-isolation"
 INSTALL = [sys.executable, "-I", "-m", "pip", "install", *OPTIONS.split(), "--target", PLACE, "."]
+LACKING = 75
 # Of what a failure's text has room for.
 MOST_CHARACTERS = 700
 
@@ -25,7 +28,7 @@ def fail(code, message):
     said = "\n".join(lines)[-MOST_CHARACTERS:]
     text = f'InstallModuleError:\nExitCode {code}\nErrorMessage "{said}"\nCommand "python3 -m pip install ."'
     print(text, file=sys.stderr, flush=True)
-    with open(os.path.join(os.path.dirname(PLACE), "output", "failure"), "w") as file:
+    with open(os.path.join(BASE, "output", "failure"), "w") as file:
         file.write(text)
     sys.exit(1)
 
@@ -62,11 +65,18 @@ def check():
     """pip would fetch what is missing, and there is no network."""
     from pip._vendor.packaging.requirements import Requirement
 
-    for package in importlib.metadata.distributions(path=[PLACE]):
-        for text in package.requires or []:
-            if has := missing(Requirement(text)):
-                name = text.split(";")[0].strip()
-                fail(1, f"setup.py requires {name}, and the environment {has}; name it in a requirements.txt beside setup.py")
+    required = [text for package in importlib.metadata.distributions(path=[PLACE]) for text in package.requires or []]
+    lacks = {}
+    for requirement in map(Requirement, required):
+        if has := missing(requirement):
+            requirement.marker = None
+            lacks[str(requirement)] = has
+    if lacks and LACKS:
+        with open(os.path.join(BASE, LACKS), "w") as file:
+            file.writelines(f"{name}\n" for name in lacks)
+        sys.exit(LACKING)
+    for name, has in lacks.items():
+        fail(1, f"setup.py requires {name}, and the environment {has}; install it there, or leave it out of install_requires")
 
 
 install()

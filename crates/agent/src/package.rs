@@ -6,9 +6,10 @@ use std::path::Path;
 
 use shoal_contract::Paths;
 use shoal_environments::Environment;
-use shoal_link::{Assignment, Program};
+use shoal_link::{Assignment, Program, RankOutcome};
 use shoal_sandbox::{SandboxSpec, Support};
 
+use crate::inside;
 use crate::python::put_paths;
 
 /// What an instance does first.
@@ -16,6 +17,15 @@ const INSTALL: &str = include_str!("install_package.py");
 
 /// Packages by which pip installs one without a network.
 const TOOLS: [&str; 2] = ["setuptools", "wheel"];
+
+/// Exit code of an installation that lacks what the package requires.
+const LACKING: i32 = 75;
+
+/// Where it says what that is, below `/opt/ml`.
+const LACKS: &str = "package-lacks.txt";
+
+/// More is no list of requirements.
+const MOST_LACKS: u64 = 64 << 10;
 
 /// Whether the source in this directory is one.
 pub(crate) fn is_one(code: &Path) -> bool {
@@ -32,8 +42,15 @@ pub(crate) fn tools(environment: &Environment) -> Vec<&'static str> {
     TOOLS.into_iter().filter(|name| environment.pinned(name).is_none()).collect()
 }
 
-/// Has the package installed before the program starts, which then finds its modules and scripts first.
-pub(crate) fn install_first(spec: &mut SandboxSpec, support: &Support) {
+/// What an installation that was to tell has found to be lacking, as lines of a `requirements.txt`.
+pub(crate) fn lacks(outcome: RankOutcome, ml: &Path) -> Option<String> {
+    let bytes = (outcome == RankOutcome::Exited(LACKING)).then(|| inside::read_start(ml, Path::new(LACKS), MOST_LACKS).ok())??;
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Has the package installed before the program starts, which then finds its modules and scripts first. What it requires and the environment
+/// lacks is a failure, or where it `tells`, for [`lacks`].
+pub(crate) fn install_first(spec: &mut SandboxSpec, support: &Support, tells: bool) {
     let place = support.path_of(&spec.mounts, &Paths::default().package());
     put_paths(&mut spec.env, "PYTHONPATH", std::slice::from_ref(&place), true);
     put_paths(&mut spec.env, "PATH", &[place.join("bin")], true);
@@ -41,8 +58,8 @@ pub(crate) fn install_first(spec: &mut SandboxSpec, support: &Support) {
         // Only of the first word a plain process is told where it is.
         *program = support.path_of(&spec.mounts, Path::new(program)).to_string_lossy().into_owned();
     }
-    let install = ["python3", "-I", "-c", INSTALL].map(str::to_owned).into_iter().chain([place.to_string_lossy().into_owned()]);
-    spec.command = install.chain(std::mem::take(&mut spec.command)).collect();
+    let words = ["python3", "-I", "-c", INSTALL, &*place.to_string_lossy(), if tells { LACKS } else { "" }];
+    spec.command = words.into_iter().map(str::to_owned).chain(std::mem::take(&mut spec.command)).collect();
 }
 
 #[cfg(test)]
@@ -78,9 +95,9 @@ mod tests {
             cpu_weight: 100,
             pids: 1,
         };
-        install_first(&mut spec, &Support::processes_only());
+        install_first(&mut spec, &Support::processes_only(), true);
         assert_eq!(spec.command[..3], ["python3", "-I", "-c"]);
-        assert_eq!(spec.command[4..], ["/data/ml/package", "/usr/bin/shoal", "mpi", "wait"]);
+        assert_eq!(spec.command[4..], ["/data/ml/package", LACKS, "/usr/bin/shoal", "mpi", "wait"]);
         let variable = |name: &str| spec.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         assert_eq!(variable("PATH"), Some("/data/ml/package/bin:/usr/bin"));
         assert_eq!(variable("PYTHONPATH"), Some("/data/ml/package:/data/ml/code"));

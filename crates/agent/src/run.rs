@@ -192,26 +192,27 @@ impl Agent<'_> {
         let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
         self.tell(&Vec::from_iter(gpus.note.clone()))?;
         gpus::show(gpus, &mut spec);
-        match self.surround(assignment, &mut spec) {
-            Ok(()) => {}
-            Err(EnvironmentError::Stopped(_)) => return self.never_started(),
-            Err(error) if error.is_the_jobs() => return self.not_startable(&with_causes(&error), FAILURE),
-            Err(error) => return Err(error.into()),
-        }
-        if matches!(assignment.program, shoal_link::Program::Script { .. }) {
-            self.tell(&[format!("Invoking script with the following command: {}", spec.command.join(" "))])?;
-        }
-        // As the user knows it.
-        let command = spec.command.clone();
-        if package::is_of(assignment, &self.home.ml()) {
-            self.tell(&["setup.py is beside it: the package is installed in the instance first".to_owned()])?;
-            package::install_first(&mut spec, support);
-        }
         self.mirror(assignment)?;
-        if self.is_to_stop() {
-            return self.never_started();
-        }
+        let is_package = package::is_of(assignment, &self.home.ml());
+        // What the package was found to require, once it was asked.
+        let mut found: Option<String> = None;
+        let bare = spec;
         loop {
+            let mut spec = bare.clone();
+            match self.surround(assignment, found.as_deref().unwrap_or_default(), &mut spec) {
+                Ok(()) if self.is_to_stop() => return self.never_started(),
+                Ok(()) => {}
+                Err(EnvironmentError::Stopped(_)) => return self.never_started(),
+                Err(error) if error.is_the_jobs() => return self.not_startable(&with_causes(&error), FAILURE),
+                Err(error) => return Err(error.into()),
+            }
+            if is_package {
+                self.tell(&["setup.py is beside the script: the package is installed in the instance first".to_owned()])?;
+                package::install_first(&mut spec, support, found.is_none() && assignment.python.is_some());
+            }
+            if matches!(assignment.program, shoal_link::Program::Script { .. }) {
+                self.tell(&[format!("Invoking script with the following command: {}", bare.command.join(" "))])?;
+            }
             let kept = self.zygote.is_some();
             let program = match self.start(assignment, &spec, support) {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
@@ -238,7 +239,15 @@ impl Agent<'_> {
             }
             told?;
             let outcome = outcome(exit);
-            let failure = script::failure(assignment, outcome, &command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
+            if is_package && found.is_none() && !self.is_to_stop() {
+                found = package::lacks(outcome, &self.home.ml());
+                if let Some(lacks) = &found {
+                    let more = Vec::from_iter(lacks.lines()).join(", ");
+                    self.tell(&[format!("setup.py requires more than the environment has, which is laid over it: {more}")])?;
+                    continue;
+                }
+            }
+            let failure = script::failure(assignment, outcome, &bare.command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
             let stderr_tail = failure.unwrap_or(said.stderr_tail);
             return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
         }

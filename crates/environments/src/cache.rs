@@ -14,6 +14,8 @@ use crate::{Environment, EnvironmentError, Record, Source, Watcher, build, overl
 pub struct Cache {
     shelf: Shelf<Record>,
     source: Source,
+    /// What jobs require must not be fetched.
+    is_isolated: bool,
 }
 
 /// An environment that is whole, and stays while this lives.
@@ -38,7 +40,13 @@ impl Kept for Record {
 impl Cache {
     /// The cache in the directory `root`, which need not be there.
     pub fn new(root: PathBuf, source: Source) -> Self {
-        Self { shelf: Shelf::new(root), source }
+        Self { shelf: Shelf::new(root), source, is_isolated: false }
+    }
+
+    /// The same for a job for which nothing may be fetched: what it requires comes from the cache or the wheel house.
+    #[must_use]
+    pub fn isolated(&self) -> Self {
+        Self { is_isolated: true, ..self.clone() }
     }
 
     /// The environment, made if it is not there: with its lock file's packages, read-only. If somebody else makes it already, that is waited for.
@@ -58,7 +66,7 @@ impl Cache {
     /// `requirements.txt`) and the content of `wheel`, a package without dependencies that goes on top. Without any, it is the environment itself.
     ///
     /// # Errors
-    /// As [`Cache::prepare`]; and a requirement that is none of an index (see [`crate::check`]).
+    /// As [`Cache::prepare`]; a requirement that is none of an index (see [`crate::check`]), or one to be fetched where that is not allowed.
     pub fn overlay(
         &self,
         below: Prepared,
@@ -78,6 +86,9 @@ impl Cache {
         let digest = digest(&parts);
         let place = self.shelf.place(&format!("{}-job", base.name), &digest);
         let taken = self.shelf.obtain(&place, &for_people(&base.name), watcher, |lock, watcher| {
+            if self.is_isolated && self.fetches(&requirements) {
+                return Err(EnvironmentError::Isolated(base.name.clone()));
+            }
             overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| match error
             {
                 EnvironmentError::Failed { name, step, how, said } => EnvironmentError::NotInstalled { name, step, how, said },
@@ -85,6 +96,12 @@ impl Cache {
             })
         })?;
         Ok(Prepared { taken, below: Some(Box::new(below)) })
+    }
+
+    /// Whether checked requirements take anything from elsewhere: pip follows `--find-links` even where it may ask no index.
+    fn fetches(&self, requirements: &str) -> bool {
+        let is_link = |line: &str| line.starts_with("-f") || line.starts_with("--find-links");
+        !requirements.is_empty() && (self.source.wheel_house.is_none() || requirements.lines().any(is_link))
     }
 
     /// All that lies in the cache, by name.

@@ -34,7 +34,7 @@ pub enum EnvironmentError {
         said: String,
     },
     /// What a job requires could not be laid over it.
-    #[error("requirements.txt could not be installed over the environment {name}: {step} failed ({how}); it said:\n{said}")]
+    #[error("what the job requires could not be installed over the environment {name}: {step} failed ({how}); it said:\n{said}")]
     NotInstalled {
         /// Of the environment below.
         name: String,
@@ -45,6 +45,13 @@ pub enum EnvironmentError {
         /// Its last lines.
         said: String,
     },
+    /// What a job requires would have to be fetched, and it must not.
+    #[error(
+        "the job has EnableNetworkIsolation, so nothing is fetched for it, and what it requires over the environment {0} is not in the cache: name a \
+         directory of wheels as wheel_house in shoal.toml (without --find-links in requirements.txt), or run a job with the same requirements \
+         without isolation once, and what is made for that one serves"
+    )]
+    Isolated(String),
     /// What a job requires cannot be installed here.
     #[error(transparent)]
     Requirements(#[from] RequirementsError),
@@ -97,7 +104,7 @@ pub enum EnvironmentError {
 impl EnvironmentError {
     /// Whether the job is to blame, and another attempt would end in the same way.
     pub fn is_the_jobs(&self) -> bool {
-        matches!(self, Self::Requirements(_) | Self::NotInstalled { .. } | Self::NotPulled { .. })
+        matches!(self, Self::Requirements(_) | Self::Isolated(_) | Self::NotInstalled { .. } | Self::NotPulled { .. })
     }
 
     /// For `map_err`: what was tried with which path.

@@ -207,14 +207,29 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     let refused = cache.overlay(base(), "-e .\n", None, &mut Lines::default()).unwrap_err();
     assert!(refused.to_string().starts_with("requirements.txt:1: \"-e .\" is no requirement of an index"), "{refused}");
     let missing = cache.overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
-    assert!(missing.to_string().starts_with("requirements.txt could not be installed over the environment test: pip install"), "{missing}");
+    assert!(
+        missing.to_string().starts_with("what the job requires could not be installed over the environment test: pip install"),
+        "{missing}"
+    );
+    // For an isolated job nothing is fetched: not past the house of wheels, nor without one.
+    let isolated = cache.isolated();
+    let link = isolated.overlay(base(), "--find-links https://127.0.0.1:9/\nalpha==2.0\n", None, &mut Lines::default()).unwrap_err();
+    assert!(matches!(&link, EnvironmentError::Isolated(name) if name == "test") && link.is_the_jobs(), "{link}");
+    let from_house = isolated.overlay(base(), "beta\nalpha==2.0\n", None, &mut Lines::default()).unwrap();
+    let without_house =
+        Cache::new(place.dir.path().join("cache"), Source { wheel_house: None, ..Source::of_this_process(None) }).isolated();
+    let fetched = without_house.overlay(base(), "beta\nalpha\n", None, &mut Lines::default()).unwrap_err();
+    assert!(matches!(fetched, EnvironmentError::Isolated(_)), "{fetched}");
+    let kept = without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap();
+    assert_eq!(kept.python(), newer.python());
+    drop(kept);
     // What is in use stays; requirements go before what they lie over.
     assert!(cache.list().unwrap().iter().all(|cached| cached.in_use));
     assert_eq!(cache.prune(Duration::ZERO).unwrap(), vec![]);
-    drop((job, again, newer, with_wheel, alone));
+    drop((job, again, newer, with_wheel, alone, from_house));
     assert_eq!(cache.prune(Duration::from_secs(3600)).unwrap(), vec![], "they were wanted just now");
     let removed: Vec<_> = cache.prune(Duration::ZERO).unwrap().into_iter().map(|cached| cached.record.unwrap().below.is_some()).collect();
-    assert_eq!(removed, [true, true, true, true, false]);
+    assert_eq!(removed, [true, true, true, true, true, false]);
     assert_eq!(cache.list().unwrap(), vec![]);
 }
 

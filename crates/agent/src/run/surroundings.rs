@@ -22,10 +22,11 @@ impl Watcher for Waiting<'_, '_> {
 }
 
 impl Agent<'_> {
-    /// Puts into the description of the instance what the assignment wants; it stays while the agent has it.
-    pub(super) fn surround(&mut self, assignment: &Assignment, spec: &mut SandboxSpec) -> Result<(), EnvironmentError> {
+    /// Puts into the description of the instance what the assignment wants, and what it was found to require on top; it stays while the agent
+    /// has it.
+    pub(super) fn surround(&mut self, assignment: &Assignment, found: &str, spec: &mut SandboxSpec) -> Result<(), EnvironmentError> {
         if let Some(wanted) = &assignment.python {
-            let prepared = self.python(wanted, assignment)?;
+            let prepared = self.python(wanted, found, assignment)?;
             python::show(self.python.insert(prepared), spec);
         }
         if let Some(root) = &assignment.root {
@@ -40,7 +41,7 @@ impl Agent<'_> {
     }
 
     /// The environment with what the job requires on top.
-    fn python(&mut self, wanted: &PythonEnvironment, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
+    fn python(&mut self, wanted: &PythonEnvironment, found: &str, assignment: &Assignment) -> Result<Prepared, EnvironmentError> {
         let (cache, ml) = (self.options.environments.clone(), self.home.ml());
         let below = python::prepare(&cache, wanted, &mut Waiting(self))?;
         let mut requirements = python::requirements(assignment, &ml)?;
@@ -52,8 +53,11 @@ impl Agent<'_> {
             // Behind a line that its author may have left open.
             requirements.push_str(&format!("\n\n{}", tools.join("\n")));
         }
+        requirements.push_str(&format!("\n\n{found}"));
         let options = self.options.clone();
         let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
+        // Instances without a route to the server are isolated.
+        let cache = if assignment.endpoint.is_none() { cache.isolated() } else { cache };
         cache.overlay(below, &requirements, wheel, &mut Waiting(self))
     }
 }
