@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use shoal_sandbox::{Control, Guest, SandboxError, SandboxSpec};
 use crate::Options;
 use crate::causes::with_causes;
 use crate::connection::{connect, hello, receive};
+use crate::outcome::SIGKILL;
 use crate::own_log::say;
 
 /// How long output is waited for after a command's end: what it has started may hold it open.
@@ -25,6 +27,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 32 << 10;
 /// A pipe that is ready for writing takes so much at once.
 const PIPE_PIECE: usize = 4096;
+/// How long reading stacks may take.
+const LOOK: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
 /// A server that does not answer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -110,15 +115,51 @@ fn run(
     })
 }
 
-/// Another process looks, since what it reads is a program's memory, and this one must not fail over it.
+/// Another process looks, since what it reads is a program's memory, and this one must not fail over it, nor wait for it for ever.
 fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
-    let seen = Command::new(&options.program).args(["stacks", &first.to_string()]).env_clear().stdin(Stdio::null()).output()?;
-    for part in seen.stdout.chunks(READ_BYTES) {
-        up.chunk(Stream::Stdout, part)?;
-    }
-    Ok(match seen.status.code() {
-        Some(0) => VisitEnd::Exited { code: 0 },
-        _ => VisitEnd::Broken { reason: format!("reading the stacks failed ({}): {}", seen.status, String::from_utf8_lossy(&seen.stderr)) },
+    let mut command = Command::new(&options.program);
+    command.args(["stacks", &first.to_string()]).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut looking = command.spawn()?;
+    let (mut stdout, stderr) = (looking.stdout.take(), looking.stderr.take());
+    let looking = Arc::new(Mutex::new(looking));
+    let (seen, is_seen) = channel::<()>();
+    let of_watch = Arc::clone(&looking);
+    thread::Builder::new().name("visit watch".into()).spawn(move || {
+        if is_seen.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            // It fails if it has just ended.
+            let _ = of_watch.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        }
+    })?;
+    let mut buffer = vec![0; READ_BYTES];
+    let passed = loop {
+        match stdout.as_mut().map_or(Ok(0), |stdout| stdout.read(&mut buffer)) {
+            Ok(0) => break Ok(()),
+            Ok(count) => {
+                if let Err(error) = up.chunk(Stream::Stdout, &buffer[..count]) {
+                    break Err(error);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
+    // With nobody to read it, it ends.
+    drop(stdout);
+    let mut said = String::new();
+    // What is no text is no reason.
+    let _ = stderr.map(|stderr| stderr.take(READ_BYTES as u64).read_to_string(&mut said));
+    let status = loop {
+        if let Some(status) = looking.lock().unwrap_or_else(PoisonError::into_inner).try_wait()? {
+            break status;
+        }
+        thread::sleep(POLL);
+    };
+    drop(seen);
+    passed?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(0), _) => VisitEnd::Exited { code: 0 },
+        (None, Some(SIGKILL)) => VisitEnd::Broken { reason: format!("reading the stacks took more than {} s", LOOK.as_secs()) },
+        _ => VisitEnd::Broken { reason: format!("reading the stacks failed ({status}): {}", said.trim()) },
     })
 }
 
