@@ -91,6 +91,8 @@ def test_a_tree_may_bring_train(house, jobs, tree, tmp_path):
         shutil.copytree(tree / name, tmp_path / name)
     shutil.copy(tree / "train", tmp_path / "bin/train")
     house.shoal("image", "add", "me/trainer", "--rootfs", str(tmp_path))
+    needless = house.shoal("env-cache", "prepare", "me/trainer", check=False)
+    assert needless.returncode == 2 and f"it is the tree of files {tmp_path}" in needless.stderr
     name = submit(jobs, "me/trainer")
     jobs.completed(name)
     assert jobs.lines(name)[0].startswith("told , color , in /opt/ml/code, as shoal on algo-1")
@@ -169,6 +171,9 @@ def test_an_image_of_the_engine_runs_as_docker_would_run_it(engine):
     assert engine.docker("ps", "--all", "--quiet").stdout == "", "no container is left"
     listed = engine.house.shoal("env-cache", "list").stdout
     assert "trainer-1-" in listed and "an image" in listed
+    verified = engine.house.shoal("env-cache", "verify", "trainer-1-").stdout
+    assert verified.startswith("trainer-1-") and "not compared, as an image has no digests" in verified
+    assert (engine.place / "cache/images").stat().st_mode & 0o777 == 0o700, "programs of the image are nobody else's"
     assert "removed trainer-1-" in engine.house.shoal("env-cache", "prune").stdout
 
 
@@ -207,3 +212,5 @@ def test_without_an_engine_others_are_refused(make_house, tmp_path):
         began = time.monotonic()
         message = refusal(Jobs(house), "docker.io/library/busybox:1")
         assert "no container engine answers" in message and "DOCKER_HOST" in message, (message, time.monotonic() - began)
+        told = house.shoal("env-cache", "prepare", "docker.io/library/busybox:1", check=False)
+        assert told.returncode == 2 and "no container engine answers" in told.stderr

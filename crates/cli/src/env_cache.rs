@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use shoal_environments::{Cache, Cached, Engine, Environment, Images, Record, Source, Table, Watcher};
+use shoal_environments::{Cache, Cached, Engine, Environment, Images, Source, Table, Watcher};
 use shoal_link::Root;
 use shoal_server::{Image, Images as _};
 
@@ -24,7 +24,7 @@ pub(crate) enum EnvCacheCommand {
     List(ListArgs),
     /// Make environments now, so that no job waits for them: shoal env-cache prepare scikit-learn-1.4.
     Prepare(PrepareArgs),
-    /// Compare every file with what was installed; exit code 1 if one is another.
+    /// Compare every file of environments with what was installed; exit code 1 if one is another.
     Verify(VerifyArgs),
     /// Remove what no job uses.
     Prune(PruneArgs),
@@ -80,7 +80,11 @@ pub(crate) fn run(command: &EnvCacheCommand) -> Result<Exit> {
 fn list(cache: &Cache, images: &Images) -> Result<Exit> {
     let mut rows = vec![["ENVIRONMENT", "PYTHON", "SIZE", "WANTED", "STATE"].map(str::to_owned).to_vec()];
     rows.extend(cache.list()?.iter().map(|cached| row(cached, |record| (record.python.clone(), record.bytes))));
-    rows.extend(images.list()?.iter().map(|cached| row(cached, |record| ("an image".to_owned(), record.bytes))));
+    for cached in images.list()? {
+        let mut row = row(&cached, |record| ("an image".to_owned(), record.bytes));
+        row[0] = short(&cached.id).to_owned();
+        rows.push(row);
+    }
     show(&table(&rows))?;
     Ok(Exit::Ok)
 }
@@ -95,6 +99,12 @@ fn row<R>(cached: &Cached<R>, told: impl Fn(&R) -> (String, u64)) -> Vec<String>
     let known = cached.record.as_ref().map(told).map(|(python, bytes)| (python, readable(bytes)));
     let (python, size) = known.unwrap_or(("-".to_owned(), "-".to_owned()));
     vec![cached.id.clone(), python, size, ago(cached.last_used.elapsed().unwrap_or_default()), state.to_owned()]
+}
+
+/// The name of an image's files with the first digits of its digest, as engines show them.
+fn short(id: &str) -> &str {
+    let digest = id.rfind('-').map_or(0, |at| at + 1);
+    id.get(..digest + 12).unwrap_or(id)
 }
 
 fn prepare(args: &PrepareArgs) -> Result<Exit> {
@@ -124,42 +134,34 @@ enum Wanted {
 }
 
 fn wanted(settings: &Settings, name: &str) -> Result<Wanted> {
-    if let Some(engine) = engine_of(settings, name)? {
-        return Ok(Wanted::Image(engine, name.to_owned()));
-    }
-    environment(settings, name).map(Wanted::Environment)
-}
-
-/// The engine that jobs with this image would get it from.
-fn engine_of(settings: &Settings, image: &str) -> Result<Option<Engine>> {
     let table = Table::read(&table_file(&settings.data_dir))?;
-    if table.environment(image)?.is_some() || table.find(image)?.is_some() {
-        return Ok(None);
+    if let Some(environment) = table.environment(name)? {
+        return Ok(Wanted::Environment(environment));
     }
-    match OurImages::of(settings).resolve(image) {
-        Ok(Image::Root(Root::Engine { program, .. })) => Ok(Some(Engine::at(program.into(), &Source::of_this_process(None)))),
-        _ => Ok(None),
+    if let Some(found) = table.find(name)? {
+        return Ok(Wanted::Environment(found.environment));
     }
-}
-
-fn environment(settings: &Settings, name: &str) -> Result<Environment> {
-    let table = Table::read(&table_file(&settings.data_dir))?;
-    let of_image = || Ok(table.find(name)?.map(|found| found.environment));
-    let found = table.environment(name)?.map_or_else(of_image, |found| Ok::<_, anyhow::Error>(Some(found)))?;
-    let names = || table.environments().collect::<Vec<_>>().join(", ");
-    Ok(found.ok_or_else(|| {
-        UsageError(format!(
-            "{name:?} is neither an environment ({}) nor an image of one, nor has a container engine an image of this name",
-            names()
-        ))
-    })?)
+    // Where jobs with this image would get it from.
+    let why = match OurImages::of(settings).resolve(name) {
+        Ok(Image::Root(Root::Engine { program, .. })) => {
+            return Ok(Wanted::Image(Engine::at(program.into(), &Source::of_this_process(None)), name.to_owned()));
+        }
+        Ok(Image::Root(Root::Directory { path })) => format!("it is the tree of files {path}, which jobs have as it is"),
+        Ok(_) => "what it needs is the server's own".to_owned(),
+        Err(error) => {
+            let names = table.environments().collect::<Vec<_>>().join(", ");
+            return Err(UsageError(format!("{name:?} is neither an environment ({names}) nor an image of one. {error}")).into());
+        }
+    };
+    Err(UsageError(format!("there is nothing to prepare for {name}: {why}")).into())
 }
 
 fn verify(args: &VerifyArgs) -> Result<Exit> {
     let cache = cache(&args.settings.settings()?);
-    let is_meant = |cached: &Cached<Record>| args.names.is_empty() || args.names.iter().any(|name| cached.id.starts_with(name));
-    let meant: Vec<_> = cache.list()?.into_iter().filter(is_meant).collect();
-    if meant.is_empty() && !args.names.is_empty() {
+    let is_meant = |id: &str| args.names.is_empty() || args.names.iter().any(|name| id.starts_with(name));
+    let meant: Vec<_> = cache.list()?.into_iter().filter(|cached| is_meant(&cached.id)).collect();
+    let trees: Vec<_> = images().list()?.into_iter().filter(|cached| is_meant(&cached.id)).collect();
+    if meant.is_empty() && trees.is_empty() && !args.names.is_empty() {
         return Err(UsageError(format!("nothing in the cache begins with {}; see `shoal env-cache list`", args.names.join(" or "))).into());
     }
     let mut exit = Exit::Ok;
@@ -175,14 +177,17 @@ fn verify(args: &VerifyArgs) -> Result<Exit> {
         }
         show("  remove it with `shoal env-cache prune` when no job uses it; it is made anew when it is wanted\n")?;
     }
+    for tree in trees {
+        show(&format!("{}: not compared, as an image has no digests of its files\n", short(&tree.id)))?;
+    }
     Ok(exit)
 }
 
 fn prune(args: &PruneArgs) -> Result<Exit> {
     let environments = cache(&args.settings.settings()?).prune(args.older_than)?;
     let trees = images().prune(args.older_than)?;
-    let environments = environments.iter().map(|cached| (&cached.id, cached.record.as_ref().map(|record| record.bytes)));
-    let trees = trees.iter().map(|cached| (&cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let environments = environments.iter().map(|cached| (&*cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let trees = trees.iter().map(|cached| (short(&cached.id), cached.record.as_ref().map(|record| record.bytes)));
     let removed: Vec<_> = environments.chain(trees).collect();
     for (id, bytes) in &removed {
         show(&format!("removed {id} ({})\n", bytes.map_or("unfinished".to_owned(), readable)))?;

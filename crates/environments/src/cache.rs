@@ -112,24 +112,12 @@ impl Cache {
         self.shelf.list()
     }
 
-    /// Removes an environment that nobody uses.
-    ///
-    /// # Errors
-    /// It is in use, and stays; or the operating system refuses.
-    pub fn remove(&self, cached: &Cached<Record>) -> Result<(), EnvironmentError> {
-        self.shelf.remove(&cached.id)
-    }
-
     /// Removes what nobody has wanted for so long and nobody uses; gives what was removed. Requirements of jobs go before what they lie over.
     ///
     /// # Errors
     /// The operating system refuses.
     pub fn prune(&self, older_than: Duration) -> Result<Vec<Cached<Record>>, EnvironmentError> {
         self.shelf.prune(older_than)
-    }
-
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Engine {
 /// An image that the engine has, as far as starting its program goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// The digest of its configuration, hexadecimal: two images with the same are the same.
+    /// The digest of its configuration, 64 hexadecimal digits: two images with the same are the same.
     pub id: String,
     /// `NAME=value`.
     pub env: Vec<String>,
@@ -156,7 +156,7 @@ pub(crate) fn last_line(text: &str) -> String {
 fn understood(text: &str) -> Option<Inspected> {
     let [told] = <[Told; 1]>::try_from(serde_json::from_str::<Vec<Told>>(text).ok()?).ok()?;
     let config = told.config.unwrap_or_default();
-    let id = told.id.rsplit(':').next().filter(|id| id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let id = told.id.rsplit(':').next().filter(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     let working_dir = if config.working_dir.starts_with('/') { config.working_dir } else { "/".to_owned() };
     Some(Inspected {
         id: id.to_owned(),
@@ -185,26 +185,28 @@ mod tests {
         }
     }
 
+    const ID: &str = "0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e";
+
     #[test]
     fn answers_of_both_engines_are_understood() {
         let expected = Inspected {
-            id: "0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e".to_owned(),
+            id: ID.to_owned(),
             env: vec!["PATH=/opt/bin:/bin".to_owned()],
             entrypoint: vec!["python3".to_owned(), "/train.py".to_owned()],
             working_dir: "/work".into(),
             bytes: 12,
         };
         for text in [
-            r#"[{"Id":"sha256:0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Size":12,"Config":{"Env":["PATH=/opt/bin:/bin"],"Cmd":null,
-                "Entrypoint":["python3","/train.py"],"WorkingDir":"/work"}}]"#,
-            r#"[{"Id":"0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Digest":"sha256:1","Size":12,"VirtualSize":12,"Config":{"Env":["PATH=/opt/bin:/bin"],
+            r#"[{"Id":"sha256:ID","Size":12,"Config":{"Env":["PATH=/opt/bin:/bin"],"Cmd":null,"Entrypoint":["python3","/train.py"],
+                "WorkingDir":"/work"}}]"#,
+            r#"[{"Id":"ID","Digest":"sha256:1","Size":12,"VirtualSize":12,"Config":{"Env":["PATH=/opt/bin:/bin"],
                 "Entrypoint":["python3","/train.py"],"WorkingDir":"/work","Labels":null}}]"#,
         ] {
-            assert_eq!(understood(text).as_ref(), Some(&expected), "{text}");
+            assert_eq!(understood(&text.replace("ID", ID)).as_ref(), Some(&expected), "{text}");
         }
-        let bare = understood(r#"[{"Id":"0f5c1fe5b4c66fd6e3d1f26d3e6c1b4e","Config":{"Entrypoint":null,"WorkingDir":""}}]"#).unwrap();
+        let bare = understood(&r#"[{"Id":"ID","Config":{"Entrypoint":null,"WorkingDir":""}}]"#.replace("ID", ID)).unwrap();
         assert_eq!((bare.entrypoint.len(), bare.working_dir), (0, PathBuf::from("/")));
-        for text in ["", "[]", "{}", r#"[{"Id":"../../x","Config":{}}]"#] {
+        for text in ["", "[]", "{}", r#"[{"Id":"../../x","Config":{}}]"#, r#"[{"Id":"0f5c1fe5b4c6","Config":{}}]"#] {
             assert_eq!(understood(text), None, "{text}");
         }
     }

@@ -20,6 +20,7 @@ use crate::{Engine, EnvironmentError, Inspected, Watcher};
 /// Images of this machine whose files are there.
 #[derive(Debug, Clone)]
 pub struct Images {
+    root: PathBuf,
     shelf: Shelf<ImageRecord>,
 }
 
@@ -67,7 +68,7 @@ impl PreparedImage {
 impl Images {
     /// In the directory `root`, which need not be there.
     pub fn new(root: PathBuf) -> Self {
-        Self { shelf: Shelf::new(root) }
+        Self { shelf: Shelf::new(root.clone()), root }
     }
 
     /// The image's files, pulled by the engine if it has no such image, and read out if that was not done before. If somebody else does it
@@ -87,7 +88,9 @@ impl Images {
             }
         };
         let name = image.rsplit('/').next().unwrap_or(image);
-        let place = self.shelf.place(name, &inspected.id[..12]);
+        // Files of an image are nobody else's business on this machine.
+        private(&self.root).map_err(EnvironmentError::io("make", &self.root))?;
+        let place = self.shelf.place(name, &inspected.id);
         let taken = self.shelf.obtain(&place, &format!("the image {image}"), watcher, |_, watcher| {
             read_out(engine, image, &inspected, &place.directory, watcher)
         })?;
@@ -111,6 +114,12 @@ impl Images {
     }
 }
 
+/// A directory that only its user enters.
+fn private(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+}
+
 fn pull(engine: &Engine, image: &str, watcher: &mut dyn Watcher) -> Result<(), EnvironmentError> {
     watcher.line(&format!("{} pulls the image {image}", engine.name()));
     let nothing = File::open("/dev/null").map_err(EnvironmentError::io("open", Path::new("/dev/null")))?;
@@ -130,7 +139,7 @@ fn read_out(
 ) -> Result<ImageRecord, EnvironmentError> {
     let begun = Instant::now();
     watcher.line(&format!("reading the image {image}, once for this machine: {} MB from {}", inspected.bytes >> 20, engine.name()));
-    let container = engine.create(image)?;
+    let container = engine.create(&inspected.id)?;
     let unpacked = export(engine, image, &container, directory, watcher);
     engine.remove(&container);
     let (entries, bytes) = unpacked?;
@@ -172,11 +181,12 @@ fn export(
     }
 }
 
-/// Entries and bytes. Whoever owns a file in the image, here it belongs to this process's user, who can read it.
+/// Entries and bytes. Whoever owns a file in the image, here it belongs to this process's user, who can read it; so no program of the image runs as
+/// its owner or group (setuid, setgid).
 fn unpack(archive: impl Read, image: &str, directory: &Path, watcher: &mut dyn Watcher) -> Result<(u64, u64), EnvironmentError> {
     let failed = || EnvironmentError::io(&format!("unpack the image {image} to"), directory);
     let mut archive = Archive::new(archive);
-    archive.set_preserve_permissions(true);
+    archive.set_preserve_permissions(false);
     let (mut entries, mut bytes) = (0, 0);
     for entry in archive.entries().map_err(failed())? {
         let mut entry = entry.map_err(failed())?;
@@ -249,13 +259,19 @@ mod tests {
         let bytes = archive(|builder| {
             add(builder, "etc", EntryType::Directory, 0o555, "", None);
             add(builder, "etc/shadow", EntryType::Regular, 0, "x", None);
-            add(builder, "bin", EntryType::Symlink, 0o777, "", Some("/usr/bin"));
+            add(builder, "lib", EntryType::Symlink, 0o777, "", Some("/usr/lib"));
+            add(builder, "bin", EntryType::Directory, 0o3777, "", None);
+            add(builder, "bin/su", EntryType::Regular, 0o6755, "", None);
             add(builder, "dev/null", EntryType::Char, 0o666, "", None);
             add(builder, "../outside", EntryType::Regular, 0o644, "x", None);
         });
-        assert_eq!(unpack(&*bytes, "x", &tree, &mut Nobody).unwrap(), (3, 1));
+        assert_eq!(unpack(&*bytes, "x", &tree, &mut Nobody).unwrap(), (5, 1));
         assert_eq!(fs::read_to_string(tree.join("etc/shadow")).unwrap(), "x");
-        assert_eq!(fs::read_link(tree.join("bin")).unwrap(), Path::new("/usr/bin"));
+        assert_eq!(fs::read_link(tree.join("lib")).unwrap(), Path::new("/usr/lib"));
+        for (name, expected) in [("bin/su", 0o755), ("bin", 0o777), ("etc", 0o755), ("etc/shadow", 0o400)] {
+            let mode = fs::metadata(tree.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, expected, "{name}");
+        }
         assert!(!tree.join("dev/null").exists() && !temp.path().join("outside").exists());
     }
 

@@ -54,11 +54,17 @@ impl Place {
 
     /// A wheel with one module that says its version, and a script of the same name that prints it.
     fn wheel(&self, name: &str, version: &str, requires: &str) {
+        self.wheel_with(name, version, requires, "");
+    }
+
+    /// The same with a line of code that every interpreter runs that finds the wheel.
+    fn wheel_with(&self, name: &str, version: &str, requires: &str, path_line: &str) {
         let script = concat!(
             include_str!("../../../tests/clients/wheels.py"),
             "\nimport pathlib, sys\nwheel(pathlib.Path(sys.argv[1]), *sys.argv[2:])\n"
         );
-        let made = Command::new("python3").args(["-c", script]).arg(self.wheels()).args([name, version, requires]).status().unwrap();
+        let made =
+            Command::new("python3").args(["-c", script]).arg(self.wheels()).args([name, version, requires, path_line]).status().unwrap();
         assert!(made.success());
     }
 }
@@ -111,7 +117,7 @@ fn made_once_read_only_and_found_again_at_once() {
     make_writable(&file);
     fs::write(&file, "VERSION = 'evil'\n").unwrap();
     let problems = cache.verify(&cached).unwrap().problems;
-    assert_eq!(problems, [format!("{}: it is not the file that was installed", file.canonicalize().unwrap().display())]);
+    assert_eq!(problems, [format!("{}: it is not the file that was installed", file.display())]);
 
     // As a builder leaves it that is killed before the record is written, while its pip lives on: who comes next waits for that, and makes it anew.
     drop((prepared, again));
@@ -128,6 +134,40 @@ fn made_once_read_only_and_found_again_at_once() {
     assert!(begun.elapsed() >= Duration::from_millis(900));
     assert!(orphan.wait().unwrap().success());
     assert_eq!(output(&anew, "python", &["-c", "import alpha; print(alpha.VERSION)"]), "1.0\n");
+}
+
+#[test]
+fn a_look_at_the_files_runs_no_code_of_theirs() {
+    let place = Place::new();
+    place.wheel("alpha", "1.0", "");
+    let marker = place.dir.path().join("marker");
+    place.wheel_with("beta", "1.0", "", &format!("import sys; open({:?}, 'w')", marker.to_str().unwrap()));
+    let cache = place.cache();
+    let base = cache.prepare(&environment("alpha==1.0\n"), &mut Lines::default()).unwrap();
+    let job = cache.overlay(base, "beta\n", None, &mut Lines::default()).unwrap();
+    let cached = cache.list().unwrap().into_iter().find(|cached| cached.id.starts_with("test-job-")).unwrap();
+    let verdict = cache.verify(&cached).unwrap();
+    assert!(verdict.files >= 5 && verdict.problems.is_empty(), "{verdict:?}");
+    assert!(!marker.exists(), "the job's code ran outside of its sandbox");
+    output(&job, "python", &["-c", ""]);
+    assert!(marker.exists(), "the line does what it says where it may");
+
+    // What a list names elsewhere, and what is no file, is not read.
+    let info = job.record().site_packages.join("beta-1.0.dist-info");
+    for path in [&info, &info.join("RECORD")] {
+        make_writable(path);
+    }
+    let list = fs::read_to_string(info.join("RECORD")).unwrap();
+    fs::write(
+        info.join("RECORD"),
+        format!("{list}/dev/zero,sha256=0,1\n../../../../../../dev/zero,sha256=0,1\n../../../bin,sha256=0,1\nx.py,md5=0,1\n"),
+    )
+    .unwrap();
+    let problems = cache.verify(&cached).unwrap().problems;
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    for (problem, expected) in problems.iter().zip(["outside of the environment", "outside of the environment", "is no file", "\"md5\""]) {
+        assert!(problem.contains(expected), "{problem}");
+    }
 }
 
 #[test]
@@ -235,7 +275,7 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
 
 fn make_writable(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(if file.is_dir() { 0o755 } else { 0o644 })).unwrap();
 }
 
 #[test]
