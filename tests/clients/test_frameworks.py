@@ -7,6 +7,7 @@ import tarfile
 
 import data
 import pytest
+from test_script_mode import create
 
 PROGRAM = pathlib.Path(__file__).with_name("sdk_v2_frameworks.py")
 
@@ -60,3 +61,31 @@ def test_fit_runs_the_script_and_leaves_its_model(house, jobs, tmp_path, kind, v
     assert any("asks for version" in line for line in jobs.logs(answer["job"])["algo-1"]) == is_another
     with tarfile.open(tmp_path / "model.tar.gz") as tar:
         assert model in [member.name.removeprefix("./") for member in tar]
+
+
+FOREST = """
+import glob, joblib, os, pandas
+from sklearn.ensemble import RandomForestClassifier
+[path] = glob.glob(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "*.csv"))
+frame = pandas.read_csv(path, header=None)
+model = RandomForestClassifier(n_estimators=10, random_state=0).fit(frame.drop(columns=0), frame[0])
+host = os.environ["SM_CURRENT_HOST"]
+print(f"{host} has {len(model.estimators_)} trees of {len(frame)} rows")
+joblib.dump(model, os.path.join(os.environ["SM_MODEL_DIR"], f"{host}.joblib"))
+"""
+
+
+def test_scikit_learn_on_two_instances_each_with_its_share_of_the_rows(jobs):
+    for part in range(2):
+        jobs.put(f"forests/{part}.csv", data.as_csv(data.rows(100 + part, part)))
+    name = create(
+        jobs,
+        {"train.py": FOREST},
+        image="sagemaker-scikit-learn:1.2-1-cpu-py3",
+        instances=2,
+        channels=[jobs.channel("train", "forests", distribution="ShardedByS3Key")],
+    )
+    jobs.completed(name)
+    for number in (1, 2):
+        assert jobs.lines(name, f"algo-{number}") == [f"algo-{number} has 10 trees of {99 + number} rows"]
+    assert set(jobs.artifact(name)) == {"algo-1.joblib", "algo-2.joblib"}
