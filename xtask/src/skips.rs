@@ -46,6 +46,8 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs the TensorFlow environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/tensorflow-*.json")),
     // 5.9 GiB, likewise.
     ("needs the Hugging Face environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/huggingface-*.json")),
+    // Built by hand from its source, as docs/distributions.md tells.
+    ("needs a wheel of DeepSpeed 0.19.8", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/wheels/deepspeed-0.19.8-cp*.whl")),
     ("needs the wheel of the Python package", |root| {
         !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
     }),
