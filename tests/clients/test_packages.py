@@ -1,6 +1,7 @@
 """A source with a setup.py is a package: installed inside the instance before its module starts, as SageMaker's toolkit does."""
 
 from test_environments import SCIKIT_LEARN
+from test_mpi import cluster  # noqa: F401 (a fixture)
 from test_script_mode import HOST, create
 
 SETUP = """
@@ -51,6 +52,16 @@ def test_what_it_requires_is_laid_over_the_environment(jobs):
     jobs.completed(name)
     assert jobs.lines(name)[-1] == "tabulate 0.9.0"
     assert "[shoal] setup.py requires more than the environment has, which is laid over it: tabulate==0.9.0" in jobs.logs(name)["algo-1"]
+
+
+def test_ranks_of_mpi_have_it_on_every_instance(cluster):  # noqa: F811
+    """In an environment that has neither setuptools nor wheel: they are laid over it."""
+    jobs, ranks = cluster.jobs, "import trainer.tools.told, mpi4py.MPI as mpi; print('rank', mpi.COMM_WORLD.rank, 'has', trainer.__file__)"
+    name = package(jobs, [], {**FILES, "run.py": ranks}, image="mpi", instances=2, hyperparameters={"sagemaker_mpi_enabled": "true"})
+    jobs.completed(name)
+    for rank in (0, 1):
+        assert f"[1,mpirank:{rank},algo-{rank + 1}]<stdout>:rank {rank} has /opt/ml/package/trainer/__init__.py" in jobs.lines(name)
+    assert "[shoal] setup.py needs more than the environment mpi has, laid over it: setuptools, wheel" in jobs.logs(name)["algo-1"]
 
 
 def test_why_a_package_cannot_be_installed_is_told(jobs):

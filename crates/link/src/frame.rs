@@ -1,7 +1,7 @@
 //! Length-prefixed frames over any byte stream.
 //!
 //! `u32` little-endian length of what follows, one kind byte, payload. Kind 0: a JSON message. Kind 1: a part of an artifact:
-//! `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of the checkpoint file that has begun.
+//! `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of the file that has begun.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -24,7 +24,7 @@ pub enum Frame<M> {
         /// Appended to what came before.
         bytes: Vec<u8>,
     },
-    /// The next bytes of a checkpoint file, between [`crate::ToServer::FileBegins`] and its end.
+    /// The next bytes of a file, between [`crate::ToServer::FileBegins`] and its end.
     Chunk(Vec<u8>),
 }
 

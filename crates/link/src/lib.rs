@@ -7,8 +7,8 @@
 //! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent. An agent that is asked for
 //! it says now and then that it lives; the first such word tells the server that it may take silence for death.
 //!
-//! Checkpoint files have a connection of their own, so that gigabytes stand in no log line's way, and no numbers: what was not answered
-//! with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
+//! Checkpoint files have a connection of their own, and so has the intermediate output, so that gigabytes stand in no log line's way, and no
+//! numbers: what was not answered with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
 
 mod assignment;
 mod frame;
