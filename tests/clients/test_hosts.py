@@ -67,3 +67,27 @@ def test_a_host_has_one_interface_and_a_loopback(jobs):
     name = jobs.script("ls /sys/class/net | sort | tr '\\n' ' '; echo", instances=2)
     jobs.completed(name)
     assert jobs.lines(name) == ["eth0 lo "]
+
+
+def test_hosts_send_each_other_packets_as_large_as_a_link_takes(jobs):
+    program = """
+import os, socket, time
+size = 4 << 20
+if os.environ["SM_CURRENT_HOST"] == "algo-1":
+    with socket.create_server(("0.0.0.0", 7000)) as server, server.accept()[0] as line:
+        line.sendall(line.recv(size, socket.MSG_WAITALL))
+else:
+    while True:
+        try:
+            line = socket.create_connection(("algo-1", 7000))
+            break
+        except OSError:
+            time.sleep(0.02)
+    sent = os.urandom(size)
+    line.sendall(sent)
+    assert line.recv(size, socket.MSG_WAITALL) == sent
+    print(open("/sys/class/net/eth0/mtu").read().strip(), line.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) > 60000)
+"""
+    name = jobs.python(program, instances=2)
+    jobs.completed(name)
+    assert jobs.lines(name, "algo-2") == ["65535 True"]

@@ -13,9 +13,14 @@ pub(crate) const ETH0: i32 = 2;
 /// Interface number of `lo` in every network namespace.
 pub(crate) const LOOPBACK: i32 = 1;
 
+/// Most bytes of a packet on a job's network, the most that its links take. They are this machine's memory, and large packets reach the other
+/// instance in a third of the time: at 1500, half a megabyte there and back took 420 us on a machine whose loopback takes 140, with this 170.
+const MTU: u32 = 65_535;
+
 // Names as in the kernel's headers.
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
@@ -44,6 +49,7 @@ impl Netlink {
     pub(crate) fn add_bridge(&self, name: &str) -> io::Result<()> {
         let mut request = Request::link(libc::RTM_NEWLINK, NLM_F_CREATE_NEW, BRIDGE, true);
         request.attribute(IFLA_IFNAME, name.as_bytes());
+        request.attribute(IFLA_MTU, &MTU.to_ne_bytes());
         request.nested(IFLA_LINKINFO, |info| info.attribute(IFLA_INFO_KIND, b"bridge"));
         self.call(request)
     }
@@ -53,12 +59,14 @@ impl Netlink {
         let mut request = Request::link(libc::RTM_NEWLINK, NLM_F_CREATE_NEW, ETH0, false);
         request.attribute(IFLA_IFNAME, b"eth0");
         request.attribute(IFLA_ADDRESS, &address);
+        request.attribute(IFLA_MTU, &MTU.to_ne_bytes());
         request.nested(IFLA_LINKINFO, |info| {
             info.attribute(IFLA_INFO_KIND, b"veth");
             info.nested(IFLA_INFO_DATA, |data| {
                 data.nested(VETH_INFO_PEER, |other| {
                     other.interface(0, false);
                     other.attribute(IFLA_IFNAME, peer.as_bytes());
+                    other.attribute(IFLA_MTU, &MTU.to_ne_bytes());
                     other.attribute(IFLA_NET_NS_FD, &peer_namespace.as_raw_fd().to_ne_bytes());
                 });
             });
