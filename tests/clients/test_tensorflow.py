@@ -55,8 +55,7 @@ def test_processes_find_each_other_as_tf_config_tells_them(jobs, distribution, e
 @pytest.fixture(scope="module")
 def tensorflow(house):
     """Where TensorFlow's environment is there already: it is 1.8 GB."""
-    cached = [line.split() for line in house.shoal("env-cache", "list").stdout.splitlines()]
-    if not any(words[0].startswith("tensorflow-") and words[-1] == "ready" for words in cached):
+    if not house.has_environment("tensorflow"):
         pytest.skip("needs the TensorFlow environment: shoal env-cache prepare tensorflow")
 
 
