@@ -161,7 +161,7 @@ class Jobs:
 
     def saying(self, name, text, host="algo-1"):
         """Waits until a host's log has a line with this text."""
-        eventually(lambda: any(text in line for line in self.lines(name, host)))
+        eventually(lambda: any(text in line for line in self.lines(name, host)), 240)
 
     def metrics(self, name):
         """The last value of each metric of a job."""
