@@ -194,7 +194,8 @@ def test_images_that_the_engine_lacks(engine):
     # Nobody listens there; a registry that is named is asked when the job runs.
     name = submit(jobs, "127.0.0.1:1/me/trainer:1")
     reason = jobs.failed(name)
-    assert "docker could not pull the image 127.0.0.1:1/me/trainer:1" in reason and reason.startswith("AlgorithmError"), reason
+    assert "docker could not pull the image 127.0.0.1:1/me/trainer:1" in reason
+    assert reason.startswith("InternalServerError"), "a registry that does not answer is no fault of the job's: " + reason
 
 
 def test_without_an_engine_others_are_refused(make_house, tmp_path):

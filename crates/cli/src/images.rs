@@ -1,24 +1,39 @@
 //! Which image names this binary serves: the built-in algorithms under SageMaker's names, the environments of the table, and `shoal/host`.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use shoal_algos::{
     images::{self, Tunable, TuningObjective},
     library,
 };
-use shoal_environments::{Engine, Environment, Found, Source, Table};
+use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table};
 use shoal_link::{PythonEnvironment, Root};
 use shoal_server::{Image, ImageError, Images};
 use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
 
 use crate::{environments::table_file, settings::Settings};
 
+/// An engine's answer holds for so long.
+const REMEMBERED: Duration = Duration::from_secs(5);
+
 /// The table that a server of this binary is given.
 pub(crate) struct OurImages {
     /// The user's rows of the table of images.
-    pub(crate) table: PathBuf,
+    table: PathBuf,
     /// Where images come from that are in no table.
-    pub(crate) engine: EngineChoice,
+    engine: EngineChoice,
+    /// Whether the engine answers, and when that was learnt. Who holds it asks the engine: the others wait, and take its answer, so that an engine that
+    /// hangs holds each of them up for one time only.
+    answered: Mutex<Option<Answer>>,
+}
+
+/// What was learnt of the engine.
+struct Answer {
+    at: Instant,
+    /// `None` if none is installed, and a text if none answers.
+    engine: Result<Option<Engine>, String>,
 }
 
 /// The setting `engine`.
@@ -78,7 +93,7 @@ impl Images for OurImages {
 impl OurImages {
     /// Those of a server with these settings.
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { table: table_file(&settings.data_dir), engine: settings.engine.clone() }
+        Self { table: table_file(&settings.data_dir), engine: settings.engine.clone(), answered: Mutex::new(None) }
     }
 
     fn table(&self) -> Result<Table, ImageError> {
@@ -101,11 +116,24 @@ impl OurImages {
             EngineChoice::Auto => None,
             EngineChoice::Command(command) => Some(&**command),
         };
-        let found = Engine::find(command, &Source::of_this_process(None)).map_err(|error| unknown(&format!("For others, {error}.")))?;
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = answered.take().filter(|answer| answer.at.elapsed() < REMEMBERED);
+        let answer = fresh.unwrap_or_else(|| {
+            let engine = Engine::find(command, &Source::of_this_process(None)).map_err(|error| error.to_string());
+            Answer { at: Instant::now(), engine }
+        });
+        let found = answered.insert(answer).engine.clone();
+        let found = found.map_err(|error| unknown(&format!("For others, {error}.")))?;
         let engine = found.ok_or_else(|| {
             unknown("Others come from a container engine, and neither docker nor podman is on the server's PATH: install one, or `shoal image add` the image.")
         })?;
-        let is_there = engine.inspect(image).map_err(|error| unknown(&error.to_string()))?.is_some();
+        let inspected = engine.inspect(image).inspect_err(|error| {
+            if let EnvironmentError::NoAnswer { .. } = error {
+                *answered = Some(Answer { at: Instant::now(), engine: Err(error.to_string()) });
+            }
+        });
+        drop(answered);
+        let is_there = inspected.map_err(|error| unknown(&error.to_string()))?.is_some();
         // A short name that is misspelt is better told now.
         if !is_there && !names_a_registry(image) {
             let name = engine.name();
@@ -136,4 +164,33 @@ fn range(tunable: &Tunable) -> ParameterRange {
         false => RangeValues::Continuous { min: tunable.min, max: tunable.max, scaling },
     };
     ParameterRange { name: tunable.name.to_owned(), values }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn an_engine_that_failed_a_moment_ago_is_not_asked_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let (engine, log) = (temp.path().join("engine"), temp.path().join("log"));
+        fs::write(&engine, format!("#!/bin/sh\necho \"$@\" >> {}\necho it is down >&2; exit 1\n", log.display())).unwrap();
+        fs::set_permissions(&engine, fs::Permissions::from_mode(0o755)).unwrap();
+        let images = OurImages {
+            table: temp.path().join("environments.txt"),
+            engine: EngineChoice::Command(engine.display().to_string()),
+            answered: Mutex::new(None),
+        };
+        for _ in 0..3 {
+            let ImageError(why) = images.resolve("docker.io/me/trainer:1").unwrap_err();
+            assert!(why.contains("no container engine answers it: it is down"), "{why}");
+        }
+        assert!(fs::read_to_string(&log).unwrap().lines().eq(["version"]));
+        let before = Instant::now() - 2 * REMEMBERED;
+        images.answered.lock().unwrap().as_mut().unwrap().at = before;
+        images.resolve("docker.io/me/trainer:1").unwrap_err();
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 2, "later it is");
+    }
 }

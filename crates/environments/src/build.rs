@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::run::run;
-use crate::{Environment, EnvironmentError, Record, Source, Watcher, python};
+use crate::{Environment, EnvironmentError, Record, Source, Watcher, python, room};
 
 /// Makes it in `directory`, which is not there yet.
 pub(crate) fn make(
@@ -18,6 +18,7 @@ pub(crate) fn make(
     watcher: &mut dyn Watcher,
 ) -> Result<Record, EnvironmentError> {
     let (begun, name) = (Instant::now(), &environment.name);
+    room::ensure(directory.parent().unwrap_or(directory), 0, &format!("the environment {name}"))?;
     let base = python::find(name, &environment.pythons, source)?;
     watcher.line(&format!(
         "making the environment {name}, once for this machine: Python {}, {} packages from {}",

@@ -91,7 +91,9 @@ impl Cache {
             }
             overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| match error
             {
-                EnvironmentError::Failed { name, step, how, said } => EnvironmentError::NotInstalled { name, step, how, said },
+                EnvironmentError::Failed { name, step, how, said, unreachable } => {
+                    EnvironmentError::NotInstalled { name, step, how, said, unreachable }
+                }
                 other => other,
             })
         })?;

@@ -3,14 +3,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::ask::ask;
+use crate::blame;
 use crate::python::on_path;
 use crate::{EnvironmentError, Source};
 
 /// Looked for in this order.
 const PROGRAMS: [&str; 2] = ["docker", "podman"];
+
+/// What it takes at most to look something up.
+const LOOK_UP: Duration = Duration::from_secs(10);
+/// What it takes at most to take a container away, with a copy of the image's files on some kinds of storage.
+const REMOVAL: Duration = Duration::from_secs(60);
 
 /// A command line of an engine that answers.
 #[derive(Debug, Clone)]
@@ -63,16 +71,15 @@ impl Engine {
         let mut silent = None;
         for program in names.into_iter().filter_map(|name| located(name, source)) {
             let engine = Self { program, source: source.clone() };
-            match engine.ask(&["version"]) {
+            let why = match engine.ask(&["version"], LOOK_UP) {
                 Ok(Ok(_)) => return Ok(Some(engine)),
-                Ok(Err(said)) => silent = silent.or(Some((engine.name(), said))),
+                Ok(Err(said)) => EnvironmentError::NoEngine { program: engine.name(), said },
+                Err(error @ EnvironmentError::NoAnswer { .. }) => error,
                 Err(error) => return Err(error),
-            }
+            };
+            silent = silent.or(Some(why));
         }
-        match silent {
-            None => Ok(None),
-            Some((program, said)) => Err(EnvironmentError::NoEngine { program, said }),
-        }
+        silent.map_or(Ok(None), Err)
     }
 
     /// The engine that was found before, by [`Engine::program`].
@@ -93,36 +100,33 @@ impl Engine {
     /// What it knows of an image; `None` if it has none of that name. Asked before anything else is done with a name.
     ///
     /// # Errors
-    /// The command cannot be run, or says what is not understood; or that is no name of an image.
+    /// The command cannot be run, does not answer, fails for another reason, or says what is not understood; or that is no name of an image.
     pub fn inspect(&self, image: &str) -> Result<Option<Inspected>, EnvironmentError> {
         if !is_name(image) {
             let said = "a name begins with a letter or a digit and has no blanks".to_owned();
             return Err(EnvironmentError::Engine { what: format!("the look for an image {image:?}"), said });
         }
-        match self.ask(&["image", "inspect", image])? {
-            Err(_) => Ok(None),
+        let what = || format!("{} image inspect {image}", self.name());
+        match self.ask(&["image", "inspect", image], LOOK_UP)? {
+            Err(said) if blame::is_not_there(&said) => Ok(None),
+            Err(said) => Err(EnvironmentError::Engine { what: what(), said }),
             Ok(text) => understood(&text).map(Some).ok_or_else(|| EnvironmentError::Engine {
-                what: format!("{} image inspect {image}", self.name()),
+                what: what(),
                 said: "its answer is not understood; is it docker or podman of the last years?".to_owned(),
             }),
         }
     }
 
-    /// A container of the image, never started: its files can be read out. Gives its name.
-    ///
-    /// # Errors
-    /// The engine refuses; its last words are in the text.
-    pub(crate) fn create(&self, image: &str) -> Result<String, EnvironmentError> {
+    /// The command that makes a container of this name of the image with this id, which is never started: its files can be read out.
+    pub(crate) fn create(&self, container: &str, id: &str) -> Command {
         // Some images have no command of their own, and an engine makes no container without one.
-        let said = self.ask(&["create", "--network", "none", image, "none"])?;
-        said.map(|name| name.trim().to_owned())
-            .map_err(|said| EnvironmentError::Engine { what: format!("{} create {image}", self.name()), said })
+        self.command(&["create", "--name", container, "--network", "none", id, "none"])
     }
 
-    /// Takes such a container away.
+    /// Takes such a container away, if it is there.
     pub(crate) fn remove(&self, container: &str) {
-        // It has never run and holds nothing but its name: what stays in the way of its removal is the engine's to tell.
-        let _ = self.ask(&["rm", "--force", container]);
+        // It has never run. If it stays, the next one of this name is not made, and the engine says why.
+        let _ = self.ask(&["rm", "--force", "--volumes", container], REMOVAL);
     }
 
     /// A command of the engine with the variables that it needs.
@@ -133,10 +137,13 @@ impl Engine {
     }
 
     /// Standard output, or the last words of a command that failed.
-    fn ask(&self, arguments: &[&str]) -> Result<Result<String, String>, EnvironmentError> {
-        let output = self.command(arguments).output().map_err(EnvironmentError::io("run", &self.program))?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(last_line(&text(&output.stderr))) })
+    fn ask(&self, arguments: &[&str], limit: Duration) -> Result<Result<String, String>, EnvironmentError> {
+        let answer = ask(&mut self.command(arguments), limit).map_err(EnvironmentError::io("run", &self.program))?;
+        let answer = answer.ok_or_else(|| EnvironmentError::NoAnswer {
+            what: format!("{} {}", self.name(), arguments.join(" ")),
+            seconds: limit.as_secs(),
+        })?;
+        Ok(if answer.success { Ok(answer.stdout) } else { Err(last_line(&answer.stderr)) })
     }
 }
 

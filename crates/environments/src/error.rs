@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::RequirementsError;
+use crate::{RequirementsError, blame};
 
 /// Why there is no environment, or no tree of an image. The texts are for the user and say what to do.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +32,14 @@ pub enum EnvironmentError {
         how: String,
         /// Its last lines.
         said: String,
+        /// It told of a network, an index or a registry that does not work.
+        unreachable: bool,
     },
     /// What a job requires could not be laid over it.
-    #[error("what the job requires could not be installed over the environment {name}: {step} failed ({how}); it said:\n{said}")]
+    #[error(
+        "what the job requires could not be installed over the environment {name}: {step} failed ({how}){}; it said:\n{said}",
+        if *unreachable { ", as a package index did not answer as it should" } else { "" }
+    )]
     NotInstalled {
         /// Of the environment below.
         name: String,
@@ -44,6 +49,8 @@ pub enum EnvironmentError {
         how: String,
         /// Its last lines.
         said: String,
+        /// It told of a network or an index that does not work.
+        unreachable: bool,
     },
     /// What a job requires would have to be fetched, and it must not.
     #[error(
@@ -65,6 +72,16 @@ pub enum EnvironmentError {
         /// Its last words.
         said: String,
     },
+    /// A container engine takes too long.
+    #[error(
+        "the container engine does not answer: {what} took more than {seconds} s; look whether the engine's service works, and restart it"
+    )]
+    NoAnswer {
+        /// The command.
+        what: String,
+        /// What it was given.
+        seconds: u64,
+    },
     /// The container engine refused.
     #[error("{what} failed: {said}")]
     Engine {
@@ -73,9 +90,10 @@ pub enum EnvironmentError {
         /// Its last words.
         said: String,
     },
-    /// There is no such image to be had.
+    /// The image could not be pulled.
     #[error(
-        "{program} could not pull the image {image}: check its name, and that the server's user is logged in to its registry; it said:\n{said}"
+        "{program} could not pull the image {image}: check its name, that the server's user is logged in to its registry, and that the registry \
+         answers; it said:\n{said}"
     )]
     NotPulled {
         /// As the job names it.
@@ -84,6 +102,28 @@ pub enum EnvironmentError {
         program: String,
         /// Its last lines.
         said: String,
+        /// It told of a network or a registry that does not work.
+        unreachable: bool,
+    },
+    /// The disk is too full for it.
+    #[error(
+        "there is no room for {what} in {}: it needs {needed} MB, and of {free} MB and {files} files that are free there {kept} MB and 10000 files \
+         stay for what runs; free some, by `shoal env-cache prune` for one, or name another place in SHOAL_CACHE where the server runs",
+        directory.display()
+    )]
+    NoRoom {
+        /// What was to be made.
+        what: String,
+        /// Where.
+        directory: PathBuf,
+        /// What is known of its size, in MiB.
+        needed: u64,
+        /// Free space, in MiB.
+        free: u64,
+        /// Files that the file system can still have.
+        files: u64,
+        /// What stays free, in MiB.
+        kept: u64,
     },
     /// Whoever wanted it does not want it any more.
     #[error("{0} was not made, as it is wanted no more")]
@@ -104,7 +144,12 @@ pub enum EnvironmentError {
 impl EnvironmentError {
     /// Whether the job is to blame, and another attempt would end in the same way.
     pub fn is_the_jobs(&self) -> bool {
-        matches!(self, Self::Requirements(_) | Self::Isolated(_) | Self::NotInstalled { .. } | Self::NotPulled { .. })
+        match self {
+            Self::Requirements(_) | Self::Isolated(_) => true,
+            Self::NotInstalled { said, unreachable, .. } => !unreachable && blame::is_of_requirements(said),
+            Self::NotPulled { said, unreachable, .. } => !unreachable && blame::is_of_image(said),
+            _ => false,
+        }
     }
 
     /// For `map_err`: what was tried with which path.

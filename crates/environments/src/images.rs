@@ -3,19 +3,21 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tar::{Archive, Entry, EntryType};
 
 use crate::build::now;
 use crate::engine::last_line;
-use crate::run::run;
-use crate::shelf::{Cached, Kept, Shelf, Taken};
-use crate::{Engine, EnvironmentError, Inspected, Watcher};
+use crate::run::{end, run};
+use crate::shelf::{Cached, Kept, Shelf, Taken, digest};
+use crate::stream::Stream;
+use crate::unpack::unpack;
+use crate::{Engine, EnvironmentError, Inspected, Watcher, room};
 
 /// Images of this machine whose files are there.
 #[derive(Debug, Clone)]
@@ -91,8 +93,8 @@ impl Images {
         // Files of an image are nobody else's business on this machine.
         private(&self.root).map_err(EnvironmentError::io("make", &self.root))?;
         let place = self.shelf.place(name, &inspected.id);
-        let taken = self.shelf.obtain(&place, &format!("the image {image}"), watcher, |_, watcher| {
-            read_out(engine, image, &inspected, &place.directory, watcher)
+        let taken = self.shelf.obtain(&place, &format!("the image {image}"), watcher, |lock, watcher| {
+            read_out(engine, image, &inspected, &self.root, &place.directory, lock, watcher)
         })?;
         Ok(PreparedImage { inspected, taken })
     }
@@ -124,168 +126,81 @@ fn pull(engine: &Engine, image: &str, watcher: &mut dyn Watcher) -> Result<(), E
     watcher.line(&format!("{} pulls the image {image}", engine.name()));
     let nothing = File::open("/dev/null").map_err(EnvironmentError::io("open", Path::new("/dev/null")))?;
     run(engine.command(&["pull", image]), "pull", image, &nothing, watcher).map_err(|error| match error {
-        EnvironmentError::Failed { said, .. } => EnvironmentError::NotPulled { image: image.to_owned(), program: engine.name(), said },
+        EnvironmentError::Failed { said, unreachable, .. } => {
+            EnvironmentError::NotPulled { image: image.to_owned(), program: engine.name(), said, unreachable }
+        }
         other => other,
     })
 }
 
-/// Its files, into `directory`, which is not there yet.
+/// Its files, into `directory` of `shelf`, which is not there yet. Whoever runs this holds the `lock`.
 fn read_out(
     engine: &Engine,
     image: &str,
     inspected: &Inspected,
+    shelf: &Path,
     directory: &Path,
+    lock: &File,
     watcher: &mut dyn Watcher,
 ) -> Result<ImageRecord, EnvironmentError> {
     let begun = Instant::now();
+    let what = format!("the image {image}");
+    room::ensure(shelf, inspected.bytes, &what)?;
     watcher.line(&format!("reading the image {image}, once for this machine: {} MB from {}", inspected.bytes >> 20, engine.name()));
-    let container = engine.create(&inspected.id)?;
-    let unpacked = export(engine, image, &container, directory, watcher);
+    // Who made one of this name before was killed: the lock says that nobody else does now.
+    let container = container(shelf, &inspected.id);
+    engine.remove(&container);
+    let created = run(engine.create(&container, &inspected.id), "create", image, lock, watcher).map_err(|error| match error {
+        EnvironmentError::Failed { said, .. } => EnvironmentError::Engine { what: format!("{} create {image}", engine.name()), said },
+        other => other,
+    });
+    let unpacked = created.and_then(|()| export(engine, &what, &container, directory, watcher));
     engine.remove(&container);
     let (entries, bytes) = unpacked?;
     watcher.line(&format!("the image {image} is ready: {entries} files, {} MB in {:.0} s", bytes >> 20, begun.elapsed().as_secs_f64()));
     Ok(ImageRecord { name: image.to_owned(), id: inspected.id.clone(), bytes, entries, made: now() })
 }
 
+/// What the container is called whose files are read out; an engine may serve several machines and directories.
+fn container(shelf: &Path, id: &str) -> String {
+    // Without a name the machine is one like others.
+    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("shoal-{}", digest(&[&machine, &shelf.to_string_lossy(), id]))
+}
+
 fn export(
     engine: &Engine,
-    image: &str,
+    what: &str,
     container: &str,
     directory: &Path,
     watcher: &mut dyn Watcher,
 ) -> Result<(u64, u64), EnvironmentError> {
     fs::create_dir(directory).map_err(EnvironmentError::io("make", directory))?;
     let mut command = engine.command(&["export", container]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(EnvironmentError::io("run", engine.program()))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(EnvironmentError::io("run", engine.program()))?;
+    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else { unreachable!("both are pipes") };
     let words = thread::spawn(move || {
         let mut text = String::new();
         // What cannot be read cannot be told.
-        let _ = stderr.map(|mut pipe| pipe.read_to_string(&mut text));
+        let _ = stderr.read_to_string(&mut text);
         text
     });
-    let unpacked = match stdout {
-        Some(stdout) => unpack(stdout, image, directory, watcher),
-        None => Ok((0, 0)),
-    };
+    let mut stream = Stream::new(stdout, watcher);
+    let unpacked = unpack(&mut stream, what, directory).and_then(|counted| {
+        // What pads the archive is taken, too, so that the command ends well.
+        io::copy(&mut stream, &mut io::sink()).map_err(EnvironmentError::io("read", engine.program()))?;
+        Ok(counted)
+    });
     if unpacked.is_err() {
-        // It may have ended.
-        let _ = child.kill();
+        let is_stopped = stream.is_stopped;
+        end(&mut child);
+        return if is_stopped { Err(EnvironmentError::Stopped(what.to_owned())) } else { unpacked };
     }
     let status = child.wait().map_err(EnvironmentError::io("wait for", engine.program()))?;
     let said = words.join().unwrap_or_default();
-    let counted = unpacked?;
     match status.success() {
-        true => Ok(counted),
-        false => Err(EnvironmentError::Engine { what: format!("{} export {image}", engine.name()), said: last_line(&said) }),
-    }
-}
-
-/// Entries and bytes. Whoever owns a file in the image, here it belongs to this process's user, who can read it; so no program of the image runs as
-/// its owner or group (setuid, setgid).
-fn unpack(archive: impl Read, image: &str, directory: &Path, watcher: &mut dyn Watcher) -> Result<(u64, u64), EnvironmentError> {
-    let failed = || EnvironmentError::io(&format!("unpack the image {image} to"), directory);
-    let mut archive = Archive::new(archive);
-    archive.set_preserve_permissions(false);
-    let (mut entries, mut bytes) = (0, 0);
-    for entry in archive.entries().map_err(failed())? {
-        let mut entry = entry.map_err(failed())?;
-        if unpack_one(&mut entry, directory).map_err(failed())? {
-            entries += 1;
-            bytes += entry.size();
-        }
-        if watcher.is_to_stop() {
-            return Err(EnvironmentError::Stopped(format!("the image {image}")));
-        }
-    }
-    Ok((entries, bytes))
-}
-
-/// Devices are the instance's own.
-fn unpack_one(entry: &mut Entry<'_, impl Read>, directory: &Path) -> io::Result<bool> {
-    let kind = entry.header().entry_type();
-    if matches!(kind, EntryType::Char | EntryType::Block | EntryType::Fifo) || !entry.unpack_in(directory)? {
-        return Ok(false);
-    }
-    if matches!(kind, EntryType::Directory | EntryType::Regular) {
-        let path = directory.join(entry.path()?.strip_prefix("/").unwrap_or(&entry.path()?));
-        let mode = fs::symlink_metadata(&path)?.permissions().mode();
-        let readable = mode | if kind == EntryType::Directory { 0o700 } else { 0o400 };
-        if readable != mode {
-            fs::set_permissions(&path, fs::Permissions::from_mode(readable))?;
-        }
-    }
-    Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Nobody;
-
-    impl Watcher for Nobody {
-        fn line(&mut self, _: &str) {}
-
-        fn is_to_stop(&mut self) -> bool {
-            false
-        }
-    }
-
-    fn archive(fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
-        let mut builder = tar::Builder::new(Vec::new());
-        fill(&mut builder);
-        builder.into_inner().unwrap()
-    }
-
-    fn add(builder: &mut tar::Builder<Vec<u8>>, name: &str, kind: EntryType, mode: u32, content: &str, link: Option<&str>) {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_mode(mode);
-        header.set_size(content.len() as u64);
-        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-        if let Some(link) = link {
-            header.set_link_name(link).unwrap();
-        }
-        header.set_cksum();
-        builder.append(&header, content.as_bytes()).unwrap();
-    }
-
-    #[test]
-    fn files_are_unpacked_and_nothing_else_is() {
-        let temp = tempfile::tempdir().unwrap();
-        let tree = temp.path().join("tree");
-        fs::create_dir(&tree).unwrap();
-        let bytes = archive(|builder| {
-            add(builder, "etc", EntryType::Directory, 0o555, "", None);
-            add(builder, "etc/shadow", EntryType::Regular, 0, "x", None);
-            add(builder, "lib", EntryType::Symlink, 0o777, "", Some("/usr/lib"));
-            add(builder, "bin", EntryType::Directory, 0o3777, "", None);
-            add(builder, "bin/su", EntryType::Regular, 0o6755, "", None);
-            add(builder, "dev/null", EntryType::Char, 0o666, "", None);
-            add(builder, "../outside", EntryType::Regular, 0o644, "x", None);
-        });
-        assert_eq!(unpack(&*bytes, "x", &tree, &mut Nobody).unwrap(), (5, 1));
-        assert_eq!(fs::read_to_string(tree.join("etc/shadow")).unwrap(), "x");
-        assert_eq!(fs::read_link(tree.join("lib")).unwrap(), Path::new("/usr/lib"));
-        for (name, expected) in [("bin/su", 0o755), ("bin", 0o777), ("etc", 0o755), ("etc/shadow", 0o400)] {
-            let mode = fs::metadata(tree.join(name)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o7777, expected, "{name}");
-        }
-        assert!(!tree.join("dev/null").exists() && !temp.path().join("outside").exists());
-    }
-
-    #[test]
-    fn nothing_is_written_through_a_link() {
-        let temp = tempfile::tempdir().unwrap();
-        let (tree, outside) = (temp.path().join("tree"), temp.path().join("outside"));
-        fs::create_dir(&tree).unwrap();
-        fs::create_dir(&outside).unwrap();
-        let bytes = archive(|builder| {
-            add(builder, "way", EntryType::Symlink, 0o777, "", Some(outside.to_str().unwrap()));
-            add(builder, "way/out", EntryType::Regular, 0o644, "x", None);
-        });
-        assert!(unpack(&*bytes, "x", &tree, &mut Nobody).is_err());
-        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        true => unpacked,
+        false => Err(EnvironmentError::Engine { what: format!("{} export of {what}", engine.name()), said: last_line(&said) }),
     }
 }

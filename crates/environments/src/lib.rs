@@ -11,6 +11,8 @@
 //!
 //! An environment lies at one path for good, as Python's virtual environments hold absolute paths; instances see it at the same path.
 
+mod ask;
+mod blame;
 mod build;
 mod cache;
 mod engine;
@@ -22,9 +24,12 @@ mod overlay;
 mod python;
 mod record;
 mod requirements;
+mod room;
 mod run;
 mod shelf;
+mod stream;
 mod table;
+mod unpack;
 mod user_table;
 mod verify;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::build::{now, seal, site_packages};
 use crate::run::run;
-use crate::{EnvironmentError, Record, Source, Watcher};
+use crate::{EnvironmentError, Record, Source, Watcher, room};
 
 /// Makes it in `directory`, which is not there yet. `requirements` are checked; `wheel` depends on nothing.
 #[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
@@ -21,6 +21,7 @@ pub(crate) fn make(
     watcher: &mut dyn Watcher,
 ) -> Result<Record, EnvironmentError> {
     let (begun, name) = (Instant::now(), &below.name);
+    room::ensure(directory.parent().unwrap_or(directory), 0, &format!("what the job requires over the environment {name}"))?;
     watcher.line(&format!("installing what the job requires over the environment {name}, from {}", source.place()));
     let mut venv = source.command(&below_directory.join("bin/python"));
     venv.args(["-I", "-m", "venv", "--without-pip"]).arg(directory);

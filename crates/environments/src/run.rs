@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::EnvironmentError;
+use crate::{EnvironmentError, blame};
 
 /// Who waits for an environment.
 pub trait Watcher {
@@ -47,14 +47,18 @@ pub(crate) fn run(
         thread::spawn(move || pass_on(stdout, &too));
         thread::spawn(move || pass_on(stderr, &said));
     }
-    let mut last: Vec<String> = Vec::new();
+    let (mut last, mut retried, mut unreachable): (Vec<String>, _, _) = (Vec::new(), None, false);
     loop {
         match lines.recv_timeout(LOOK) {
             Ok(line) => {
                 if is_progress(&line) {
                     watcher.line(line.trim());
                 }
-                if !line.trim().is_empty() {
+                unreachable |= blame::is_of_network(&line);
+                // pip says the same many times.
+                if line.trim_start().starts_with("WARNING: Retrying (") {
+                    retried.get_or_insert(line);
+                } else if !line.trim().is_empty() {
                     last.push(line);
                     last.drain(..last.len().saturating_sub(LAST_LINES));
                 }
@@ -70,7 +74,10 @@ pub(crate) fn run(
     let status = child.wait().map_err(EnvironmentError::io("wait for the making of", name.as_ref()))?;
     match status.success() {
         true => Ok(()),
-        false => Err(EnvironmentError::Failed { name: name.to_owned(), step, how: status.to_string(), said: last.join("\n") }),
+        false => {
+            let said = Vec::from_iter(retried.into_iter().chain(last)).join("\n");
+            Err(EnvironmentError::Failed { name: name.to_owned(), step, how: status.to_string(), said, unreachable })
+        }
     }
 }
 
@@ -83,7 +90,7 @@ fn pass_on(pipe: impl Read, said: &Sender<String>) {
 }
 
 /// With everything that it has started.
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     // A group that is gone needs no signal.
     let _ = group.map(|group| kill_process_group(group, Signal::KILL));

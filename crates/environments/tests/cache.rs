@@ -251,6 +251,15 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
         missing.to_string().starts_with("what the job requires could not be installed over the environment test: pip install"),
         "{missing}"
     );
+    assert!(missing.is_the_jobs());
+    let variables = [("PIP_RETRIES", "1"), ("PIP_TIMEOUT", "1"), ("PIP_INDEX_URL", "http://127.0.0.1:1/simple")];
+    let mut source = Source::of_this_process(None);
+    source.variables.retain(|(name, _)| !name.starts_with("PIP_"));
+    source.variables.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let unreachable = Cache::new(place.root(), source).overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
+    let text = unreachable.to_string();
+    assert!(!unreachable.is_the_jobs() && text.contains("as a package index did not answer as it should"), "{text}");
+    assert_eq!(text.matches("WARNING: Retrying").count(), 1, "{text}");
     // For an isolated job nothing is fetched: not past the house of wheels, nor without one.
     let isolated = cache.isolated();
     let link = isolated.overlay(base(), "--find-links https://127.0.0.1:9/\nalpha==2.0\n", None, &mut Lines::default()).unwrap_err();
