@@ -14,6 +14,13 @@ def test_exports_can_be_evaluated(house):
     assert words == [house.variables_for_clients()["AWS_ENDPOINT_URL"], "us-east-1", "us-east-1", "unset"]
 
 
+def test_a_shell_does_not_go_on_without_it(house, tmp_path):
+    """With whatever account it had before."""
+    environment = {**os.environ, "SHOAL": str(house.binary), "SHOAL_DATA_DIR": str(tmp_path / "nothing")}
+    shell = subprocess.run(["sh", "-ec", 'eval "$("$SHOAL" env)"; echo went on'], text=True, capture_output=True, env=environment)
+    assert shell.returncode != 0 and shell.stdout == "" and "shoal serve" in shell.stderr
+
+
 def test_a_child_gets_it_and_its_exit_code_comes_back(house):
     child = house.shoal("exec", "--", "sh", "-c", "echo $AWS_ENDPOINT_URL; exit 7", check=False)
     assert child.returncode == 7

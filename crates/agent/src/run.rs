@@ -269,7 +269,9 @@ impl Agent<'_> {
     }
 
     fn tell(&self, notes: &[String]) -> Result<(), Closed> {
-        notes.iter().try_for_each(|note| self.outbox.report(ReportBody::Note { text: note.clone() }))
+        // What a tool says has several lines, and so has the log then.
+        let mut lines = notes.iter().flat_map(|note| note.lines());
+        lines.try_for_each(|line| self.outbox.report(ReportBody::Note { text: line.to_owned() }))
     }
 
     /// Takes in what has happened, and says whether to go on.

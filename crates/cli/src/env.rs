@@ -37,8 +37,16 @@ enum Shell {
     Fish,
 }
 
-/// Prints the variables.
+/// Prints the variables. Where there are none, prints what fails: `eval` must not go on with whatever account the shell had before.
 pub(crate) fn run(args: &EnvArgs) -> Result<Exit> {
+    let shown = print(args);
+    if shown.is_err() && !args.json {
+        show("false\n")?;
+    }
+    shown
+}
+
+fn print(args: &EnvArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let variables = prepare(&settings)?;
     let address = settings.address();

@@ -121,7 +121,8 @@ pub(crate) fn summary(description: &Value) -> String {
     for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
         lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
     }
-    if description["TrainingJobStatus"] != "Failed" {
+    let has_model = matches!(description["TrainingJobStatus"].as_str(), Some("Completed" | "Stopped"));
+    if has_model && !description["TrainingStartTime"].is_null() {
         lines.push(format!("  model    {}", text(&description["ModelArtifacts"]["S3ModelArtifacts"])));
     }
     lines.join("\n") + "\n"

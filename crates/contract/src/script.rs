@@ -198,7 +198,12 @@ impl Hyperparameters {
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
-        self.framework.get(name) == Some(&Value::Bool(true))
+        match self.framework.get(name) {
+            Some(Value::Bool(on)) => *on,
+            // Of estimators that encode what is text already.
+            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+            _ => false,
+        }
     }
 
     fn asks_for_torchrun(&self) -> bool {

@@ -162,7 +162,10 @@ fn commands_are_those_of_the_toolkit() {
 
     let torch = ("sagemaker_torch_distributed_enabled", "true");
     let tail = "train.py|--batch-size|32|--lr|1e-05|-n|a name";
-    assert_eq!(command(&facts(1, 1, &[torch]), false).unwrap(), format!("torchrun|--nnodes|1|--nproc_per_node|1|{tail}"));
+    // The second as an estimator of SDK v2 sends the text "true".
+    for torch in [torch, (torch.0, "\"true\"")] {
+        assert_eq!(command(&facts(1, 1, &[torch]), false).unwrap(), format!("torchrun|--nnodes|1|--nproc_per_node|1|{tail}"));
+    }
     let ddp = ("sagemaker_distributed_dataparallel_enabled", "true");
     let gpus = Facts { gpus: 4, ..facts(2, 3, &[ddp]) };
     assert_eq!(

@@ -63,7 +63,8 @@ impl Errors {
         let said = |rank: u32| Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty());
         // A rank that has nothing to say itself may have been named because it lost another.
         let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
-        let only = speakers.next().filter(|_| speakers.next().is_none());
+        // What all say is as good as what one says.
+        let only = speakers.next().filter(|(_, first)| speakers.all(|(_, other)| *first == other));
         let mut text = match self.raised.and_then(said).or_else(|| self.named.and_then(said)).or(only) {
             Some((rank, said)) => format!("{said}\n(rank {rank} on {})", places.host(rank)),
             None => [self.named, None].iter().find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text()))).unwrap_or_default(),
@@ -169,6 +170,8 @@ mod tests {
         assert_eq!(text(&[lost, named]), failed(lost.1));
         assert_eq!(text(&[(Some(0), "\0\u{1} \0"), (None, "it was aborted")]), failed("it was aborted"));
         let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
+        let all = [without[0], (Some(1), without[0].1), (None, "Primary job  terminated normally")];
+        assert!(text(&all).contains("No module named mpi4py\n(rank 0 on algo-1)\nprograms of MPI"));
         assert!(text(&without).contains("(rank 0 on algo-1)\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\""));
     }
 }
