@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// What a job requires, laid over an environment: as [`Cache::prepare`], and cached by the environment, the requirements' text (a
-    /// `requirements.txt`) and the content of `wheel`, a package without dependencies that goes on top. Without any, it is the environment itself.
+    /// `requirements.txt`), where packages come from and the content of `wheel`, a package without dependencies that goes on top. Without any, it is the environment itself.
     ///
     /// # Errors
     /// As [`Cache::prepare`]; a requirement that is none of an index (see [`crate::check`]), or one to be fetched where that is not allowed.
@@ -82,7 +82,9 @@ impl Cache {
         let of_wheel = of_wheel.map(|content| hexadecimal(&Sha256::digest(content)));
         let (base, directory) = (&below.taken.record, &below.taken.directory);
         let path = directory.to_string_lossy();
-        let parts: Vec<&str> = [&*path, &*requirements].into_iter().chain(of_wheel.as_deref()).collect();
+        let origin = if requirements.is_empty() { String::new() } else { self.source.origin() };
+        let origin = Some(&*origin).filter(|origin| !origin.is_empty());
+        let parts: Vec<&str> = [&*path, &*requirements].into_iter().chain(of_wheel.as_deref()).chain(origin).collect();
         let digest = digest(&parts);
         let place = self.shelf.place(&format!("{}-job", base.name), &digest);
         let taken = self.shelf.obtain(&place, &for_people(&base.name), watcher, |lock, watcher| {

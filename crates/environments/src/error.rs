@@ -131,6 +131,12 @@ pub enum EnvironmentError {
     /// Something uses it.
     #[error("{0} is in use, and stays")]
     InUse(String),
+    /// Running jobs hold what is whole no more.
+    #[error(
+        "{0} is in use by running jobs and no longer whole, as its files or its interpreter have been taken away: wait until those jobs have ended, or \
+         stop them, and submit the job again"
+    )]
+    Broken(String),
     /// The operating system refused.
     #[error("could not {what}")]
     Io {

@@ -42,6 +42,10 @@ pub const VARIABLE_PREFIXES: [&str; 20] = [
 /// Settings of pip that would put packages elsewhere.
 const ELSEWHERE: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON"];
 
+/// Settings of pip that say which packages it takes from where.
+const ORIGIN: [&str; 7] =
+    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONSTRAINT", "PIP_PRE", "PIP_CONFIG_FILE"];
+
 /// Whether installers need this variable.
 pub fn is_for_installers(name: &str) -> bool {
     name == "PATH" || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !ELSEWHERE.contains(&name)
@@ -73,6 +77,24 @@ impl Source {
             Some(directory) => format!("the wheels in {}", directory.display()),
             None => "the package index".to_owned(),
         }
+    }
+
+    /// What else than requirements decides which packages they become: the directory of wheels, or the settings of the index, without passwords, which
+    /// some change every hour. Empty with pip's own defaults.
+    pub(crate) fn origin(&self) -> String {
+        if let Some(directory) = &self.wheel_house {
+            return format!("wheels {}", directory.display());
+        }
+        let mut settings: Vec<_> = self.variables.iter().filter(|(name, _)| ORIGIN.contains(&name.as_str())).collect();
+        settings.sort();
+        let lines = settings.into_iter().map(|(name, value)| {
+            let words = value.split_whitespace().map(|word| match (word.split_once("://"), word.rsplit_once('@')) {
+                (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{place}"),
+                _ => word.to_owned(),
+            });
+            format!("{name}={}\n", Vec::from_iter(words).join(" "))
+        });
+        lines.collect()
     }
 
     /// Installs what `file` requires into the environment of the interpreter `python`.
@@ -134,5 +156,20 @@ mod tests {
         ] {
             assert_eq!(is_for_installers(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn packages_of_another_origin_are_others() {
+        let of = |variables: &[(&str, &str)], wheel_house: Option<&str>| {
+            let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            Source { wheel_house: wheel_house.map(PathBuf::from), variables }.origin()
+        };
+        assert_eq!(of(&[("PATH", "/bin"), ("PIP_TIMEOUT", "9")], None), "");
+        let first = of(
+            &[("PIP_INDEX_URL", "https://aws:first@h.example/simple"), ("PIP_EXTRA_INDEX_URL", "https://a.example https://b.example")],
+            None,
+        );
+        assert_eq!(first, "PIP_EXTRA_INDEX_URL=https://a.example https://b.example\nPIP_INDEX_URL=https://h.example/simple\n");
+        assert_eq!(of(&[("PIP_INDEX_URL", "https://h.example")], Some("/srv/wheels")), "wheels /srv/wheels");
     }
 }

@@ -1,11 +1,12 @@
 //! A directory of things that are made once: one directory each, a record beside it that is written when it is whole, and a lock.
 //!
-//! Who uses a thing holds its lock shared, who makes or removes it holds it alone. The kernel gives up the locks of whoever dies.
+//! Who uses a thing holds its lock shared, who makes or removes it holds it alone. The kernel gives up the locks of whoever dies. Who removes a thing
+//! removes its lock, too, so whoever has got a lock looks whether it still is the thing's.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -16,6 +17,9 @@ use sha2::{Digest, Sha256};
 
 use crate::run::LOOK;
 use crate::{EnvironmentError, Watcher};
+
+/// So many looks in turn, 2 s, have to find a thing in use and not whole: for a moment others look, too.
+const PATIENCE: u32 = 40;
 
 /// What is known of a thing that is whole.
 pub trait Kept: Serialize + DeserializeOwned {
@@ -102,24 +106,25 @@ impl<R: Kept> Shelf<R> {
         make: impl Fn(&File, &mut dyn Watcher) -> Result<R, EnvironmentError>,
     ) -> Result<Taken<R>, EnvironmentError> {
         fs::create_dir_all(&self.root).map_err(EnvironmentError::io("make", &self.root))?;
-        let lock = place.open()?;
         let failed = || EnvironmentError::io("lock", &place.lock);
-        let mut is_told = false;
+        let (mut made_by_others, mut held_broken) = (0, 0);
         loop {
-            if is_free(lock.try_lock_shared()).map_err(failed())? {
-                if let Some(record) = place.whole() {
-                    // Only prune asks.
-                    let _ = lock.set_modified(SystemTime::now());
-                    return Ok(Taken { directory: place.directory.clone(), record, _lock: lock });
-                }
-                lock.unlock().map_err(failed())?;
+            // Anew each time: a lock is removed with what it is for.
+            let lock = place.open()?;
+            let is_shared = is_free(lock.try_lock_shared()).and_then(|free| Ok(free && place.has(&lock)?)).map_err(failed())?;
+            if is_shared && let Some(record) = place.whole() {
+                // Only prune asks.
+                let _ = lock.set_modified(SystemTime::now());
+                return Ok(Taken { directory: place.directory.clone(), record, _lock: lock });
             }
-            if is_free(lock.try_lock()).map_err(failed())? {
+            lock.unlock().map_err(failed())?;
+            if is_free(lock.try_lock()).and_then(|free| Ok(free && place.has(&lock)?)).map_err(failed())? {
                 if place.whole::<R>().is_none() {
                     place.remove()?;
                     let made = make(&lock, watcher).and_then(|record| place.write(&record));
                     if let Err(error) = made {
                         place.remove()?;
+                        place.forget()?;
                         return Err(error);
                     }
                 }
@@ -127,9 +132,13 @@ impl<R: Kept> Shelf<R> {
                 lock.unlock().map_err(failed())?;
                 continue;
             }
-            if !is_told {
+            (made_by_others, held_broken) = if is_shared { (0, held_broken + 1) } else { (made_by_others + 1, 0) };
+            // The first time it may be one who only looks what there is.
+            if made_by_others == 2 {
                 watcher.line(&format!("waiting for {what}, which another job is making"));
-                is_told = true;
+            }
+            if held_broken == PATIENCE {
+                return Err(EnvironmentError::Broken(what.to_owned()));
             }
             if watcher.is_to_stop() {
                 return Err(EnvironmentError::Stopped(what.to_owned()));
@@ -157,6 +166,8 @@ impl<R: Kept> Shelf<R> {
             let place = self.place_of(entry.file_name().to_string_lossy().into_owned());
             let lock = place.open()?;
             let in_use = !is_free(lock.try_lock()).map_err(EnvironmentError::io("lock", &place.lock))?;
+            // At once: whoever wants the thing now must not take us for somebody who makes it.
+            lock.unlock().map_err(EnvironmentError::io("unlock", &place.lock))?;
             let modified = lock.metadata().and_then(|metadata| metadata.modified());
             let last_used = modified.map_err(EnvironmentError::io("read", &place.lock))?;
             all.push(Cached { record: place.whole(), id: place.id, directory: place.directory, in_use, last_used });
@@ -165,17 +176,33 @@ impl<R: Kept> Shelf<R> {
         Ok(all)
     }
 
-    /// Removes what nobody uses.
+    /// Removes what nobody uses, with its lock.
     ///
     /// # Errors
     /// It is in use, and stays; or the operating system refuses.
-    pub(crate) fn remove(&self, id: &str) -> Result<(), EnvironmentError> {
+    fn remove(&self, id: &str) -> Result<(), EnvironmentError> {
         let place = self.place_of(id.to_owned());
         let lock = place.open()?;
-        if !is_free(lock.try_lock()).map_err(EnvironmentError::io("lock", &place.lock))? {
+        let failed = || EnvironmentError::io("lock", &place.lock);
+        if !is_free(lock.try_lock()).and_then(|free| Ok(free && place.has(&lock)?)).map_err(failed())? {
             return Err(EnvironmentError::InUse(place.id));
         }
-        place.remove()
+        place.remove()?;
+        place.forget()
+    }
+
+    /// Removes locks of what is not there, as those leave them that are killed before they have made it.
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let Some(id) = name.strip_suffix(".lock") else { continue };
+            let place = self.place_of(id.to_owned());
+            let Ok(lock) = File::open(&place.lock) else { continue };
+            if is_free(lock.try_lock())? && place.has(&lock)? && !place.directory.exists() && !place.record.exists() {
+                fs::remove_file(&place.lock)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes what nobody has wanted for so long and nobody uses; gives what was removed. What rests on another goes before that.
@@ -194,7 +221,10 @@ impl<R: Kept> Shelf<R> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(removed)
+        match self.sweep() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(EnvironmentError::io("remove locks from", &self.root)(error)),
+            _ => Ok(removed),
+        }
     }
 }
 
@@ -202,6 +232,22 @@ impl Place {
     fn open(&self) -> Result<File, EnvironmentError> {
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&self.lock);
         opened.map_err(EnvironmentError::io("open", &self.lock))
+    }
+
+    /// Whether this is its lock: another may have been removed by whoever held it.
+    fn has(&self, lock: &File) -> io::Result<bool> {
+        match fs::metadata(&self.lock) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            there => {
+                let (there, held) = (there?, lock.metadata()?);
+                Ok((there.dev(), there.ino()) == (held.dev(), held.ino()))
+            }
+        }
+    }
+
+    /// Removes its lock, which the caller holds alone.
+    fn forget(&self) -> Result<(), EnvironmentError> {
+        fs::remove_file(&self.lock).map_err(EnvironmentError::io("remove", &self.lock))
     }
 
     /// What is known of it if it is whole. A record that is not understood is none, and the thing is made again.

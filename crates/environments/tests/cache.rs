@@ -134,6 +134,17 @@ fn made_once_read_only_and_found_again_at_once() {
     assert!(begun.elapsed() >= Duration::from_millis(900));
     assert!(orphan.wait().unwrap().success());
     assert_eq!(output(&anew, "python", &["-c", "import alpha; print(alpha.VERSION)"]), "1.0\n");
+
+    // Its interpreter goes while a job has it.
+    make_writable(anew.python().parent().unwrap());
+    fs::remove_file(anew.python()).unwrap();
+    let mut lines = Lines::default();
+    let broken = cache.prepare(&environment("alpha==1.0\n"), &mut lines).unwrap_err();
+    assert!(broken.to_string().starts_with("the environment test is in use by running jobs and no longer whole") && !broken.is_the_jobs());
+    assert_eq!(lines.said, Vec::<String>::new(), "nobody makes it");
+    drop(anew);
+    cache.prune(Duration::ZERO).unwrap();
+    assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0, "no lock is left");
 }
 
 #[test]
@@ -198,7 +209,7 @@ fn a_failed_build_says_what_pip_said_and_leaves_nothing() {
     let failed = place.cache().prepare(&environment("alpha==2.0\n"), &mut Lines::default()).unwrap_err();
     let text = failed.to_string();
     assert!(text.contains("No matching distribution found for alpha==2.0") || text.contains("there is no version of alpha==2.0"), "{text}");
-    assert_eq!(place.cache().list().unwrap(), vec![]);
+    assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0);
 }
 
 #[test]
@@ -265,20 +276,26 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     let link = isolated.overlay(base(), "--find-links https://127.0.0.1:9/\nalpha==2.0\n", None, &mut Lines::default()).unwrap_err();
     assert!(matches!(&link, EnvironmentError::Isolated(name) if name == "test") && link.is_the_jobs(), "{link}");
     let from_house = isolated.overlay(base(), "beta\nalpha==2.0\n", None, &mut Lines::default()).unwrap();
-    let without_house =
-        Cache::new(place.dir.path().join("cache"), Source { wheel_house: None, ..Source::of_this_process(None) }).isolated();
+    // What another job had made by the same settings serves.
+    let mut source = Source::of_this_process(None);
+    source.variables.retain(|(name, _)| !name.starts_with("PIP_"));
+    source
+        .variables
+        .extend([("PIP_NO_INDEX".to_owned(), "1".to_owned()), ("PIP_FIND_LINKS".to_owned(), place.wheels().display().to_string())]);
+    let without_house = Cache::new(place.root(), source);
+    let kept = without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap();
+    assert_ne!(kept.python(), newer.python(), "packages of another origin are others");
+    let without_house = without_house.isolated();
     let fetched = without_house.overlay(base(), "beta\nalpha\n", None, &mut Lines::default()).unwrap_err();
     assert!(matches!(fetched, EnvironmentError::Isolated(_)), "{fetched}");
-    let kept = without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap();
-    assert_eq!(kept.python(), newer.python());
-    drop(kept);
+    assert_eq!(without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap().python(), kept.python());
     // What is in use stays; requirements go before what they lie over.
     assert!(cache.list().unwrap().iter().all(|cached| cached.in_use));
     assert_eq!(cache.prune(Duration::ZERO).unwrap(), vec![]);
-    drop((job, again, newer, with_wheel, alone, from_house));
+    drop((job, again, newer, with_wheel, alone, from_house, kept));
     assert_eq!(cache.prune(Duration::from_secs(3600)).unwrap(), vec![], "they were wanted just now");
     let removed: Vec<_> = cache.prune(Duration::ZERO).unwrap().into_iter().map(|cached| cached.record.unwrap().below.is_some()).collect();
-    assert_eq!(removed, [true, true, true, true, true, false]);
+    assert_eq!(removed, [true, true, true, true, true, true, false]);
     assert_eq!(cache.list().unwrap(), vec![]);
 }
 
