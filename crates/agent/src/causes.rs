@@ -12,3 +12,31 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     }
     text
 }
+
+/// Longest reason that is told: what the server puts around it has to fit into 1024 characters, too.
+const MOST: usize = 960;
+
+/// What of a text stands in a job's failure reason: of a long one the beginning, which says what went wrong, and the end, which says why.
+pub(crate) fn reason(text: &str) -> String {
+    const GAP: &str = " ... ";
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= MOST {
+        return text.to_owned();
+    }
+    let first = MOST / 3;
+    let last = letters.len() - (MOST - first - GAP.len());
+    letters[..first].iter().copied().chain(GAP.chars()).chain(letters[last..].iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_keeps_both_ends() {
+        assert_eq!(reason("requirements \u{fc}"), "requirements \u{fc}");
+        let short = reason(&format!("it failed; it said:\n{}ERROR: no \u{fc}", "x\n".repeat(1000)));
+        assert_eq!(short.chars().count(), MOST);
+        assert!(short.starts_with("it failed; it said:\nx\n") && short.ends_with("x\nERROR: no \u{fc}"), "{short}");
+    }
+}

@@ -14,7 +14,7 @@ use shoal_environments::{EnvironmentError, Prepared};
 use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
-use crate::causes::with_causes;
+use crate::causes::{self, with_causes};
 use crate::clock::now_ms;
 use crate::events::{Event, next_event};
 use crate::image::Tree;
@@ -405,7 +405,7 @@ impl Agent<'_> {
     fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
         let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
         self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
-        self.ended(RankOutcome::Exited(code), false, Said { final_metrics: Vec::new(), stderr_tail: message.to_owned() })
+        self.ended(RankOutcome::Exited(code), false, Said { final_metrics: Vec::new(), stderr_tail: causes::reason(message) })
     }
 
     /// Says what went wrong if something did, and waits to be let go.
@@ -417,7 +417,7 @@ impl Agent<'_> {
                 say(&reason);
                 self.has_uploaded = true;
                 // If nobody takes it, that is the next event.
-                let _ = self.outbox.report(ReportBody::InstanceFailed { reason });
+                let _ = self.outbox.report(ReportBody::InstanceFailed { reason: causes::reason(&reason) });
             }
             for mirror in &self.mirrors {
                 // If it has not been told, there is no program any more all the same.
