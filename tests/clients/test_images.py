@@ -187,6 +187,19 @@ def test_an_image_of_the_engine_is_stopped_like_any_program(engine):
     traces.nothing_left(engine.house)
 
 
+def test_an_image_of_the_engine_runs_for_an_ordinary_user(engine, make_house):
+    """The files lie where nobody but the server's user comes, and the program has them all the same."""
+    if os.getuid() != 0:
+        pytest.skip("needs root: else the test before has shown it")
+    os.chmod(engine.socket.removeprefix("unix://"), 0o666)
+    house = make_house(ordinary=True, variables={"DOCKER_HOST": engine.socket, "SHOAL_ENGINE": "docker"})
+    jobs = Jobs(house)
+    name = submit(jobs, "localhost/me/trainer:1")
+    jobs.completed(name)
+    assert jobs.lines(name)[-2].startswith("told train, color green, in /etc, as shoal on algo-1")
+    assert (house.root / "home/.cache/shoal/images").stat().st_mode & 0o777 == 0o700
+
+
 def test_images_that_the_engine_lacks(engine):
     jobs = engine.jobs
     assert "docker has no such image either" in refusal(jobs, "me/trainr")

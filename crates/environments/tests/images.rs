@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use shoal_environments::{Engine, EnvironmentError, Images, Source, Watcher};
 
@@ -38,8 +39,10 @@ impl Place {
             "#!/bin/sh\necho \"$@\" >> {0}/log\ncase $1 in\nimage) {inspect};;\npull) {pull};;\nexport) {export};;\nesac\n",
             place.dir.path().display()
         );
-        fs::write(place.program(), script.replace("TREE", tree.to_str().unwrap())).unwrap();
-        fs::set_permissions(place.program(), fs::Permissions::from_mode(0o755)).unwrap();
+        let source = place.dir.path().join("engine.sh");
+        fs::write(&source, script.replace("TREE", tree.to_str().unwrap())).unwrap();
+        // By another process: what this one has open for writing, a child that another test starts just now would hold open, too, and then it is busy.
+        assert!(Command::new("install").args(["-m", "755"]).args([source, place.program()]).status().unwrap().success());
         place
     }
 
