@@ -234,6 +234,22 @@ def test_settings_say_whence_they_come(house, tmp_path):
     assert found["listen"]["origin"] == "default"
 
 
+def test_a_server_does_not_start_with_an_engine_that_is_none(house):
+    said = run(house, "serve", "--data-dir", str(house.root / "never"), "--engine", "dokcer", code=1).stderr
+    assert 'the setting `engine` is "dokcer", and there is no such command on PATH' in said
+
+
+def test_the_doctor_reads_what_a_server_would(house):
+    (house.root / "sick").mkdir()
+    (house.root / "sick" / "instance-types.txt").write_text("ml.m5.large 2 two 0 - 1\n")
+    (house.root / "sick" / "environments.txt").write_text("nonsense\n")
+    said = run(house, "doctor", "--data-dir", str(house.root / "sick"), "--engine", "dokcer", "--json", code=1).stdout
+    checks = {check["check"]: check for check in json.loads(said)}
+    assert checks["instance types"]["state"] == "missing" and 'memory_gib is "two"' in checks["instance types"]["found"]
+    assert checks["scripts' Python"]["state"] == "missing" and "nonsense" in checks["scripts' Python"]["found"]
+    assert checks["container engine"]["state"] == "note" and "dokcer" in checks["container engine"]["found"]
+
+
 def test_the_doctor(house):
     checks = {check["check"]: check for check in json.loads(run(house, "doctor", "--json").stdout)}
     assert checks["server"]["state"] == "ok" and house.variables_for_clients()["AWS_ENDPOINT_URL"] in checks["server"]["found"]

@@ -11,12 +11,16 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use shoal_algos::library;
+use shoal_environments::Environment;
 use shoal_sandbox::Support;
 
 use crate::{
     client::{Client, ClientError},
+    environments,
     exit::Exit,
+    images::OurImages,
     output::{show, show_json, table},
+    serve,
     settings::{ServerFlags, Settings, readable},
 };
 
@@ -75,6 +79,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let mut checks = isolation();
     checks.push(xgboost());
+    let images = OurImages::of(&settings);
+    checks.push(scripts(&images, &settings));
+    checks.push(engine(&images));
+    checks.push(instance_types(&settings));
     checks.extend(data_dir(&settings.data_dir));
     checks.push(server(&settings));
     if args.json {
@@ -117,6 +125,44 @@ fn xgboost() -> Check {
             let todo = if pip { "shoal setup" } else { "install python3 with pip (only to fetch the library), then: shoal setup" };
             Check::new("libxgboost", State::Missing, error.to_string(), todo)
         }
+    }
+}
+
+/// Is there a Python for every environment of the table?
+fn scripts(images: &OurImages, settings: &Settings) -> Check {
+    let name = "scripts' Python";
+    let environments = match images.environments() {
+        Ok(environments) => environments,
+        Err(error) => return Check::new(name, State::Missing, error.to_string(), "correct the file, or remove it"),
+    };
+    let cache = environments::cache(settings);
+    let lacking = |environment: &Environment| cache.interpreter(environment).is_err();
+    let lacking = Vec::from_iter(environments.iter().filter(|environment| lacking(environment)));
+    let Some(first) = lacking.first() else {
+        return Check::new(name, State::Ok, format!("there is one for each of {} environments", environments.len()), "");
+    };
+    let wanted = first.pythons.first().map_or("3", String::as_str);
+    let names = Vec::from_iter(lacking.iter().map(|environment| environment.name.as_str())).join(", ");
+    let todo = format!(
+        "install Python {wanted} with its module venv (apt-get install python{wanted} python{wanted}-venv; uv python install {wanted})"
+    );
+    Check::new(name, State::Note, format!("none on PATH for {names}"), &todo)
+}
+
+/// Where images come from that are in no table.
+fn engine(images: &OurImages) -> Check {
+    let name = "container engine";
+    match images.check().map_err(|error| error.to_string()).and_then(|()| images.engine().map_err(|error| error.to_string())) {
+        Ok(Some(engine)) => Check::new(name, State::Ok, format!("{} answers", engine.name()), ""),
+        Ok(None) => Check::new(name, State::Ok, "none; only images of your own need one", ""),
+        Err(error) => Check::new(name, State::Note, error, "images of your own are refused until then"),
+    }
+}
+
+fn instance_types(settings: &Settings) -> Check {
+    match serve::catalog(&settings.data_dir) {
+        Ok(_) => Check::new("instance types", State::Ok, "sizes of AWS's, and those of instance-types.txt", ""),
+        Err(error) => Check::new("instance types", State::Missing, format!("{error:#}"), "correct the line"),
     }
 }
 

@@ -8,7 +8,7 @@ use shoal_algos::{
     images::{self, Tunable, TuningObjective},
     library,
 };
-use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table};
+use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table, TableError};
 use shoal_link::{PythonEnvironment, Root};
 use shoal_server::{Image, ImageError, Images};
 use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
@@ -96,6 +96,49 @@ impl OurImages {
         Self { table: table_file(&settings.data_dir), engine: settings.engine.clone(), answered: Mutex::new(None) }
     }
 
+    /// Whether the setting `engine` names a command that is there.
+    ///
+    /// # Errors
+    /// It does not; the text says what to do.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match &self.engine {
+            EngineChoice::Command(command) if !Engine::is_installed(command, &Source::of_this_process(None)) => {
+                anyhow::bail!(
+                    "the setting `engine` is {command:?}, and there is no such command on PATH: name docker, podman, a path, auto or none"
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The container engine that answers; `None` without one.
+    ///
+    /// # Errors
+    /// One is there and does not answer.
+    pub(crate) fn engine(&self) -> Result<Option<Engine>, EnvironmentError> {
+        match &self.engine {
+            EngineChoice::None => Ok(None),
+            EngineChoice::Auto => Engine::find(None, &Source::of_this_process(None)),
+            EngineChoice::Command(command) => Engine::find(Some(command), &Source::of_this_process(None)),
+        }
+    }
+
+    /// Environments of the table, for each the first versions of Python that it can have.
+    ///
+    /// # Errors
+    /// The user's rows are wrong.
+    pub(crate) fn environments(&self) -> Result<Vec<Environment>, ImageError> {
+        let (table, told) = (self.table()?, |error: TableError| ImageError(error.to_string()));
+        let names: Vec<_> = table.environments().collect();
+        Ok(names
+            .into_iter()
+            .map(|name| table.environment(name).map_err(told))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect())
+    }
+
     fn table(&self) -> Result<Table, ImageError> {
         Table::read(&self.table).map_err(|error| ImageError(error.to_string()))
     }
@@ -109,17 +152,15 @@ impl OurImages {
                  ContainerEntrypoint on this machine. {why}"
             ))
         };
-        let command = match &self.engine {
-            EngineChoice::None => {
-                return Err(unknown("The server's setting `engine` is none, so no container engine is asked for others."));
-            }
-            EngineChoice::Auto => None,
-            EngineChoice::Command(command) => Some(&**command),
-        };
+        if self.engine == EngineChoice::None {
+            return Err(unknown(
+                "The server's setting `engine` is none, so no container engine is asked for others: `shoal image add` the image.",
+            ));
+        }
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = answered.take().filter(|answer| answer.at.elapsed() < REMEMBERED);
         let answer = fresh.unwrap_or_else(|| {
-            let engine = Engine::find(command, &Source::of_this_process(None)).map_err(|error| error.to_string());
+            let engine = self.engine().map_err(|error| error.to_string());
             Answer { at: Instant::now(), engine }
         });
         let found = answered.insert(answer).engine.clone();

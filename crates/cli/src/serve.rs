@@ -103,8 +103,10 @@ fn running(settings: &Settings) -> Result<usize> {
 /// What the settings mean for a server of this binary.
 ///
 /// # Errors
-/// The user's catalogue of instance types is wrong, or this executable cannot be named.
+/// The user's catalogue of instance types is wrong, the setting `engine` names nothing, or this executable cannot be named.
 pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options> {
+    let images = OurImages::of(settings);
+    images.check()?;
     Ok(Options {
         data_dir: settings.data_dir.clone(),
         listen: settings.listen,
@@ -112,20 +114,25 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         account: settings.account.clone(),
         max_skew_s: settings.max_skew_s,
         capacity: Capacity { cpus: settings.cpus, memory_bytes: settings.memory, gpus: settings.gpus, instances: settings.instances },
-        catalog: catalog(&settings.data_dir.join(CATALOG))?,
+        catalog: catalog(&settings.data_dir)?,
         launcher: Arc::new(Local::default()),
         program: std::env::current_exe().context("could not find this executable")?,
         agent_env: environments::variables(settings).into_iter().chain([shoal_agent::support_variable(support)]).collect(),
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
-        images: Arc::new(OurImages::of(settings)),
+        images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })
 }
 
-fn catalog(path: &Path) -> Result<Catalog> {
+/// Sizes of instance types, with the user's own.
+///
+/// # Errors
+/// The user's are wrong; the text has the line.
+pub(crate) fn catalog(data_dir: &Path) -> Result<Catalog> {
+    let path = &data_dir.join(CATALOG);
     match fs::read_to_string(path) {
         Ok(text) => Catalog::parse(&text).with_context(|| format!("{} is wrong", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Catalog::default()),

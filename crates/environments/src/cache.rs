@@ -43,6 +43,14 @@ impl Cache {
         Self { shelf: Shelf::new(root), source, is_isolated: false }
     }
 
+    /// The interpreter that this environment would be made with on this machine.
+    ///
+    /// # Errors
+    /// There is none; the text says what to install.
+    pub fn interpreter(&self, environment: &Environment) -> Result<PathBuf, EnvironmentError> {
+        crate::python::find(&environment.name, &environment.pythons, &self.source).map(|python| python.executable)
+    }
+
     /// The same for a job for which nothing may be fetched: what it requires comes from the cache or the wheel house.
     #[must_use]
     pub fn isolated(&self) -> Self {

@@ -82,6 +82,11 @@ impl Engine {
         silent.map_or(Ok(None), Err)
     }
 
+    /// Whether there is such a command on the path; nothing is asked of it.
+    pub fn is_installed(command: &str, source: &Source) -> bool {
+        located(command, source).is_some()
+    }
+
     /// The engine that was found before, by [`Engine::program`].
     pub fn at(program: PathBuf, source: &Source) -> Self {
         Self { program, source: source.clone() }
