@@ -110,12 +110,12 @@ def test_real_data_on_three_instances(jobs, tmp_path):
     """The Titanic course: the same model to the last bit of what it predicts, and a much better one than saying that nobody lives."""
     train, test = data.titanic("train"), data.titanic("test")
     for part in range(3):
-        jobs.put(f"titanic/train/{part}.csv", data.as_csv(train[part::3]))
-    jobs.put("titanic/validation/test.csv", data.as_csv(test))
+        jobs.put(f"xgb/titanic/train/{part}.csv", data.as_csv(train[part::3]))
+    jobs.put("xgb/titanic/validation/test.csv", data.as_csv(test))
     parameters = {"objective": "binary:logistic", "num_round": 50, "max_depth": 5, "eta": 0.1, "eval_metric": "auc,error", "max_bin": 512}
     names = [
-        jobs.xgboost("titanic/train/", "titanic/validation/", **parameters),
-        jobs.xgboost("titanic/train/", "titanic/validation/", instances=3, sharded=True, **parameters),
+        jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", **parameters),
+        jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", instances=3, sharded=True, **parameters),
     ]
     for name in names:
         jobs.completed(name)
