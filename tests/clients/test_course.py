@@ -70,7 +70,7 @@ def channels(jobs):
     return [jobs.channel(part, f"titanic/{part}") for part in ("train", "test")]
 
 
-@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("instances", [1, 2, 4])
 def test_titanic(jobs, channels, instances):
     name = create(
         jobs,
@@ -78,6 +78,7 @@ def test_titanic(jobs, channels, instances):
         program="train_xgboost.py",
         image=IMAGE,
         instances=instances,
+        instance_type="ml.t3.medium",
         channels=channels,
         hyperparameters={"max_depth": "4", "eta": "0.2", "num_round": "40"},
         metrics=[("validation:error", r"test-error:(\S+)")],

@@ -75,17 +75,20 @@ joblib.dump(model, os.path.join(os.environ["SM_MODEL_DIR"], f"{host}.joblib"))
 """
 
 
-def test_scikit_learn_on_two_instances_each_with_its_share_of_the_rows(jobs):
-    for part in range(2):
-        jobs.put(f"forests/{part}.csv", data.as_csv(data.rows(100 + part, part)))
+@pytest.mark.parametrize("instances", [2, 4])
+def test_scikit_learn_on_instances_that_have_each_a_share_of_the_rows(jobs, instances):
+    for part in range(instances):
+        jobs.put(f"forests-{instances}/{part}.csv", data.as_csv(data.rows(100 + part, part)))
     name = create(
         jobs,
         {"train.py": FOREST},
         image="sagemaker-scikit-learn:1.2-1-cpu-py3",
-        instances=2,
-        channels=[jobs.channel("train", "forests", distribution="ShardedByS3Key")],
+        instances=instances,
+        instance_type="ml.t3.medium",
+        channels=[jobs.channel("train", f"forests-{instances}", distribution="ShardedByS3Key")],
     )
     jobs.completed(name)
-    for number in (1, 2):
+    numbers = range(1, instances + 1)
+    for number in numbers:
         assert jobs.lines(name, f"algo-{number}") == [f"algo-{number} has 10 trees of {99 + number} rows"]
-    assert set(jobs.artifact(name)) == {"algo-1.joblib", "algo-2.joblib"}
+    assert set(jobs.artifact(name)) == {f"algo-{number}.joblib" for number in numbers}
