@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -94,9 +95,9 @@ class House:
         return subprocess.run(self.command(*arguments), check=check, **options)
 
     def has_environment(self, name):
-        """Whether the cache has it whole; some are gigabytes, and no test makes those."""
+        """Whether the cache has it whole, and not only what jobs required on top; some are gigabytes, and no test makes those."""
         rows = self.shoal("env-cache", "list").stdout.splitlines()
-        return any(row.startswith(f"{name}-") and row.endswith(("ready", "in use")) for row in rows)
+        return any(re.match(f"{name}-[0-9a-f]{{16}} ", row) and row.endswith(("ready", "in use")) for row in rows)
 
     def command(self, *arguments):
         """A command line of ours; in `environment` it is about this server."""

@@ -41,11 +41,11 @@ const REASONS: &[(&str, Lacks)] = &[
     // PyTorch is 0.5 GB, and some more of CUDA: CI does not fetch it, and uses one that is there.
     ("needs torch", |_| !runs("p=${SHOAL_TORCH_PYTHON:-python3}; \"${p%%:*}\" -c 'import torch'")),
     // 5.6 GB, made once by `shoal env-cache prepare pytorch`: CI does not make it, and uses one that is there.
-    ("needs the PyTorch environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/pytorch-*.json")),
+    ("needs the PyTorch environment", |_| !has_environment("pytorch")),
     // 1.8 GB, likewise.
-    ("needs the TensorFlow environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/tensorflow-*.json")),
+    ("needs the TensorFlow environment", |_| !has_environment("tensorflow")),
     // 5.9 GiB, likewise.
-    ("needs the Hugging Face environment", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/environments/huggingface-*.json")),
+    ("needs the Hugging Face environment", |_| !has_environment("huggingface")),
     // Built by hand from its source, as docs/distributions.md tells.
     ("needs a wheel of DeepSpeed 0.19.8", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/wheels/deepspeed-0.19.8-cp*.whl")),
     ("needs the wheel of the Python package", |root| {
@@ -58,6 +58,11 @@ const REASONS: &[(&str, Lacks)] = &[
 
 fn no_user_namespaces(_: &Path) -> bool {
     !runs("unshare --user --map-root-user --net true")
+}
+
+/// What jobs required on top of an environment has `job-` before its digest.
+fn has_environment(name: &str) -> bool {
+    runs(&format!("ls \"${{SHOAL_CACHE:-$HOME/.cache/shoal}}\"/environments/{name}-????????????????.json"))
 }
 
 fn runs(script: &str) -> bool {
