@@ -4,8 +4,8 @@
 //! It promises: two that need the same environment wait for one build; a build that fails or is killed leaves nothing that anybody would
 //! take for an environment; what is in use is not removed; a cached environment costs its next user no process.
 //!
-//! No code of a package runs while environments are made: only wheels are installed. A job's requirements are the user's, and what they
-//! bring runs in the job's sandbox alone.
+//! Only wheels are installed, so no package's build runs. What a job requires is the user's, and what that brings runs in the job's sandbox alone; it is
+//! laid over an environment by that environment's own interpreter, which heeds the `.pth` files of packages in the lock.
 //!
 //! Any other image is the container engine's ([`Engine`]): its files are read out once and kept ([`Images`]), and instances have them as their root.
 //!
