@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -120,7 +121,7 @@ fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
     let mut command = Command::new(&options.program);
     command.args(["stacks", &first.to_string()]).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut looking = command.spawn()?;
-    let (mut stdout, stderr) = (looking.stdout.take(), looking.stderr.take());
+    let (stdout, stderr) = (looking.stdout.take(), looking.stderr.take());
     let looking = Arc::new(Mutex::new(looking));
     let (seen, is_seen) = channel::<()>();
     let of_watch = Arc::clone(&looking);
@@ -130,21 +131,10 @@ fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
             let _ = of_watch.lock().unwrap_or_else(PoisonError::into_inner).kill();
         }
     })?;
-    let mut buffer = vec![0; READ_BYTES];
-    let passed = loop {
-        match stdout.as_mut().map_or(Ok(0), |stdout| stdout.read(&mut buffer)) {
-            Ok(0) => break Ok(()),
-            Ok(count) => {
-                if let Err(error) = up.chunk(Stream::Stdout, &buffer[..count]) {
-                    break Err(error);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => break Err(error),
-        }
-    };
-    // With nobody to read it, it ends.
-    drop(stdout);
+    if let Some(stdout) = stdout {
+        // If nobody reads it any more, it ends.
+        pass_on(File::from(OwnedFd::from(stdout)), Stream::Stdout, up, &seen);
+    }
     let mut said = String::new();
     // What is no text is no reason.
     let _ = stderr.map(|stderr| stderr.take(READ_BYTES as u64).read_to_string(&mut said));
@@ -155,7 +145,6 @@ fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
         thread::sleep(POLL);
     };
     drop(seen);
-    passed?;
     Ok(match (status.code(), status.signal()) {
         (Some(0), _) => VisitEnd::Exited { code: 0 },
         (None, Some(SIGKILL)) => VisitEnd::Broken { reason: format!("reading the stacks took more than {} s", LOOK.as_secs()) },
