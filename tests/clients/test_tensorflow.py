@@ -1,9 +1,16 @@
 """TensorFlow's distributions: TF_CONFIG on each instance, and a parameter server beside each script."""
 
+import json
+import pathlib
+import re
+
+import data
 import pytest
 from test_script_mode import create
 
 TENSORFLOW = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.12-cpu-py310"
+HERE = pathlib.Path(__file__).parent
+SCRIPTS = {name: (HERE / name).read_text() for name in ("mnist_mirrored.py", "mnist_coordinator.py")}
 SERVERS, MIRRORED = "sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled"
 
 # Without TensorFlow nobody serves but the script: every process listens where it was told that it is, and finds all others.
@@ -59,28 +66,55 @@ def tensorflow(house):
         pytest.skip("needs the TensorFlow environment: shoal env-cache prepare tensorflow")
 
 
-MIRRORS = """
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-with strategy.scope():
-    variable = tf.Variable(0.0)
-def step(context):
-    mine = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group + 1, tf.float32)
-    variable.assign_add(context.all_reduce(tf.distribute.ReduceOp.SUM, mine))
-@tf.function
-def train():
-    strategy.run(lambda: step(tf.distribute.get_replica_context()))
-for _ in range(3):
-    train()
-print("replicas", strategy.num_replicas_in_sync, "sum", strategy.reduce(tf.distribute.ReduceOp.MEAN, variable, axis=None).numpy())
-"""
+@pytest.fixture(scope="module")
+def digits(jobs, tensorflow):
+    for name, content in data.mnist().items():
+        jobs.put(f"mnist/{name}", content)
+    return jobs.channel("train", "mnist")
 
 
-def test_mirrored_workers_of_tensorflow_reduce(jobs, tensorflow):
-    name = create(jobs, {"train.py": MIRRORS}, image=TENSORFLOW, instances=2, hyperparameters={MIRRORED: "true"})
+def trained(jobs, digits, program, distribution, instances, steps):
+    """Trains; gives the job's name."""
+    hyperparameters = {distribution: "true", "steps": str(steps)}
+    name = create(jobs, SCRIPTS, program, instances, [digits], image=TENSORFLOW, hyperparameters=hyperparameters)
+    # A process that loads TensorFlow is busy for seconds, and there are up to two on each instance.
+    jobs.wait(name, 580)
     jobs.completed(name)
-    for host in ("algo-1", "algo-2"):
-        assert "replicas 2 sum 9.0" in jobs.lines(name, host)
+    return name
+
+
+def results(jobs, name, host):
+    """Loss and accuracy that a host has said."""
+    said = (re.fullmatch("loss=(.+); accuracy=(.+);", line) for line in jobs.lines(name, host))
+    return [(float(it[1]), float(it[2])) for it in said if it]
+
+
+@pytest.mark.parametrize("instances", [2, 4])
+def test_mirrored_workers_train_as_one_process_does(jobs, digits, instances):
+    name = trained(jobs, digits, "mnist_mirrored.py", MIRRORED, instances, 100)
+    [(loss, accuracy)] = results(jobs, name, "algo-1")
+    assert accuracy > 0.85
+    for number in range(instances):
+        host = f"algo-{number + 1}"
+        assert f"worker {number} of {instances} on {host}" in jobs.lines(name, host)
+        assert results(jobs, name, host) == [(loss, accuracy)]
+    kept = jobs.artifact(name)
+    losses = json.loads(kept["losses.json"])
+    assert losses["of_all"] == pytest.approx(losses["alone"], rel=2e-3)
+    assert losses["of_all"][-1] < 0.5 < losses["of_all"][0]
+    assert kept["model.keras"]
+
+
+@pytest.mark.parametrize("instances", [2, 4])
+def test_parameter_servers_hold_what_the_chief_lets_workers_train(jobs, digits, instances):
+    name = trained(jobs, digits, "mnist_coordinator.py", SERVERS, instances, 300)
+    [(_, accuracy)] = results(jobs, name, "algo-1")
+    assert accuracy > 0.85
+    servers = " ".join(f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(instances))
+    assert f"chief: weights on {servers}" in jobs.lines(name, "algo-1")
+    steps = [jobs.lines(name, f"algo-{number + 1}").count("one step") for number in range(instances)]
+    assert steps[0] == 0 and all(steps[1:]) and sum(steps) == 300, steps
+    assert jobs.artifact(name)["model.keras"]
 
 
 # Between graphs, as scripts for parameter servers are: each fits the same line to samples of its own, with slope and offset on a server each. The
