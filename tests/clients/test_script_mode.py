@@ -33,7 +33,8 @@ def create(
     request = jobs.request("script-mode", AlgorithmSpecification=algorithm, HyperParameters=given, **changes)
     if channels:
         request["InputDataConfig"] = list(channels)
-    request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+    if "InstanceGroups" not in request["ResourceConfig"]:
+        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
     jobs.sagemaker.create_training_job(**request)
     return request["TrainingJobName"]
 

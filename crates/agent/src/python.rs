@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use shoal_contract::Script;
 use shoal_environments::{Cache, Environment, EnvironmentError, Prepared, RequirementsError, Watcher};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{Mount, SandboxSpec};
@@ -24,9 +25,23 @@ pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut d
     cache.prepare(&environment(wanted), watcher)
 }
 
-/// Whether the environment has PyTorch, which finds its backends `shoal` and `smddp` in Shoal's Python package.
-pub(crate) fn has_torch(wanted: &PythonEnvironment) -> bool {
-    environment(wanted).pinned("torch").is_some()
+/// For what the job's environment gets Shoal's Python package laid over it, if it does.
+pub(crate) fn package_for(assignment: &Assignment, wanted: &PythonEnvironment) -> Option<PackageFor> {
+    let environment = environment(wanted);
+    let has = |name: &str| environment.pinned(name).is_some();
+    if Script::has_parameter_servers(&assignment.hyperparameters) && !has("tensorflow") {
+        return Some(PackageFor::ParameterServer);
+    }
+    has("torch").then_some(PackageFor::Torch)
+}
+
+/// What Shoal's Python package is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PackageFor {
+    /// PyTorch finds its backends `shoal` and `smddp` in it.
+    Torch,
+    /// The job's distribution is parameter servers, and nobody else has one.
+    ParameterServer,
 }
 
 /// What is wanted, as the cache knows it.
@@ -102,6 +117,23 @@ mod tests {
         let golden = include_str!("../../link/tests/golden/welcome_python.json");
         let message: Value = serde_json::from_str(golden).unwrap();
         serde_json::from_value(message["assignment"].clone()).unwrap()
+    }
+
+    #[test]
+    fn the_package_is_for_torch_and_for_parameter_servers() {
+        let of = |lock: &str, hyperparameters: &[(&str, &str)]| {
+            let mut assignment = assignment();
+            assignment.hyperparameters = hyperparameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let wanted = PythonEnvironment { lock: lock.to_owned(), ..assignment.python.clone().unwrap() };
+            package_for(&assignment, &wanted)
+        };
+        let [on, off] = ["true", "false"].map(|value| [("sagemaker_parameter_server_enabled", value)]);
+        assert_eq!(of("torch==2.9\n", &[]), Some(PackageFor::Torch));
+        assert_eq!(of("numpy==2.0\n", &[]), None);
+        assert_eq!(of("numpy==2.0\n", &on), Some(PackageFor::ParameterServer));
+        assert_eq!(of("numpy==2.0\n", &off), None);
+        // It has its own.
+        assert_eq!(of("tensorflow==2.20\n", &on), None);
     }
 
     #[test]

@@ -90,6 +90,11 @@ impl Script {
         Hyperparameters::of(hyperparameters).is_on(DATAPARALLEL)
     }
 
+    /// Whether its instances are to have parameter servers.
+    pub fn has_parameter_servers(hyperparameters: &BTreeMap<String, String>) -> bool {
+        Hyperparameters::of(hyperparameters).is_on(tf_config::PARAMETER_SERVER)
+    }
+
     /// Its name as a Python module.
     pub(crate) fn module(&self) -> &str {
         self.program.strip_suffix(".py").unwrap_or(&self.program)
@@ -214,7 +219,7 @@ impl Hyperparameters {
     pub(crate) fn is_distributed(&self) -> bool {
         const OTHERS: [&str; 4] = [
             MPI,
-            "sagemaker_parameter_server_enabled",
+            tf_config::PARAMETER_SERVER,
             "sagemaker_pytorch_xla_multi_worker_enabled",
             "sagemaker_multi_worker_mirrored_strategy_enabled",
         ];

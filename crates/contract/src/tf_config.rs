@@ -10,7 +10,8 @@ use crate::{Facts, LAUNCHER};
 /// The variable's name.
 pub(crate) const VARIABLE: &str = "TF_CONFIG";
 
-const PARAMETER_SERVER: &str = "sagemaker_parameter_server_enabled";
+/// The framework's parameter that asks for it.
+pub(crate) const PARAMETER_SERVER: &str = "sagemaker_parameter_server_enabled";
 const MULTI_WORKER_MIRRORED: &str = "sagemaker_multi_worker_mirrored_strategy_enabled";
 
 /// Ports: of the master and the workers, of parameter servers, and of workers that mirror each other.

@@ -1,4 +1,4 @@
-"""The native half of `shoal.tuner`, `shoal.comm` and `shoal.torch`; use those."""
+"""The native half of `shoal.tuner`, `shoal.comm`, `shoal.parameter_server` and `shoal.torch`; use those."""
 
 from collections.abc import Callable
 
@@ -56,6 +56,23 @@ class Compressor:
     @staticmethod
     def power_sgd(rank: int, rows: int, columns: int) -> Compressor: ...
     def average(self, group: Group, address: int, len: int) -> tuple[int, int, float, float]: ...
+
+class ParameterServer:
+    @staticmethod
+    def start(
+        group: Group,
+        tensors: list[tuple[str, int]],
+        servers: list[int],
+        workers: list[int],
+        consistency: str,
+        bound: int,
+        patience: float,
+    ) -> ParameterServer: ...
+    def push(self, name: str, address: int, len: int, assign: bool) -> None: ...
+    def pull(self, name: str, address: int, len: int) -> None: ...
+    def advance(self) -> tuple[int, list[int]]: ...
+    def end(self) -> list[tuple[int, CommError]]: ...
+    def give_up(self) -> None: ...
 
 class Work:
     def wait(self, timeout: float | None = None) -> bool: ...

@@ -5,6 +5,7 @@ mod compress;
 mod error;
 mod group;
 mod memory;
+mod parameter_server;
 mod store;
 mod work;
 
@@ -15,6 +16,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
     module.add_class::<compress::Compressor>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<parameter_server::ParameterServer>()?;
     module.add_class::<work::Work>()?;
     error::register(module)
 }

@@ -5,7 +5,12 @@ use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::SandboxSpec;
 
 use super::Agent;
+use crate::python::PackageFor;
 use crate::{image, package, python};
+
+/// A script may do without: instances have addresses of servers all the same.
+const NO_PARAMETER_SERVER: &str = "shoal.parameter_server is not there for the script: it is in Shoal's Python package, and this server has none; \
+                                   build its wheel (cargo xtask package in a checkout) and name it as python_package in shoal.toml";
 
 /// Tells the job's log what is made, and asks whether the job is still wanted.
 struct Waiting<'a, 'b>(&'a mut Agent<'b>);
@@ -55,7 +60,11 @@ impl Agent<'_> {
         }
         requirements.push_str(&format!("\n\n{found}"));
         let options = self.options.clone();
-        let wheel = options.python_package.as_deref().filter(|_| python::has_torch(wanted));
+        let package_for = python::package_for(assignment, wanted);
+        let wheel = options.python_package.as_deref().filter(|_| package_for.is_some());
+        if package_for == Some(PackageFor::ParameterServer) && wheel.is_none() {
+            let _ = self.tell(&[NO_PARAMETER_SERVER.to_owned()]);
+        }
         // Instances without a route to the server are isolated.
         let cache = if assignment.endpoint.is_none() { cache.isolated() } else { cache };
         cache.overlay(below, &requirements, wheel, &mut Waiting(self))

@@ -94,7 +94,7 @@ impl Config {
     }
 
     /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training job of Shoal's without a launcher, where the last two
-    /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
+    /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
     /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) and
     /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
@@ -127,7 +127,7 @@ impl Config {
         let launched = variables.text("RANK").is_some() || variables.text("WORLD_SIZE").is_some();
         let job = variables.text("SM_HOSTS").zip(variables.text("SM_CURRENT_HOST")).filter(|_| !launched);
         let (rank, size) = match &job {
-            Some((hosts, current)) => super::job::place(hosts, current)?,
+            Some((hosts, current)) => super::job::place(hosts, current, variables.text("SM_TRAINING_ENV").as_deref())?,
             None => (variables.number("RANK")?, variables.number("WORLD_SIZE")?),
         };
         let mut config = Self::new(rank, size, meeting);

@@ -21,6 +21,8 @@ pub(super) enum Ask {
     WaitOn,
     /// No more.
     End,
+    /// No more, and not in order: the worker is lost.
+    GiveUp,
 }
 
 impl Ask {
@@ -32,6 +34,7 @@ impl Ask {
             Self::Advance => (3, 0, 0),
             Self::WaitOn => (4, 0, 0),
             Self::End => (5, 0, 0),
+            Self::GiveUp => (6, 0, 0),
         };
         [code, at as i64, len as i64]
     }
@@ -47,6 +50,7 @@ impl Ask {
             3 => return Ok(Self::Advance),
             4 => return Ok(Self::WaitOn),
             5 => return Ok(Self::End),
+            6 => return Ok(Self::GiveUp),
             _ => {}
         }
         let problem = format!(
@@ -141,10 +145,11 @@ mod tests {
     #[test]
     fn what_is_asked_arrives_and_nonsense_is_refused() {
         let (at, len) = (3, 7);
-        for ask in [Ask::Add { at, len }, Ask::Assign { at, len }, Ask::Pull { at, len }, Ask::Advance, Ask::WaitOn, Ask::End] {
+        for ask in [Ask::Add { at, len }, Ask::Assign { at, len }, Ask::Pull { at, len }, Ask::Advance, Ask::WaitOn, Ask::End, Ask::GiveUp]
+        {
             assert_eq!(Ask::parse(ask.words(), 10), Ok(ask));
         }
-        for words in [[0, 4, 7], [1, -1, 2], [2, 0, i64::MIN], [6, 0, 0], [-1, 0, 0]] {
+        for words in [[0, 4, 7], [1, -1, 2], [2, 0, i64::MIN], [7, 0, 0], [-1, 0, 0]] {
             assert!(matches!(Ask::parse(words, 10), Err(Error::Config { .. })), "{words:?}");
         }
     }

@@ -12,7 +12,7 @@ use super::{
     message::{Ask, Ranks, in_whole, receive, send},
     shard::{Shard, Update},
 };
-use crate::{Error, ProcessGroup, guard::UNLIMITED};
+use crate::{At, Error, ProcessGroup, guard::UNLIMITED};
 
 /// A part of the flat space, for the threads that work on it.
 #[derive(Debug)]
@@ -76,6 +76,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Waits until all workers have ended or were lost, at most for `time`; whether they have.
+    fn wait_over(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |state| !state.shard.is_over());
+        waited.unwrap_or_else(PoisonError::into_inner).0.shard.is_over()
+    }
+
     pub(super) fn lose(&self, worker: usize, why: Error) {
         let mut state = self.lock();
         state.shard.lose(worker);
@@ -125,16 +131,19 @@ impl Server {
         Ok(Self { part, shared, threads })
     }
 
+    /// Waits until all workers have ended or were lost, at most for `time`; whether they have.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        self.shared.wait_over(time)
+    }
+
     /// Waits until all workers have ended or were lost.
     pub fn join(self) -> Outcome {
         for thread in self.threads {
             thread.join().expect("threads that serve do not panic");
         }
-        let mut state = self.shared.lock();
-        while !state.shard.is_over() {
-            // A worker of this rank.
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        // For a worker of this rank.
+        while !self.shared.wait_over(UNLIMITED) {}
+        let state = self.shared.lock();
         Outcome { part: self.part, values: state.shard.values().to_vec(), lost: state.lost.clone() }
     }
 }
@@ -159,8 +168,16 @@ fn serve(pair: &dyn ProcessGroup, worker: usize, shared: &Shared) -> Result<(), 
                 shared.end(worker);
                 return Ok(());
             }
+            // The worker is rank 0 of the pair.
+            Ask::GiveUp => return Err(gave_up(0)),
         }
     }
+}
+
+/// What is said of a worker that has given up: of an error, or by a panic.
+pub(super) fn gave_up(rank: usize) -> Error {
+    let at = At { operation: "the work of a parameter server's worker".to_owned(), number: 0 };
+    Error::PeerDied { rank, how: "its program could not go on".to_owned(), at }
 }
 
 fn elements(pair: &dyn ProcessGroup, len: usize) -> Result<Vec<f32>, Error> {

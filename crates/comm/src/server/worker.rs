@@ -6,7 +6,7 @@ use super::{
     Push,
     layout::Layout,
     message::{Ask, Ranks, in_whole, receive, send},
-    serve::Shared,
+    serve::{Shared, gave_up},
 };
 use crate::{At, Error, ProcessGroup};
 
@@ -164,6 +164,25 @@ impl Worker {
         self.tell_end()
     }
 
+    /// This worker cannot go on: the servers take it for lost, and what it has pushed since it last advanced does not count where that is held back.
+    pub fn give_up(mut self) {
+        self.lose();
+    }
+
+    fn lose(&mut self) {
+        self.has_ended = true;
+        for port in &self.ports {
+            // A server that cannot be told is gone.
+            let _ = port.speak(self.me, |path| match path {
+                Path::Here(shared) => {
+                    shared.lose(self.me, gave_up(self.me));
+                    Ok(())
+                }
+                Path::There(pair) => Ask::GiveUp.send(&**pair),
+            });
+        }
+    }
+
     fn tell_end(&mut self) -> Result<(), Error> {
         self.has_ended = true;
         let mut result = Ok(());
@@ -186,16 +205,11 @@ impl Drop for Worker {
         if self.has_ended {
             return;
         }
-        if !thread::panicking() {
+        if thread::panicking() {
+            self.lose();
+        } else {
             // Who cannot be told has seen that this rank is gone, or is gone itself.
             let _ = self.tell_end();
-            return;
-        }
-        for port in &self.ports {
-            if let Path::Here(shared) = &port.path {
-                let at = At { operation: "a worker of the server's own rank".to_owned(), number: self.clock };
-                shared.lose(self.me, Error::PeerDied { rank: self.me, how: "its thread panicked".to_owned(), at });
-            }
         }
     }
 }
