@@ -1,4 +1,4 @@
-"""DeepSpeed over PyTorch's environment: ZeRO on two instances, started by torchrun and by DeepSpeed's own launcher."""
+"""DeepSpeed over PyTorch's environment: ZeRO on four instances by torchrun, and on two by DeepSpeed's own launcher."""
 
 import json
 import os
@@ -37,16 +37,16 @@ def test_zero_shares_the_state_and_has_the_losses_of_one_process(jobs):
     for name, content in data.mnist().items():
         jobs.put(f"mnist/{name}", content)
     files = {**FILES, "requirements.txt": "deepspeed==0.19.8\n"}
-    given = {"image": PYTORCH, "instances": 2, "channels": [jobs.channel("train", "mnist")]}
-    hyperparameters = {"steps": "60", "batch_size": "128"}
-    torchrun = create(jobs, files, hyperparameters={"sagemaker_torch_distributed_enabled": "true", **hyperparameters}, **given)
-    launcher = create(jobs, {**files, "run.sh": LAUNCHER}, program="run.sh", hyperparameters=hyperparameters, **given)
-    for name in (torchrun, launcher):
+    given = {"image": PYTORCH, "channels": [jobs.channel("train", "mnist")]}
+    hyperparameters = {"steps": "40", "batch_size": "128"}
+    torchrun = create(jobs, files, instances=4, hyperparameters={"sagemaker_torch_distributed_enabled": "true", **hyperparameters}, **given)
+    launcher = create(jobs, {**files, "run.sh": LAUNCHER}, program="run.sh", instances=2, hyperparameters=hyperparameters, **given)
+    for name, instances in ((torchrun, 4), (launcher, 2)):
         jobs.completed(name)
-        for rank in (0, 1):
+        for rank in range(instances):
             # Adam has two numbers for each weight.
-            said = f"rank {rank} of 2 on algo-{rank + 1}: state of 1.00 numbers for a weight"
+            said = f"rank {rank} of {instances} on algo-{rank + 1}: state of {2 / instances:.2f} numbers for a weight"
             assert said in jobs.lines(name, f"algo-{rank + 1}"), jobs.logs(name)
         losses = json.loads(jobs.artifact(name)["losses.json"])
         assert losses["of_all"] == pytest.approx(losses["alone"], rel=2e-3)
-        assert losses["of_all"][-1] < 0.5 < losses["of_all"][0]
+        assert losses["of_all"][-1] < 0.6 < losses["of_all"][0]
