@@ -39,8 +39,6 @@ const BOTH: (&str, &str) = ("both.sh", "exec torchrun --nproc_per_node 2 bench_d
 const PROCESSES: usize = 2;
 /// Steps that are not timed.
 const WARM_UP: usize = 100;
-/// Rank 0 prints its loss so often.
-const EVERY: usize = 10;
 /// By so much may two losses of the same seed lie apart.
 const TOLERANCE: f64 = 1e-3;
 /// A step's time here over that by hand.
@@ -62,9 +60,21 @@ pub(crate) struct DdpArgs {
     /// Timed steps of a run; 100 before them are not.
     #[arg(long, default_value_t = 1500)]
     steps: usize,
+    /// Rank 0 prints its loss every so many steps.
+    #[arg(long, default_value_t = 10)]
+    every: usize,
     /// Puts the section in this file, too.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+}
+
+/// What each run does.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// That are timed.
+    steps: usize,
+    /// Rank 0 prints its loss every so many.
+    every: usize,
 }
 
 /// How the processes are spread.
@@ -91,9 +101,10 @@ struct Steps {
 
 /// Measures and reports.
 pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
-    if args.pairs == 0 || args.steps == 0 {
-        return Err(UsageError("--pairs and --steps are at least 1".to_owned()).into());
+    if [args.pairs, args.steps, args.every].contains(&0) {
+        return Err(UsageError("--pairs, --steps and --every are at least 1".to_owned()).into());
     }
+    let run = Run { steps: args.steps, every: args.every };
     let machine = machine::describe();
     let environment = environment()?;
     let mut progress = Progress::new();
@@ -104,9 +115,9 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
             for is_ours in [pair % 2 == 1, pair % 2 == 0] {
                 progress.draw(&format!("{}: pair {pair} of {}, {}", kind.name(), args.pairs, if is_ours { "Shoal" } else { "by hand" }));
                 if is_ours {
-                    ours.push(job(kind, args.steps)?);
+                    ours.push(job(kind, run)?);
                 } else {
-                    theirs.push(by_hand(kind, args.steps, &environment)?);
+                    theirs.push(by_hand(kind, run, &environment)?);
                 }
             }
         }
@@ -117,10 +128,10 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
     drop(progress);
     let intro = format!(
         "{machine}.\n\nA perceptron (784, 256, 256, 10) by DistributedDataParallel over Gloo, {PROCESSES} processes of one thread, 64 samples each; \
-         {WARM_UP} steps to warm up, then {} that rank 0 times itself, printing its loss every {EVERY} steps. By hand: `torchrun` of the same environment \
+         {WARM_UP} steps to warm up, then {} that rank 0 times itself, printing its loss every {} steps. By hand: `torchrun` of the same environment \
          on this machine, over loopback. Shoal: a training job in its sandboxes, its lines in the job's log. Pairs in turns: {}. The value of a run is its \
          median step, one that a tenth of its steps beat, its mean step, or the processor time of a step; cells are medians of runs, and the least and the most.",
-        args.steps, args.pairs
+        args.steps, args.every, args.pairs
     );
     let header = ["what", "Shoal", "torchrun by hand", "ratio of medians", "ratio of the least", "goal"];
     let section = report::table("ddp", &intro, &header, &rows);
@@ -184,14 +195,14 @@ impl Watcher for OnlyIfThere {
 }
 
 /// A training job on a server of its own.
-fn job(kind: Kind, steps: usize) -> Result<Steps> {
+fn job(kind: Kind, run: Run) -> Result<Steps> {
     let server = Server::start()?;
     let client = server.client();
     client.create_bucket("bench")?;
     for (name, text) in [PROGRAM, BOTH] {
         client.put_object("bench", &format!("code/{name}"), &mut text.as_bytes())?;
     }
-    client.sagemaker("CreateTrainingJob", &request(kind, steps))?;
+    client.sagemaker("CreateTrainingJob", &request(kind, run))?;
     let description = loop {
         let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": "ddp"}))?;
         if watch::is_over(&description) {
@@ -203,10 +214,10 @@ fn job(kind: Kind, steps: usize) -> Result<Steps> {
     let lines = LogReader::new("ddp").read(client)?;
     let said = lines.iter().map(|line| &*line.message).collect::<Vec<_>>().join("\n");
     ensure!(description["TrainingJobStatus"] == "Completed", "{}\n{said}", watch::summary(&description));
-    told(&said, steps)
+    told(&said, run)
 }
 
-fn request(kind: Kind, steps: usize) -> Value {
+fn request(kind: Kind, run: Run) -> Value {
     let (program, distribution, instances) = match kind {
         Kind::Together => (BOTH.0, "false", 1),
         Kind::Apart => (PROGRAM.0, "true", PROCESSES),
@@ -219,9 +230,9 @@ fn request(kind: Kind, steps: usize) -> Value {
             "sagemaker_program": program,
             "sagemaker_submit_directory": "/opt/ml/input/data/code",
             "sagemaker_torch_distributed_enabled": distribution,
-            "steps": steps.to_string(),
+            "steps": run.steps.to_string(),
             "warm-up": WARM_UP.to_string(),
-            "every": EVERY.to_string(),
+            "every": run.every.to_string(),
         },
         "InputDataConfig": [{
             "ChannelName": "code",
@@ -233,30 +244,30 @@ fn request(kind: Kind, steps: usize) -> Value {
 }
 
 /// The same without us.
-fn by_hand(kind: Kind, steps: usize, environment: &Prepared) -> Result<Steps> {
+fn by_hand(kind: Kind, run: Run, environment: &Prepared) -> Result<Steps> {
     let dir = temporary_dir(None)?;
     fs::write(dir.path().join(PROGRAM.0), PROGRAM.1).context("could not write the script")?;
     let commands = match kind {
-        Kind::Together => vec![torchrun(environment, dir.path(), &["--nproc_per_node", &PROCESSES.to_string()], steps)],
+        Kind::Together => vec![torchrun(environment, dir.path(), &["--nproc_per_node", &PROCESSES.to_string()], run)],
         Kind::Apart => {
             let port = free_port()?.to_string();
             let node = |rank: usize| {
                 let [nodes, rank] = [PROCESSES, rank].map(|number| number.to_string());
                 let words = ["--nnodes", &nodes, "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", &port];
-                torchrun(environment, dir.path(), &[&words[..], &["--node_rank", &rank]].concat(), steps)
+                torchrun(environment, dir.path(), &[&words[..], &["--node_rank", &rank]].concat(), run)
             };
             (0..PROCESSES).map(node).collect()
         }
     };
-    told(&processes::together(commands, dir.path(), LIMIT)?, steps)
+    told(&processes::together(commands, dir.path(), LIMIT)?, run)
 }
 
-fn torchrun(environment: &Prepared, dir: &Path, options: &[&str], steps: usize) -> Command {
+fn torchrun(environment: &Prepared, dir: &Path, options: &[&str], run: Run) -> Command {
     let bin = environment.python().with_file_name("");
     let path = env::var("PATH").unwrap_or_default();
     let mut command = Command::new(bin.join("torchrun"));
     command.args(options).arg(PROGRAM.0);
-    for (name, number) in [("--every", EVERY), ("--steps", steps), ("--warm-up", WARM_UP)] {
+    for (name, number) in [("--every", run.every), ("--steps", run.steps), ("--warm-up", WARM_UP)] {
         command.args([name, &number.to_string()]);
     }
     command.current_dir(dir).env("PATH", format!("{}:{path}", bin.display()));
@@ -272,14 +283,14 @@ fn free_port() -> Result<u16> {
 }
 
 /// What rank 0 has printed at its end.
-fn told(said: &str, steps: usize) -> Result<Steps> {
+fn told(said: &str, run: Run) -> Result<Steps> {
     let object = |line: &str| serde_json::from_str::<Value>(line).ok().filter(Value::is_object);
     let told = said.lines().find_map(object).with_context(|| format!("the script has said nothing of its steps:\n{said}"))?;
     let number = |name: &str| told[name].as_f64().with_context(|| format!("the script does not tell {name}: {told}"));
     let printed = said.lines().filter(|line| line.contains("loss=")).count();
-    ensure!(printed == steps.div_ceil(EVERY), "{printed} losses were printed in {steps} steps");
+    ensure!(printed == run.steps.div_ceil(run.every), "{printed} losses were printed in {} steps", run.steps);
     ensure!(number("ranks")? == PROCESSES as f64, "not {PROCESSES} processes took part: {told}");
-    let of_step = 1e3 / steps as f64;
+    let of_step = 1e3 / run.steps as f64;
     Ok(Steps {
         median_ms: number("median_s")? * 1e3,
         fast_ms: number("fast_s")? * 1e3,
@@ -295,13 +306,17 @@ mod tests {
 
     const SAID: &str = "step=0; loss=2.30000;\nstep=10; loss=2.10000;\n{\"median_s\": 0.002, \"fast_s\": 0.001, \"whole_s\": 0.05, \"cpu_s\": 0.03, \"loss\": 2.0, \"ranks\": 2}\n";
 
+    fn run(steps: usize) -> Run {
+        Run { steps, every: 10 }
+    }
+
     #[test]
     fn what_a_run_says_is_read() {
-        let steps = told(SAID, 20).expect("all is told");
+        let steps = told(SAID, run(20)).expect("all is told");
         assert_eq!(steps, Steps { median_ms: 2.0, fast_ms: 1.0, mean_ms: 2.5, cpu_ms: 1.5, loss: 2.0 });
-        assert!(told(SAID, 1000).expect_err("lines are missing").to_string().contains("2 losses"));
-        assert!(told("nothing", 20).expect_err("no steps").to_string().contains("nothing of its steps"));
-        assert!(told(&SAID.replace("\"ranks\": 2", "\"ranks\": 1"), 20).is_err());
+        assert!(told(SAID, run(1000)).expect_err("lines are missing").to_string().contains("2 losses"));
+        assert!(told("nothing", run(20)).expect_err("no steps").to_string().contains("nothing of its steps"));
+        assert!(told(&SAID.replace("\"ranks\": 2", "\"ranks\": 1"), run(20)).is_err());
     }
 
     #[test]
