@@ -12,7 +12,7 @@ from test_script_mode import create
 from test_spot import END, INTERRUPTION, chaos, spot, statuses
 
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-cpu-py310"
-SDK_V2 = pathlib.Path(__file__).with_name("sdk_v2_torch.py")
+SDK_V2 = pathlib.Path(__file__).with_name("sdk_v2_train.py")
 SCRIPT = pathlib.Path(__file__).with_name("mnist_ddp.py").read_text()
 WHEELS = SHOAL.parent.parent / "wheels"
 

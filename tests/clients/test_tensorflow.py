@@ -6,6 +6,8 @@ import re
 
 import data
 import pytest
+from house import BUCKET
+from test_distributions import by_sdk_v2
 from test_script_mode import create
 
 TENSORFLOW = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.12-cpu-py310"
@@ -68,19 +70,34 @@ def tensorflow(house):
 
 @pytest.fixture(scope="module")
 def digits(jobs, tensorflow):
+    """Where MNIST is."""
     for name, content in data.mnist().items():
         jobs.put(f"mnist/{name}", content)
-    return jobs.channel("train", "mnist")
+    return f"s3://{BUCKET}/mnist"
 
 
-def trained(jobs, digits, program, distribution, instances, steps):
-    """Trains; gives the job's name."""
-    hyperparameters = {distribution: "true", "steps": str(steps)}
-    name = create(jobs, SCRIPTS, program, instances, [digits], image=TENSORFLOW, hyperparameters=hyperparameters)
-    # A process that loads TensorFlow is busy for seconds, and there are up to two on each instance.
-    jobs.wait(name, 580)
-    jobs.completed(name)
-    return name
+@pytest.fixture
+def trained(house, jobs, digits, tmp_path):
+    """Trains by SDK v2; gives the job's name."""
+
+    def train(program, distribution, instances, steps):
+        for name, text in SCRIPTS.items():
+            (tmp_path / name).write_text(text)
+        given = {
+            "framework_version": "2.12",
+            "py_version": "py310",
+            "instance_count": instances,
+            "instance_type": "ml.m5.large",
+            "distribution": {distribution: {"enabled": True}},
+            "hyperparameters": {"steps": steps},
+        }
+        [name] = by_sdk_v2(house, tmp_path, "TensorFlow", [given], SCRIPTS[program], digits)
+        # A process that loads TensorFlow is busy for seconds, and there are up to two on each instance.
+        jobs.wait(name, 600)
+        jobs.completed(name)
+        return name
+
+    return train
 
 
 def results(jobs, name, host):
@@ -90,8 +107,8 @@ def results(jobs, name, host):
 
 
 @pytest.mark.parametrize("instances", [2, 4])
-def test_mirrored_workers_train_as_one_process_does(jobs, digits, instances):
-    name = trained(jobs, digits, "mnist_mirrored.py", MIRRORED, instances, 100)
+def test_mirrored_workers_train_as_one_process_does(jobs, trained, instances):
+    name = trained("mnist_mirrored.py", "multi_worker_mirrored_strategy", instances, 100)
     [(loss, accuracy)] = results(jobs, name, "algo-1")
     assert accuracy > 0.85
     for number in range(instances):
@@ -106,8 +123,8 @@ def test_mirrored_workers_train_as_one_process_does(jobs, digits, instances):
 
 
 @pytest.mark.parametrize("instances", [2, 4])
-def test_parameter_servers_hold_what_the_chief_lets_workers_train(jobs, digits, instances):
-    name = trained(jobs, digits, "mnist_coordinator.py", SERVERS, instances, 300)
+def test_parameter_servers_hold_what_the_chief_lets_workers_train(jobs, trained, instances):
+    name = trained("mnist_coordinator.py", "parameter_server", instances, 300)
     [(_, accuracy)] = results(jobs, name, "algo-1")
     assert accuracy > 0.85
     servers = " ".join(f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(instances))

@@ -1,4 +1,4 @@
-"""A user's program for SDK v2 that trains with PyTorch, unchanged from what runs against AWS; run by `shoal exec`.
+"""A user's program for SDK v2 that trains with PyTorch or TensorFlow, unchanged from what runs against AWS; run by `shoal exec`.
 
 Its arguments: the estimator, JSON of what each job's is made of, the script's directory, and the channel `train` or nothing."""
 
@@ -8,12 +8,13 @@ import sys
 import sagemaker
 from sagemaker.huggingface import HuggingFace
 from sagemaker.pytorch import PyTorch
+from sagemaker.tensorflow import TensorFlow
 
 kind, each, source, *channel = sys.argv[1:]
 session = sagemaker.Session()
 names = []
 for given in json.loads(each):
-    estimator = {"PyTorch": PyTorch, "HuggingFace": HuggingFace}[kind](
+    estimator = {"PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[kind](
         entry_point="train.py",
         source_dir=source,
         role=sagemaker.get_execution_role(),
