@@ -59,6 +59,13 @@ def test_torchrun_on_four_instances(jobs, digits):
     assert "torchrun --nnodes 4 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo" in said
 
 
+def test_a_process_of_torchruns_that_raises_gives_the_reason(jobs, digits):
+    given = {"sagemaker_torch_distributed_enabled": "true"}
+    reason = jobs.failed(create(jobs, {"train.py": "raise ValueError('no column price')"}, image=PYTORCH, hyperparameters=given))
+    assert 'ErrorMessage "Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 1' in reason, reason
+    assert "ValueError: no column price\"\nCommand \"torchrun --nnodes 1 --nproc_per_node 1 train.py\"" in reason, reason
+
+
 @pytest.fixture
 def package():
     if not list(WHEELS.glob("shoal-*.whl")):

@@ -13,11 +13,22 @@ pub fn failure_text(file: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The last [`MAX_CHARACTERS`] of a stream of lines, in bounded memory.
+/// Begins a traceback of Python.
+pub(crate) const TRACEBACK: &str = "Traceback (most recent call last)";
+
+/// In the line in which torchrun says that a process has failed; behind it comes a traceback of its own, twice as long as a [`Tail`], that says no more.
+const OF_TORCHRUN: [&str; 3] = ["failed (exitcode: ", ") local_rank: ", " of binary: "];
+
+/// The last [`MAX_CHARACTERS`] of a stream of lines, in bounded memory. Where a process of torchrun's has raised, it is what was said until torchrun
+/// speaks of it.
 #[derive(Debug, Default)]
 pub struct Tail {
     lines: VecDeque<String>,
     characters: usize,
+    /// Whether there was a traceback since torchrun last spoke of a failure.
+    raised: bool,
+    /// The text when it did.
+    until_torchrun: Option<String>,
 }
 
 impl Tail {
@@ -25,6 +36,10 @@ impl Tail {
     pub fn push(&mut self, line: &[u8]) {
         let keep = &line[line.len().saturating_sub(4 * MAX_CHARACTERS)..];
         let line = last_characters(&String::from_utf8_lossy(keep), MAX_CHARACTERS).to_owned();
+        if OF_TORCHRUN.iter().all(|words| line.contains(words)) {
+            self.until_torchrun = std::mem::take(&mut self.raised).then(|| self.last_lines());
+        }
+        self.raised |= line.contains(TRACEBACK);
         self.characters += line.chars().count() + 1;
         self.lines.push_back(line);
         while let Some(first) = self.lines.front().map(|line| line.chars().count() + 1)
@@ -37,6 +52,10 @@ impl Tail {
 
     /// The text, lines joined by newlines: whole lines, unless the last one alone is too long.
     pub fn text(&self) -> String {
+        self.until_torchrun.clone().unwrap_or_else(|| self.last_lines())
+    }
+
+    fn last_lines(&self) -> String {
         let joined = Vec::from_iter(self.lines.iter().map(String::as_str)).join("\n");
         let text = joined.trim_end();
         let kept = last_characters(text, MAX_CHARACTERS);
@@ -88,5 +107,34 @@ mod tests {
         short.push(b"Traceback");
         short.push(b"\xff");
         assert_eq!(short.text(), "Traceback\n\u{fffd}");
+    }
+
+    /// torchrun's words are those of torch 2.15 and of torch 2.0, shortened.
+    #[test]
+    fn a_process_of_torchruns_that_raised_has_the_last_word() {
+        let raised = ["Traceback (most recent call last):", "  File \"train.py\", line 4, in <module>", "ValueError: no column 'price'"];
+        let failed = "E1122 17:41:33.248000 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
+        let earlier =
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
+        let own = [
+            "Traceback (most recent call last):",
+            "  File \"/bin/torchrun\", line 8, in <module>",
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        ];
+        let report = "  exitcode  : 1 (pid: 7) ".repeat(100);
+        let text_of = |parts: &[&[&str]]| {
+            let mut tail = Tail::default();
+            parts.iter().copied().flatten().for_each(|line| tail.push(line.as_bytes()));
+            tail.text()
+        };
+        for spoken in [failed, earlier] {
+            assert_eq!(text_of(&[&["a warning"], &raised, &[spoken], &own, &[&report]]), format!("a warning\n{}", raised.join("\n")));
+        }
+        // One that was killed says nothing itself.
+        let killed = text_of(&[&["a warning", failed], &own]);
+        assert_eq!(killed, format!("a warning\n{failed}\n{}", own.join("\n").trim_end()));
+        // Of processes that were started again, the last failure counts.
+        let again = text_of(&[&["Traceback (most recent call last):", "OSError", failed], &raised, &[failed], &own]);
+        assert!(again.ends_with("ValueError: no column 'price'"), "{again}");
     }
 }

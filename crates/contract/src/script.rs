@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::failure::TRACEBACK;
 use crate::groups::Groups;
 use crate::python::{self, decoded};
 use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, tf_config};
@@ -162,7 +163,6 @@ fn torchrun(facts: &Facts, hosts: &[&str]) -> Vec<String> {
 /// The toolkit's failure file for a script that has ended with `code`. `stderr` is the end of what it said there; its last traceback counts
 /// if there is one, else all of it.
 pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
-    const TRACEBACK: &str = "Traceback (most recent call last)";
     let said = stderr.trim();
     let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
     // As the user knows it: without what of ours starts it.
