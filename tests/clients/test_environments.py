@@ -148,7 +148,7 @@ def test_a_job_that_waits_for_an_environment_can_be_stopped(environments):
     with open(environments.cache / "environments" / f"{name}.lock", "r+") as lock:
         eventually(lambda: not fcntl.flock(lock, fcntl.LOCK_EX))
         job = submit(jobs, "team/alpha", INSIDE)
-        waiting = "[shoal] waiting for the environment team/alpha, which another job is making"
+        waiting = "[shoal] waiting for the environment team/alpha, which another instance or job is making"
         eventually(lambda: waiting in jobs.logs(job).get("algo-1", []))
         assert jobs.describe(job)["SecondaryStatus"] == "Downloading"
         jobs.sagemaker.stop_training_job(TrainingJobName=job)

@@ -135,7 +135,7 @@ impl<R: Kept> Shelf<R> {
             (made_by_others, held_broken) = if is_shared { (0, held_broken + 1) } else { (made_by_others + 1, 0) };
             // The first time it may be one who only looks what there is.
             if made_by_others == 2 {
-                watcher.line(&format!("waiting for {what}, which another job is making"));
+                watcher.line(&format!("waiting for {what}, which another instance or job is making"));
             }
             if held_broken == PATIENCE {
                 return Err(EnvironmentError::Broken(what.to_owned()));

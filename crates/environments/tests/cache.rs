@@ -198,7 +198,8 @@ fn two_at_once_wait_for_one_build() {
     let [first, second] = builders.map(|builder| builder.join().unwrap());
     assert_eq!(first.0, second.0);
     let made = [&first, &second].iter().filter(|it| it.1.iter().any(|line| line.starts_with("making"))).count();
-    let waited = [&first, &second].iter().filter(|it| it.1 == ["waiting for the environment test, which another job is making"]).count();
+    let waited =
+        [&first, &second].iter().filter(|it| it.1 == ["waiting for the environment test, which another instance or job is making"]).count();
     assert_eq!((made, waited), (1, 1), "{first:?} {second:?}");
 }
 
