@@ -38,7 +38,7 @@ def test_zero_shares_the_state_and_has_the_losses_of_one_process(jobs):
         jobs.put(f"mnist/{name}", content)
     files = {**FILES, "requirements.txt": "deepspeed==0.19.8\n"}
     given = {"image": PYTORCH, "channels": [jobs.channel("train", "mnist")]}
-    hyperparameters = {"steps": "40", "batch_size": "128"}
+    hyperparameters = {"steps": "20", "batch_size": "128"}
     torchrun = create(jobs, files, instances=4, hyperparameters={"sagemaker_torch_distributed_enabled": "true", **hyperparameters}, **given)
     launcher = create(jobs, {**files, "run.sh": LAUNCHER}, program="run.sh", instances=2, hyperparameters=hyperparameters, **given)
     for name, instances in ((torchrun, 4), (launcher, 2)):
@@ -49,4 +49,4 @@ def test_zero_shares_the_state_and_has_the_losses_of_one_process(jobs):
             assert said in jobs.lines(name, f"algo-{rank + 1}"), jobs.logs(name)
         losses = json.loads(jobs.artifact(name)["losses.json"])
         assert losses["of_all"] == pytest.approx(losses["alone"], rel=2e-3)
-        assert losses["of_all"][-1] < 0.6 < losses["of_all"][0]
+        assert losses["of_all"][-1] < 1 < losses["of_all"][0]
