@@ -4,10 +4,9 @@ import json
 import os
 import signal
 import sys
-import threading
 from array import array
 
-from shoal.comm import CommError, ConfigError, DeadlineExceeded, Group, PeerDied
+from shoal.comm import CommError, ConfigError, DeadlineExceeded, Group, PeerDied, PeerGaveUp
 from shoal.parameter_server import ParameterServer
 
 SHAPES = {"weights": (3, 5), "bias": 7, "scale": (), "nothing": (0, 4)}
@@ -63,7 +62,7 @@ def dedicated() -> None:
 def raises() -> None:
     """Rank 1 raises in its second step; the others go on, and are told."""
     try:
-        with ParameterServer({"sum": 40}, servers=[0], workers=[0, 1, 2], patience=60) as server:
+        with ParameterServer({"sum": 40}, servers=[0], patience=60, tolerates_loss=True) as server:
             for step in range(4):
                 server.push("sum", floats(40, 1.0))
                 if server.rank == 1 and step == 1:
@@ -93,6 +92,63 @@ def killed() -> None:
         os._exit(0)
 
 
+def raises_and_all_end() -> None:
+    """Rank 1 raises, and a loss is not tolerated."""
+    try:
+        with ParameterServer({"sum": 40}) as server:
+            while True:
+                if server.advance().clock == 2 and server.rank == 1:
+                    raise ValueError("a mistake in a script")
+    except PeerGaveUp as error:
+        say(ranks=error.ranks, number=error.number, text=str(error))
+    except ValueError:
+        # The others have heard of it when this process ends.
+        sys.stdin.read()
+
+
+def hangs() -> None:
+    """Rank 1, a server, is stopped; what could not be sent to it in time is said again, and no clock runs away."""
+    with ParameterServer({"sum": 1 << 22}, servers=[1], workers=[0]) as server:
+        if server.rank == 1:
+            say(pid=os.getpid())
+            return
+        sys.stdin.readline()
+        said = []
+        try:
+            while True:
+                server.push("sum", floats(1 << 22, 1.0))
+        except DeadlineExceeded as error:
+            said.append(str(error))
+        for call in (server.advance, server.advance, lambda: server.pull("sum")):
+            try:
+                call()
+            except DeadlineExceeded as error:
+                said.append(str(error))
+        say(said=said)
+        os._exit(0)
+
+
+def twice() -> None:
+    """One after the other, and a process forked within."""
+    totals = []
+    for shape in (1, 2):
+        with ParameterServer({"sum": shape}) as server:
+            server.push("sum", floats(shape, 1.0))
+            server.advance()
+            child = os.fork()
+            if not child:
+                try:
+                    server.advance()
+                except ConfigError as error:
+                    assert "forked" in str(error)
+                    del server
+                    sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            server.advance()
+            totals.append(server.pull("sum").tolist())
+    say(totals=totals)
+
+
 def late() -> None:
     """Rank 1 does not come; rank 0 loses patience, then waits on, then is told to stop by a signal while it waits."""
     with ParameterServer({"sum": 1}, consistency=0, patience=0.5) as server:
@@ -112,10 +168,13 @@ def late() -> None:
                 break
             except DeadlineExceeded:
                 pass
-        say(clock=clock)
-        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGALRM)).start()
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
         try:
+            signal.signal(signal.SIGUSR1, interrupt)
+            say(clock=clock)
             server.end()
         except KeyboardInterrupt:
             say(interrupted=True)
@@ -135,6 +194,9 @@ def mistakes() -> None:
     wrong(lambda: ParameterServer({"a": 1}, group=group, consistency="eventual"))
     wrong(lambda: ParameterServer({"a": 1}, group=group, consistency=-1))
     wrong(lambda: ParameterServer({"a": 1}, group=group, servers=[2]))
+    wrong(lambda: ParameterServer({"a": 1}, group=group, servers=[-1]))
+    wrong(lambda: ParameterServer({"a": (1 << 40, 1 << 40)}, group=group))
+    wrong(lambda: ParameterServer({"a": 1 << 60}, group=group))
     wrong(lambda: ParameterServer({"a": 1}, group=group, workers=[]))
     wrong(lambda: ParameterServer({"a": 1 + group.rank}, group=group))
     with ParameterServer({"a": (2, 3)}, group=group) as server:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,12 +14,12 @@ PROGRAM = Path(__file__).with_name("parameter_ranks.py")
 PATIENCE_S = 240
 
 
-def start(what: str, size: int) -> list[subprocess.Popen]:
+def start(what: str, size: int, **more: str) -> list[subprocess.Popen]:
     """A process for each rank."""
     with socket.socket() as it:
         it.bind(("127.0.0.1", 0))
         port = it.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), **more}
     path = {"PYTHONPATH": str(Path(shoal.__file__).parents[1])}
     return [
         subprocess.Popen(
@@ -32,11 +33,19 @@ def start(what: str, size: int) -> list[subprocess.Popen]:
     ]
 
 
+def output(rank: subprocess.Popen) -> list[dict]:
+    """What it says until its end."""
+    try:
+        return [json.loads(line) for line in rank.communicate(timeout=PATIENCE_S)[0].splitlines()]
+    finally:
+        rank.kill()
+
+
 def ended(ranks: list[subprocess.Popen], codes: list[int] | None = None) -> list[list[dict]]:
     """What each has said."""
-    outputs = [rank.communicate(timeout=PATIENCE_S)[0] for rank in ranks]
+    outputs = [output(rank) for rank in ranks]
     assert [rank.returncode for rank in ranks] == (codes or [0] * len(ranks)), outputs
-    return [[json.loads(line) for line in output.splitlines()] for output in outputs]
+    return outputs
 
 
 def test_in_step_all_see_the_same():
@@ -58,16 +67,39 @@ def test_a_worker_that_raises_is_lost_and_the_others_go_on():
     ranks = start("raises", 3)
     # The others end while the process of rank 1 still lives.
     for rank in (0, 2):
-        output = ranks[rank].communicate(timeout=PATIENCE_S)[0]
-        [line] = [json.loads(line) for line in output.splitlines()]
+        [line] = output(ranks[rank])
         # What it pushed in its second step, which it did not end, does not count.
         assert line["total"] == [9.0] and line["lost"] == [1], line
         if rank == 0:
             [[lost, kind, text]] = line["ended"]
-            assert (lost, kind) == (1, "PeerDied") and "rank 1" in text and "could not go on" in text
+            assert (lost, kind) == (1, "PeerGaveUp") and "rank 1 gave up: its program could not go on" in text
     assert ranks[1].poll() is None
     [line] = ended(ranks[1:2])[0]
     assert line["raised"]
+
+
+def test_a_loss_that_is_not_tolerated_ends_all():
+    ranks = start("raises_and_all_end", 3)
+    for rank in (0, 2):
+        [line] = output(ranks[rank])
+        assert (line["ranks"], line["number"]) == ([1], 3) and "ranks [1] were lost before step 3" in line["text"], line
+    assert ended(ranks[1:2]) == [[]]
+
+
+def test_a_server_that_hangs_is_said_each_time():
+    worker, server = start("hangs", 2, SHOAL_COMM_DEADLINE="2", SHOAL_COMM_HEARTBEAT="100")
+    os.kill(json.loads(server.stdout.readline())["pid"], signal.SIGSTOP)
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+    [line] = ended([worker])[0]
+    server.kill()
+    server.wait()
+    assert len(line["said"]) == 4 and len(set(line["said"])) == 1 and "send" in line["said"][0], line
+
+
+def test_one_after_the_other_and_forked_processes():
+    for [line] in ended(start("twice", 2)):
+        assert line["totals"] == [[2.0], [2.0, 2.0]]
 
 
 def test_a_server_that_is_killed_is_named():
@@ -89,6 +121,7 @@ def test_patience_and_signals():
     first.stdin.flush()
     assert said() == {"clock": 1}
     # The other has not ended: a signal's handler runs all the same.
+    first.send_signal(signal.SIGUSR1)
     assert said() == {"interrupted": True}
     second.stdin.write("\n")
     second.stdin.flush()
@@ -100,15 +133,18 @@ def test_mistakes_are_told():
         "the shape of 'a' is (-1,)",
         'there is no consistency "eventual"',
         "consistency is -1",
-        "server 2 is not in this group",
+        "rank 2 is not in this group; its ranks are 0 to 1",
+        "rank -1 is not in this group",
+        "the shape of 'a' is (1099511627776, 1099511627776)",
+        "no room for this server's part",
         "there is no worker; name at least one rank",
         "ranks [1] gave another specification than rank 0",
         "there is no tensor 'b'; there are a",
-        "values for 'a' are 'd', not float32",
+        "values for 'a' are no array of float32, and there is no NumPy",
         "tensor 'a' has the shape (2, 3), not (5,)",
         "tensor 'a' has the shape (2, 3), not (3, 2)",
-        "the memory of 'a' is not contiguous",
-        "list has no memory to share",
+        "values for 'a' are no array of float32",
+        "values for 'a' are no array of float32",
         "there is no push 'multiply'",
         "the memory for 'a' cannot be written",
         "this rank is no worker, or has ended",

@@ -6,6 +6,7 @@ import json
 import sys
 
 import sagemaker
+from sagemaker.estimator import Estimator
 from sagemaker.huggingface import HuggingFace
 from sagemaker.pytorch import PyTorch
 from sagemaker.tensorflow import TensorFlow
@@ -14,7 +15,7 @@ kind, each, source, *channel = sys.argv[1:]
 session = sagemaker.Session()
 names = []
 for given in json.loads(each):
-    estimator = {"PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[kind](
+    estimator = {"Estimator": Estimator, "PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[kind](
         entry_point="train.py",
         source_dir=source,
         role=sagemaker.get_execution_role(),

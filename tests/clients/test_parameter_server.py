@@ -2,9 +2,11 @@
 
 import json
 import pathlib
+import re
 
 import data
 import pytest
+from house import BUCKET
 from jobs import Jobs
 from test_distributions import by_sdk_v2, package  # noqa: F401
 from test_script_mode import create
@@ -21,15 +23,23 @@ def digits(jobs):
     return jobs.channel("train", "mnist-served")
 
 
+def accuracy(lines):
+    return float(re.search("accuracy=([0-9.]+);", lines[-1])[1])
+
+
 @pytest.mark.parametrize("instances", [2, 4])
-def test_digits_are_learned_in_step_as_by_one_process(jobs, digits, package, instances):  # noqa: F811
-    name = create(jobs, {"train.py": SCRIPT}, image=IMAGE, instances=instances, channels=[digits], hyperparameters=ON)
+def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, package, tmp_path, instances):  # noqa: F811
+    # SDK v2's estimator for scikit-learn refuses several instances, and its general one does not.
+    given = {"image_uri": f"683313688378.dkr.ecr.us-east-1.amazonaws.com/{IMAGE}", "instance_count": instances, "instance_type": "ml.m5.large"}
+    hyperparameters = {"sagemaker_parameter_server_enabled": True, "steps": 100}
+    each = [{**given, "hyperparameters": hyperparameters}]
+    [name] = by_sdk_v2(house, tmp_path, "Estimator", each, SCRIPT, f"s3://{BUCKET}/mnist-served")
     jobs.completed(name)
     said = [jobs.lines(name, f"algo-{number + 1}") for number in range(instances)]
     for rank, lines in enumerate(said):
         assert f"rank {rank} of {instances} on algo-{rank + 1}" in lines, lines
     # In step, all end with the same bits.
-    assert len({lines[-1] for lines in said}) == 1 and "accuracy=0.8" in said[0][-1], said
+    assert len({lines[-1] for lines in said}) == 1 and accuracy(said[0]) > 0.8, said
     losses = json.loads(jobs.artifact(name)["losses.json"])
     assert losses["of_all"] == pytest.approx(losses["alone"], rel=1e-3)
     assert losses["of_all"][-1] < 0.6 < losses["of_all"][0]
@@ -39,7 +49,7 @@ def test_workers_that_run_ahead_learn_as_well(jobs, digits, package):  # noqa: F
     name = create(jobs, {"train.py": SCRIPT}, image=IMAGE, instances=2, channels=[digits], hyperparameters={**ON, "ahead": "3"})
     jobs.completed(name)
     for number in (1, 2):
-        assert "accuracy=0.8" in jobs.lines(name, f"algo-{number}")[-1]
+        assert accuracy(jobs.lines(name, f"algo-{number}")) > 0.8
 
 
 TENSORS = """
@@ -85,15 +95,14 @@ def test_sdk_v2_starts_it_and_tensors_of_pytorch_are_taken(house, jobs, package,
         assert "learned [1.0, -2.0, 0.5] 4.0" in jobs.lines(name, f"algo-{number}")
 
 
-def test_an_instance_that_fails_is_not_waited_for(jobs, package):  # noqa: F811
+def test_the_reason_is_that_of_the_worker_that_failed(jobs, package):  # noqa: F811
+    # The other goes on by itself until it is ended.
     script = """
-import os
 from shoal.parameter_server import ParameterServer
-with ParameterServer({"sum": 1000}, patience=600) as server:
-    for step in range(1000):
-        if server.rank == 1 and step == 3:
+with ParameterServer({"sum": 1000}, servers=[0], tolerates_loss=True) as server:
+    while True:
+        if server.advance().clock == 3 and server.rank == 1:
             raise ValueError("a mistake in step 3")
-        server.advance()
 """
     name = create(jobs, {"train.py": script}, image=IMAGE, instances=2, hyperparameters=ON)
     assert "ValueError: a mistake in step 3" in jobs.failed(name)

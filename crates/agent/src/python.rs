@@ -25,14 +25,24 @@ pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut d
     cache.prepare(&environment(wanted), watcher)
 }
 
+/// Names of TensorFlow among packages.
+const TENSORFLOW: [&str; 3] = ["tensorflow", "tensorflow-cpu", "tensorflow-gpu"];
+
 /// For what the job's environment gets Shoal's Python package laid over it, if it does.
 pub(crate) fn package_for(assignment: &Assignment, wanted: &PythonEnvironment) -> Option<PackageFor> {
     let environment = environment(wanted);
-    let has = |name: &str| environment.pinned(name).is_some();
-    if Script::has_parameter_servers(&assignment.hyperparameters) && !has("tensorflow") {
+    let has = |names: &[&str]| names.iter().any(|name| environment.pinned(name).is_some());
+    if Script::has_parameter_servers(&assignment.hyperparameters) && !has(&TENSORFLOW) {
         return Some(PackageFor::ParameterServer);
     }
-    has("torch").then_some(PackageFor::Torch)
+    has(&["torch"]).then_some(PackageFor::Torch)
+}
+
+/// Whether the package is for this version of Python, as in `3.11.7`: 3.10 and newer (`abi3-py310` in py/Cargo.toml).
+pub(crate) fn takes_package(version: &str) -> bool {
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let (major, minor) = (numbers.next(), numbers.next());
+    matches!((major, minor), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (3, 10))
 }
 
 /// What Shoal's Python package is for.
@@ -133,7 +143,10 @@ mod tests {
         assert_eq!(of("numpy==2.0\n", &on), Some(PackageFor::ParameterServer));
         assert_eq!(of("numpy==2.0\n", &off), None);
         // It has its own.
-        assert_eq!(of("tensorflow==2.20\n", &on), None);
+        assert_eq!(of("tensorflow-cpu==2.20\n", &on), None);
+        for (version, expected) in [("3.11.7", true), ("3.10", true), ("4.0.1", true), ("3.9.18", false), ("2.7", false), ("?", false)] {
+            assert_eq!(takes_package(version), expected, "{version}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) enum ChaosCommand {
 pub(crate) struct InterruptArgs {
     /// Training job's name.
     name: String,
-    /// When it has trained for so long (10s, 5m); the least time since its last start counts. Without it: at once.
+    /// When it has trained for so long since its last start (10s, 5m), which is waited for. Without it: at once.
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "every")]
     after: Option<Duration>,
     /// Whenever it has trained for so long since its last start, until it is over.
@@ -62,7 +62,7 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     };
     let most = if args.every.is_some() { args.times.unwrap_or(u32::MAX) } else { 1 };
-    let (mut client, mut done) = (Patient::new(client, &args.settings, name), 0);
+    let (mut client, mut done, mut told) = (Patient::new(client, &args.settings, name), 0, String::new());
     while done < most {
         let tell = |trouble: &str| eprintln!("{trouble}");
         let Some(description) = client.ask(tell, |client| client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})))?
@@ -76,10 +76,17 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
             ))?;
             return Ok(Exit::Ok);
         }
-        if description["EnableManagedSpotTraining"] != true || has_trained(&description, time) {
+        let is_spot = description["EnableManagedSpotTraining"] == true;
+        let status = description["SecondaryStatus"].as_str().unwrap_or_default();
+        if is_spot && !has_trained(&description, time) {
+            if status != told {
+                told = status.to_owned();
+                eprintln!("{name} is {status}: waiting until it has been in Training for {} s", time.as_secs());
+            }
+        } else {
             let answer = client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &json!({"TrainingJobName": name})) {
                 // Its program has ended since it was looked at.
-                Err(ClientError::Refused(_)) if description["EnableManagedSpotTraining"] == true => Ok(false),
+                Err(ClientError::Refused(_)) if is_spot => Ok(false),
                 answer => answer.map(|_| true),
             })?;
             if answer == Some(true) {

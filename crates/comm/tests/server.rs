@@ -136,7 +136,7 @@ fn a_worker_that_dies_holds_nobody_up_and_is_named() {
         }
         for (_, outcome) in &results {
             let Some(outcome) = outcome else { continue };
-            let [(1, Error::PeerDied { rank: 1, .. })] = &outcome.lost[..] else { panic!("{:?}", outcome.lost) };
+            let [(1, Error::PeerGaveUp { rank: 1, .. })] = &outcome.lost[..] else { panic!("{:?}", outcome.lost) };
         }
         let expected = if consistency == Consistency::Synchronous { 10.0 } else { 11.0 };
         assert_eq!(whole(&results)[1003], expected, "in step, what it pushed in its last clock does not count");
@@ -272,6 +272,11 @@ fn mistakes_are_refused_by_all() {
                     let error = start(&*group, &bad).expect_err("refused").to_string();
                     assert!(error.contains(says), "{error}");
                 }
+                // One that only rank 1 sees: the other is told.
+                let huge = Spec::new([("a".to_owned(), 1 << 60)], [1], [0], Consistency::Unbounded);
+                let error = start(&*group, &huge).expect_err("no room").to_string();
+                let says = ["ranks [1] found that it cannot be", "no room for this server's part"][group.rank()];
+                assert!(error.contains(says), "{error}");
                 let role = start(&*group, &spec(&[1], &[0])).expect("the group goes on");
                 if let Some(mut worker) = role.worker {
                     assert!(matches!(worker.push("weight", &[0.0], Push::Add), Err(Error::Config { .. })));

@@ -35,6 +35,9 @@ const PYTHON: &str = "python3";
 /// Where processes of a distributed program find the first of them.
 pub(crate) const MASTER_PORT: &str = "7777";
 
+/// Bytes of a line whose beginning there is no room for, which are left out with it.
+const MOST_DROPPED: usize = 200;
+
 /// Room for a failure's text beside what the platform adds to it, in characters.
 const MOST_FAILURE: usize = MAX_CHARACTERS - 64;
 /// And for the command in it.
@@ -175,7 +178,15 @@ pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
     let [before, after] = [format!("ExecuteUserScriptError:\nExitCode {code}\nErrorMessage \""), format!("\"\nCommand \"{command}\"")];
     let room = MOST_FAILURE.saturating_sub(before.chars().count() + after.chars().count());
     let start = said.char_indices().rev().take(room).last().map_or(said.len(), |(at, _)| at);
-    format!("{before}{}{after}", &said[start..])
+    format!("{before}{}{after}", from_a_line(said, start))
+}
+
+/// What is behind `start`: from the beginning of a line, if that is near.
+fn from_a_line(said: &str, start: usize) -> &str {
+    let rest = &said[start..];
+    let is_cut = start > 0 && !said[..start].ends_with('\n');
+    let line = rest.find('\n').map(|at| at + 1).filter(|at| is_cut && *at <= MOST_DROPPED);
+    &rest[line.unwrap_or(0)..]
 }
 
 /// A job's hyperparameters, read as JSON and told apart.

@@ -293,6 +293,10 @@ fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
     assert!(script_failure(7, "no traceback\nbut words", &command).contains("ErrorMessage \"no traceback\nbut words\"\n"));
 
     let long = [&command[..], &["\u{fc}".repeat(300)]].concat();
+    // Cut where a line begins, if one is near.
+    let lines = format!("Traceback (most recent call last):\n{}ValueError: no\n", "  File \"train.py\", line 1, in step\n".repeat(100));
+    let text = script_failure(1, &lines, &command);
+    assert!(text.contains("ErrorMessage \"  File \"train.py\"") && text.contains("ValueError: no\"\n"), "{text}");
     let text = script_failure(1, &format!("{}end", "\u{fc}".repeat(5000)), &long);
     assert_eq!(text.chars().count(), 960, "what the platform adds must fit into 1024");
     assert!(

@@ -175,7 +175,8 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
         let wanting: Vec<_> = groups.iter().filter(|(kind, _)| kind.gpus > 0).collect();
         let named = wanting.iter().map(|(kind, instances)| format!("{instances} of {}", kind.name));
         return Err(Rejection::NeverFits(format!(
-            "{} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs, or give this type none in instance-types.txt",
+            "{} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs, or give this type none in instance-types.txt and start the \
+             server again",
             Vec::from_iter(named).join(" and "),
             if matches!(wanting[..], [(_, 1)]) { "s" } else { "" },
             wanting[0].0.gpu_kind,

@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    env,
+    env, mem, process,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -29,6 +29,8 @@ pub(super) struct Group {
     rank: usize,
     size: usize,
     teller: Teller,
+    /// Its connections and threads are this process's, and not those of one that it forked.
+    process: u32,
 }
 
 /// An operation as it comes from Python.
@@ -178,17 +180,32 @@ impl Group {
 
     /// Leaves the group. Operations that run go on to their end; others are refused from now on.
     fn close(&self, py: Python<'_>) {
-        let group = self.group.write().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(group));
+        if self.process == process::id() {
+            let group = self.group.write().unwrap_or_else(PoisonError::into_inner).take();
+            py.detach(|| drop(group));
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // To end it would end the other process's connections, and wait for threads that are not here.
+            mem::forget(self.group.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        }
     }
 }
 
 impl Group {
     fn new(group: Arc<dyn ProcessGroup>) -> Self {
-        Self { rank: group.rank(), size: group.size(), group: RwLock::new(Some(group)), teller: Teller::default() }
+        let (rank, size) = (group.rank(), group.size());
+        Self { rank, size, group: RwLock::new(Some(group)), teller: Teller::default(), process: process::id() }
     }
 
     pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {
+        if self.process != process::id() {
+            return Err(exception(py, &wrong("this process was forked from the one that has the process group; use it there".to_owned())));
+        }
         let group = self.group.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match group {
             Some(group) => py.detach(move || work(&*group)),

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "memory of other libraries comes as addresses")]
 
 use std::{
-    slice,
+    mem, process, ptr, slice,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,13 +19,15 @@ use super::{error::exception, group::Group};
 /// How long a wait goes on before it looks whether the user pressed Ctrl-C.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What this rank is. Let go of without `end`, its worker is lost to the others: a program that comes to its end has said so.
+/// What this rank is. Let go of without `end`, its worker has given up: a program that comes to its end has said so.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub(super) struct ParameterServer {
     worker: Mutex<Option<Worker>>,
     server: Mutex<Option<Server>>,
     patience: Duration,
+    /// Its connections and threads are this process's, and not those of one that it forked.
+    process: u32,
 }
 
 fn wrong(problem: String) -> Error {
@@ -62,14 +64,15 @@ impl ParameterServer {
         let consistency = self::consistency(consistency, bound).map_err(refused)?;
         let spec = Spec { patience: LOOK, ..Spec::new(tensors, servers, workers, consistency) };
         let role = group.with(py, |group| start(group, &spec))?;
-        Ok(Self { worker: Mutex::new(role.worker), server: Mutex::new(role.server), patience })
+        Ok(Self { worker: Mutex::new(role.worker), server: Mutex::new(role.server), patience, process: process::id() })
     }
 
     /// Adds to a tensor or, to `assign`, replaces it: by the `len` f32 at `address`. The caller answers for the memory there.
     fn push(&self, py: Python<'_>, name: &str, address: usize, len: usize, assign: bool) -> PyResult<()> {
         self.work(py, |worker| {
-            // SAFETY: whoever calls this answers for the memory (the method says so).
-            let values = unsafe { values(address, len)? };
+            check(address, len)?;
+            // SAFETY: whoever calls this answers for the memory (the method says so), which is aligned.
+            let values = if len == 0 { &[] } else { unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<f32>(address), len) } };
             worker.push(name, values, if assign { Push::Assign } else { Push::Add })
         })
     }
@@ -77,8 +80,13 @@ impl ParameterServer {
     /// Reads a tensor into the `len` f32 at `address`. The caller answers for the memory there.
     fn pull(&self, py: Python<'_>, name: &str, address: usize, len: usize) -> PyResult<()> {
         self.work(py, |worker| {
-            // SAFETY: as for `push`.
-            let into = unsafe { values(address, len)? };
+            check(address, len)?;
+            let into = if len == 0 {
+                &mut []
+            } else {
+                // SAFETY: as for `push`; nobody else touches it until this is done.
+                unsafe { slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut::<f32>(address), len) }
+            };
             worker.pull(name, into)
         })
     }
@@ -89,8 +97,8 @@ impl ParameterServer {
         loop {
             let advanced = self.work(py, |worker| match worker.advance() {
                 Ok(advanced) => Ok(Some((advanced.clock, advanced.lost))),
-                Err(Error::Deadline { .. }) if end.is_none_or(|end| Instant::now() < end) => Ok(None),
-                Err(Error::Deadline { waiting_for, at, .. }) => {
+                Err(Error::Deadline { .. }) if worker.is_waiting() && end.is_none_or(|end| Instant::now() < end) => Ok(None),
+                Err(Error::Deadline { waiting_for, at, .. }) if worker.is_waiting() => {
                     let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
                     Err(Error::Deadline { waiting_for, milliseconds, at })
                 }
@@ -105,40 +113,64 @@ impl ParameterServer {
 
     /// This rank's worker is done. A server is waited for until all workers have ended or were lost: gives which were lost, and why.
     fn end(&self, py: Python<'_>) -> PyResult<Vec<(usize, PyErr)>> {
-        let worker = lock(&self.worker).take();
-        let told = py.detach(|| worker.map_or(Ok(()), Worker::end));
+        self.is_here().map_err(|error| exception(py, &error))?;
+        let told = py.detach(|| {
+            let worker = lock(&self.worker).take();
+            worker.map_or(Ok(()), Worker::end)
+        });
         let lost = self.serve(py)?;
         told.map_err(|error| exception(py, &error))?;
         Ok(lost)
     }
 
-    /// This rank's worker cannot go on: the others are told that it is lost, and go on without it.
+    /// This rank's worker cannot go on: the others are told.
     fn give_up(&self, py: Python<'_>) {
-        let (worker, server) = (lock(&self.worker).take(), lock(&self.server).take());
-        py.detach(|| {
-            if let Some(worker) = worker {
-                worker.give_up();
-            }
-            drop(server);
-        });
+        py.detach(|| self.leave());
     }
 }
 
 impl ParameterServer {
+    /// What is refused in a forked process.
+    fn is_here(&self) -> Result<(), Error> {
+        if self.process == process::id() {
+            return Ok(());
+        }
+        Err(wrong("parameter server: this process was forked from the one that has it; use it there".to_owned()))
+    }
+
     fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Worker) -> Result<T, Error> + Send) -> PyResult<T> {
-        let done = py.detach(|| match &mut *lock(&self.worker) {
-            Some(worker) => work(worker),
-            None => Err(wrong("parameter server: this rank is no worker, or has ended".to_owned())),
+        let done = py.detach(|| {
+            self.is_here()?;
+            match &mut *lock(&self.worker) {
+                Some(worker) => work(worker),
+                None => Err(wrong("parameter server: this rank is no worker, or has ended".to_owned())),
+            }
         });
         done.map_err(|error| exception(py, &error))
+    }
+
+    /// Gives up what is left of it. A server goes on in its threads.
+    fn leave(&self) {
+        if self.is_here().is_err() {
+            // Nobody may hold the locks there, but nobody lets go of them either.
+            let parts =
+                (self.worker.try_lock().ok().and_then(|mut it| it.take()), self.server.try_lock().ok().and_then(|mut it| it.take()));
+            return mem::forget(parts);
+        }
+        if let Some(worker) = lock(&self.worker).take() {
+            worker.give_up();
+        }
+        drop(lock(&self.server).take());
     }
 
     fn serve(&self, py: Python<'_>) -> PyResult<Vec<(usize, PyErr)>> {
         while !py.detach(|| lock(&self.server).as_ref().is_none_or(|server| server.wait_for(LOOK))) {
             py.check_signals()?;
         }
-        let server = lock(&self.server).take();
-        let outcome = py.detach(|| server.map(Server::join));
+        let outcome = py.detach(|| {
+            let server = lock(&self.server).take();
+            server.map(Server::join)
+        });
         let lost = outcome.map(|outcome| outcome.lost).unwrap_or_default();
         Ok(lost.into_iter().map(|(rank, why)| (rank, exception(py, &why))).collect())
     }
@@ -146,8 +178,9 @@ impl ParameterServer {
 
 impl Drop for ParameterServer {
     fn drop(&mut self) {
-        if let Some(worker) = lock(&self.worker).take() {
-            worker.give_up();
+        // Without the interpreter this thread has no lock of Python's, and its process is ending.
+        if Python::try_attach(|py| py.detach(|| self.leave())).is_none() {
+            self.leave();
         }
     }
 }
@@ -156,15 +189,10 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// # Safety
-/// There are `len` f32 at `address`, which nobody else touches while these live; nothing is there for none.
-unsafe fn values<'a>(address: usize, len: usize) -> Result<&'a mut [f32], Error> {
-    if len == 0 {
-        return Ok(&mut []);
+/// That `len` f32 can be at `address`.
+fn check(address: usize, len: usize) -> Result<(), Error> {
+    if len == 0 || (address != 0 && address.is_multiple_of(align_of::<f32>())) {
+        return Ok(());
     }
-    if address == 0 || !address.is_multiple_of(align_of::<f32>()) {
-        return Err(wrong(format!("{len} f32 at address {address}: give memory of float32")));
-    }
-    // SAFETY: whoever calls this answers for the memory; it is aligned and not null.
-    Ok(unsafe { slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<f32>(address), len) })
+    Err(wrong(format!("parameter server: {len} float32 at address {address} are not aligned to 4 bytes: copy them")))
 }

@@ -8,9 +8,9 @@ use super::Agent;
 use crate::python::PackageFor;
 use crate::{image, package, python};
 
-/// A script may do without: instances have addresses of servers all the same.
-const NO_PARAMETER_SERVER: &str = "shoal.parameter_server is not there for the script: it is in Shoal's Python package, and this server has none; \
-                                   build its wheel (cargo xtask package in a checkout) and name it as python_package in shoal.toml";
+/// Why a job goes without.
+const NO_PACKAGE: &str = "it is in Shoal's Python package, and this server has none; build its wheel (cargo xtask package in a checkout) and name it \
+                          as python_package in shoal.toml";
 
 /// Tells the job's log what is made, and asks whether the job is still wanted.
 struct Waiting<'a, 'b>(&'a mut Agent<'b>);
@@ -61,9 +61,17 @@ impl Agent<'_> {
         requirements.push_str(&format!("\n\n{found}"));
         let options = self.options.clone();
         let package_for = python::package_for(assignment, wanted);
-        let wheel = options.python_package.as_deref().filter(|_| package_for.is_some());
+        let version = &below.record().python;
+        let wheel = options.python_package.as_deref().filter(|_| package_for.is_some() && python::takes_package(version));
         if package_for == Some(PackageFor::ParameterServer) && wheel.is_none() {
-            let _ = self.tell(&[NO_PARAMETER_SERVER.to_owned()]);
+            let why = match options.python_package {
+                Some(_) => {
+                    format!("it is in Shoal's Python package, which is for Python 3.10 and newer, and this environment has {version}")
+                }
+                None => NO_PACKAGE.to_owned(),
+            };
+            // A script may do without: instances have addresses of servers all the same.
+            let _ = self.tell(&[format!("shoal.parameter_server is not there for the script: {why}")]);
         }
         // Instances without a route to the server are isolated.
         let cache = if assignment.endpoint.is_none() { cache.isolated() } else { cache };

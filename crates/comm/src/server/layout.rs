@@ -21,7 +21,11 @@ impl Layout {
         let mut layout = Self { tensors: BTreeMap::new(), len: 0, servers };
         for (name, len) in tensors {
             let start = layout.len;
-            layout.len += len;
+            // As bytes, too.
+            layout.len =
+                start.checked_add(*len).filter(|len| *len <= isize::MAX as usize / size_of::<f32>()).ok_or_else(|| Error::Config {
+                    problem: format!("parameter server: with {name:?}, of {len} elements, the tensors are more than memory can be"),
+                })?;
             if layout.tensors.insert(name.clone(), start..layout.len).is_some() {
                 return Err(Error::Config { problem: format!("parameter server: two tensors are named {name:?}; names must differ") });
             }
@@ -92,5 +96,7 @@ mod tests {
         assert!(layout.pieces("c", 3).expect_err("no c").to_string().contains("there are a, b"));
         assert!(layout.pieces("b", 3).expect_err("4").to_string().contains("has 4 elements, not 3"));
         assert!(Layout::new(&[("a".to_owned(), 3), ("a".to_owned(), 4)], 1).is_err());
+        let huge = [("a".to_owned(), 1 << 60), ("b".to_owned(), usize::MAX - 7)];
+        assert!(Layout::new(&huge, 1).expect_err("too much").to_string().contains("with \"b\""));
     }
 }

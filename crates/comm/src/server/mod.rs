@@ -117,12 +117,17 @@ pub struct Role {
 /// # Errors
 /// [`Error::Config`] for a specification that cannot be, or that is not the same on all ranks; as for [`ProcessGroup::split`].
 pub fn start(group: &dyn ProcessGroup, spec: &Spec) -> Result<Role, Error> {
-    check(spec, group.size())?;
-    agree(group, spec)?;
-    let layout = Layout::new(&spec.tensors, spec.servers.len())?;
     let me = group.rank();
     let place = spec.servers.iter().position(|server| *server == me);
-    let shared = place.map(|place| Shared::new(layout.part(place).len(), spec));
+    let prepared = check(spec, group.size()).and_then(|()| {
+        let layout = Layout::new(&spec.tensors, spec.servers.len())?;
+        let shared = place.map(|place| Shared::new(layout.part(place).len(), spec)).transpose()?;
+        Ok((layout, shared))
+    });
+    // Also if it cannot be: so all hear of it.
+    let agreed = agree(group, spec, prepared.is_ok());
+    let (layout, shared) = prepared?;
+    agreed?;
     let (mut ports, mut pairs) = (Vec::new(), Vec::new());
     for server in &spec.servers {
         for worker in &spec.workers {
@@ -167,15 +172,25 @@ fn check(spec: &Spec, size: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// All ranks gave the same specification.
-fn agree(group: &dyn ProcessGroup, spec: &Spec) -> Result<(), Error> {
-    let digest: [u8; 32] = Sha256::digest(format!("{spec:?}")).into();
-    let mut all = vec![0; 32 * group.size()];
-    group.all_gather(&digest, &mut all)?;
-    let different: Vec<_> = (0..group.size()).filter(|rank| all[32 * rank..][..32] != all[..32]).collect();
-    if different.is_empty() {
+/// All ranks gave the same specification, and none found that it cannot be.
+fn agree(group: &dyn ProcessGroup, spec: &Spec, can_be: bool) -> Result<(), Error> {
+    const LEN: usize = 33;
+    let mut own = [0_u8; LEN];
+    own[0] = u8::from(can_be);
+    own[1..].copy_from_slice(&Sha256::digest(format!("{spec:?}")));
+    let mut all = vec![0; LEN * group.size()];
+    group.all_gather(&own, &mut all)?;
+    let all: Vec<_> = all.chunks(LEN).collect();
+    let those = |is: &dyn Fn(&[u8]) -> bool| Vec::from_iter((0..all.len()).filter(|rank| is(all[*rank])));
+    let (refused, different) = (those(&|given| given[0] == 0), those(&|given| given[1..] != all[0][1..]));
+    let problem = if !different.is_empty() {
+        format!(
+            "ranks {different:?} gave another specification than rank 0; all must give the same tensors, servers, workers and consistency"
+        )
+    } else if !refused.is_empty() {
+        format!("ranks {refused:?} found that it cannot be, and say why")
+    } else {
         return Ok(());
-    }
-    let problem = format!("parameter server: ranks {different:?} gave another specification than rank 0; all must give the same");
-    Err(Error::Config { problem })
+    };
+    Err(Error::Config { problem: format!("parameter server: {problem}") })
 }

@@ -31,9 +31,21 @@ struct State {
 }
 
 impl Shared {
-    pub(super) fn new(len: usize, spec: &Spec) -> Arc<Self> {
-        let shard = Shard::new(len, &spec.workers, spec.consistency);
-        Arc::new(Self { state: Mutex::new(State { shard, lost: Vec::new() }), changed: Condvar::new(), len, patience: spec.patience })
+    /// A part of so many zeros.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: there is no room for it.
+    pub(super) fn new(len: usize, spec: &Spec) -> Result<Arc<Self>, Error> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(len).map_err(|error| {
+            let bytes = len * size_of::<f32>();
+            Error::Config {
+                problem: format!("parameter server: no room for this server's part of {bytes} bytes ({error}); name more servers"),
+            }
+        })?;
+        values.resize(len, 0.0);
+        let shard = Shard::new(values, &spec.workers, spec.consistency);
+        Ok(Arc::new(Self { state: Mutex::new(State { shard, lost: Vec::new() }), changed: Condvar::new(), len, patience: spec.patience }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,8 +155,8 @@ impl Server {
         }
         // For a worker of this rank.
         while !self.shared.wait_over(UNLIMITED) {}
-        let state = self.shared.lock();
-        Outcome { part: self.part, values: state.shard.values().to_vec(), lost: state.lost.clone() }
+        let mut state = self.shared.lock();
+        Outcome { part: self.part, values: state.shard.take_values(), lost: state.lost.clone() }
     }
 }
 
@@ -174,10 +186,10 @@ fn serve(pair: &dyn ProcessGroup, worker: usize, shared: &Shared) -> Result<(), 
     }
 }
 
-/// What is said of a worker that has given up: of an error, or by a panic.
+/// What is said of a worker that has given up, or panicked.
 pub(super) fn gave_up(rank: usize) -> Error {
     let at = At { operation: "the work of a parameter server's worker".to_owned(), number: 0 };
-    Error::PeerDied { rank, how: "its program could not go on".to_owned(), at }
+    Error::PeerGaveUp { rank, why: "its program could not go on".to_owned(), at }
 }
 
 fn elements(pair: &dyn ProcessGroup, len: usize) -> Result<Vec<f32>, Error> {

@@ -1,8 +1,8 @@
 //! One server's part of the parameters and the workers' clocks: the protocol without threads and messages.
 //!
-//! A worker's clock counts how often it has advanced. One that is more than the bound ahead of the slowest must wait. With bound 0 all are in step, and what is pushed
-//! is held back until everybody has advanced, then done in the order of the workers' ranks: the values are the same bits in every run. With another bound pushes are done
-//! as they come.
+//! A worker's clock counts how often it has advanced. One that is more than the bound ahead of the slowest must wait. Synchronous: the bound is 0, and what is pushed
+//! is held back until everybody has advanced, then done in the order of the workers' ranks: the values are the same bits in every run. Otherwise pushes are done as
+//! they come, whatever the bound.
 //!
 //! Source: Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, 2013, section 2.
 
@@ -33,16 +33,21 @@ pub(super) struct Shard {
     values: Vec<f32>,
     consistency: Consistency,
     workers: BTreeMap<usize, Worker>,
-    /// With bound 0: the clock whose updates are done next.
+    /// Synchronous: the clock whose updates are done next.
     settled: u64,
     lost: Vec<usize>,
 }
 
 impl Shard {
-    /// `len` zeros, worked on by these ranks.
-    pub(super) fn new(len: usize, workers: &[usize], consistency: Consistency) -> Self {
+    /// Worked on by these ranks.
+    pub(super) fn new(values: Vec<f32>, workers: &[usize], consistency: Consistency) -> Self {
         let workers = workers.iter().map(|rank| (*rank, Worker { held: VecDeque::from([Vec::new()]), ..Worker::default() })).collect();
-        Self { values: vec![0.0; len], consistency, workers, settled: 0, lost: Vec::new() }
+        Self { values, consistency, workers, settled: 0, lost: Vec::new() }
+    }
+
+    /// What is there at the end; nothing is there any more.
+    pub(super) fn take_values(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.values)
     }
 
     /// What a pull gives.
@@ -61,9 +66,12 @@ impl Shard {
 
     /// A worker has done its clock. It may go on when [`Shard::may_go_on`].
     pub(super) fn advance(&mut self, worker: usize) {
+        let holds = self.consistency == Consistency::Synchronous;
         let worker = self.worker(worker);
         worker.clock += 1;
-        worker.held.push_back(Vec::new());
+        if holds {
+            worker.held.push_back(Vec::new());
+        }
         self.settle_passed();
     }
 
@@ -165,7 +173,7 @@ mod tests {
         let mut paths = vec![Vec::new()];
         while let Some(path) = paths.pop() {
             // The shard after this path, from the start: states need not be copied.
-            let mut shard = Shard::new(1, &(0..scripts.len()).collect::<Vec<_>>(), consistency);
+            let mut shard = Shard::new(vec![0.0], &(0..scripts.len()).collect::<Vec<_>>(), consistency);
             let mut next = vec![0; scripts.len()];
             for worker in path.iter().copied() {
                 let worker: usize = worker;
@@ -263,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_slow_are_named() {
-        let mut shard = Shard::new(0, &[3, 5, 8], Consistency::Bounded(1));
+        let mut shard = Shard::new(Vec::new(), &[3, 5, 8], Consistency::Bounded(1));
         shard.advance(5);
         assert_eq!(shard.slowest_workers(), [3, 8]);
         shard.advance(5);

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{At, Error, ProcessGroup};
 
-/// One rank that pushes and pulls. Dropped without [`Worker::end`] it ends as well, except in a panic: then the servers take it for lost.
+/// One rank that pushes and pulls. Dropped without [`Worker::end`] it ends as well, except in a panic: then it gives up.
 #[derive(Debug)]
 pub struct Worker {
     me: usize,
@@ -112,6 +112,10 @@ impl Worker {
     /// # Errors
     /// [`Error::Deadline`] with the slowest, when the patience is over; called again it waits on, and the clock does not go on twice. Else the server that could not be reached.
     pub fn advance(&mut self) -> Result<Advanced, Error> {
+        if let Some(error) = self.ports.iter().find_map(|port| port.failed.get()) {
+            // Its clock would run away on the others.
+            return Err(error.clone());
+        }
         let ask = if self.waits { Ask::WaitOn } else { Ask::Advance };
         if ask == Ask::Advance {
             self.clock += 1;
@@ -154,6 +158,11 @@ impl Worker {
             return Err(Error::Deadline { waiting_for: all.awaited, milliseconds, at });
         }
         Ok(Advanced { clock: self.clock, lost: all.lost })
+    }
+
+    /// Whether the last [`Worker::advance`] ended because the slowest had not come in time: then it can be called again.
+    pub fn is_waiting(&self) -> bool {
+        self.waits
     }
 
     /// This worker is done; the others do not wait for it any more.

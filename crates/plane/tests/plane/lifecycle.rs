@@ -189,7 +189,7 @@ fn what_can_never_run_is_refused() {
             b created: Starting the training job
             b Pending: Waiting for capacity: needs 1 GPU, 0 free; 1st in the queue
         0 create b p3.8xlarge 1
-            refused: 1 of ml.p3.8xlarge needs 4 V100 GPUs and this machine has 2: choose an instance type without GPUs, or give this type none in instance-types.txt
+            refused: 1 of ml.p3.8xlarge needs 4 V100 GPUs and this machine has 2: choose an instance type without GPUs, or give this type none in instance-types.txt and start the server again
     ",
     );
 }
@@ -200,7 +200,7 @@ fn a_machine_without_gpus_says_so() {
         laptop(),
         "
         0 create a p4d.24xlarge 1
-            refused: 1 of ml.p4d.24xlarge needs 8 A100 GPUs and this machine has none: choose an instance type without GPUs, or give this type none in instance-types.txt
+            refused: 1 of ml.p4d.24xlarge needs 8 A100 GPUs and this machine has none: choose an instance type without GPUs, or give this type none in instance-types.txt and start the server again
     ",
     );
 }
