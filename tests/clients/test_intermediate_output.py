@@ -93,7 +93,9 @@ raise ValueError("on purpose")
 def test_a_script_that_fails_leaves_its_files_and_its_keys_open_that_place_only(jobs):
     name = create(jobs, {"train.py": FAILS}, hyperparameters=to())
     assert "on purpose" in jobs.failed(name)
-    assert jobs.lines(name)[:3] == ["200", "403", "403"]
+    # The traceback comes through another pipe, and may be told between these.
+    lines = jobs.lines(name)
+    assert [line for line in lines if line.isdigit()] == ["200", "403", "403"], lines
     eventually(lambda: keys(jobs, place(name)) == {"by-itself": 1, "last": 13})
     told = "is not saved: a key in S3 is UTF-8, and its name is not"
     eventually(lambda: any(line.startswith("[shoal] intermediate output") and line.endswith(told) for line in jobs.logs(name)["algo-1"]))
