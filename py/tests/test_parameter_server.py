@@ -82,7 +82,9 @@ def test_a_loss_that_is_not_tolerated_ends_all():
     ranks = start("raises_and_all_end", 3)
     for rank in (0, 2):
         [line] = output(ranks[rank])
-        assert (line["ranks"], line["number"]) == ([1], 3) and "ranks [1] were lost before step 3" in line["text"], line
+        # Who hears of it late may hear of the other, too, which has given up for the same reason; who is slow, in the step in which it was.
+        ranks_lost, step = line["ranks"], line["number"]
+        assert 1 in ranks_lost and step in (2, 3) and f"ranks {ranks_lost} were lost before step {step}" in line["text"], line
     assert ended(ranks[1:2]) == [[]]
 
 

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from house import House
+from house import SHOAL, House
 from jobs import Jobs
 
 # `nobody`: owns nothing, may do nothing.
@@ -30,6 +30,13 @@ def limited(house):
     checks = {check["check"]: check for check in json.loads(house.shoal("doctor", "--json", check=False).stdout)}
     if checks["limits"]["state"] != "ok":
         pytest.skip(f"needs root or control groups of one's own: {checks['limits']['found']}")
+
+
+@pytest.fixture(scope="session")
+def package():
+    """The wheel of the Python package beside the program."""
+    if not list((SHOAL.parent.parent / "wheels").glob("shoal-*.whl")):
+        pytest.skip("needs the wheel of the Python package: cargo xtask package")
 
 
 def _houses():

@@ -6,7 +6,7 @@ import sys
 
 import data
 import pytest
-from house import BUCKET, SHOAL
+from house import BUCKET
 from jobs import Jobs
 from test_script_mode import create
 from test_spot import END, INTERRUPTION, chaos, spot, statuses
@@ -14,7 +14,6 @@ from test_spot import END, INTERRUPTION, chaos, spot, statuses
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-cpu-py310"
 SDK_V2 = pathlib.Path(__file__).with_name("sdk_v2_train.py")
 SCRIPT = pathlib.Path(__file__).with_name("mnist_ddp.py").read_text()
-WHEELS = SHOAL.parent.parent / "wheels"
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +63,6 @@ def test_a_process_of_torchruns_that_raises_gives_the_reason(jobs, digits):
     reason = jobs.failed(create(jobs, {"train.py": "raise ValueError('no column price')"}, image=PYTORCH, hyperparameters=given))
     assert 'ErrorMessage "Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 1' in reason, reason
     assert "ValueError: no column price\"\nCommand \"torchrun --nnodes 1 --nproc_per_node 1 train.py\"" in reason, reason
-
-
-@pytest.fixture
-def package():
-    if not list(WHEELS.glob("shoal-*.whl")):
-        pytest.skip("needs the wheel of the Python package: cargo xtask package")
 
 
 # Instance types are those that the SDK allows.

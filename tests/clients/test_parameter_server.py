@@ -8,7 +8,7 @@ import data
 import pytest
 from house import BUCKET
 from jobs import Jobs
-from test_distributions import by_sdk_v2, package  # noqa: F401
+from test_distributions import by_sdk_v2
 from test_script_mode import create
 
 SCRIPT = pathlib.Path(__file__).with_name("mnist_parameter_server.py").read_text()
@@ -28,7 +28,7 @@ def accuracy(lines):
 
 
 @pytest.mark.parametrize("instances", [2, 4])
-def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, package, tmp_path, instances):  # noqa: F811
+def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, package, tmp_path, instances):
     # SDK v2's estimator for scikit-learn refuses several instances, and its general one does not.
     given = {"image_uri": f"683313688378.dkr.ecr.us-east-1.amazonaws.com/{IMAGE}", "instance_count": instances, "instance_type": "ml.m5.large"}
     hyperparameters = {"sagemaker_parameter_server_enabled": True, "steps": 100}
@@ -45,7 +45,7 @@ def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, packa
     assert losses["of_all"][-1] < 0.6 < losses["of_all"][0]
 
 
-def test_workers_that_run_ahead_learn_as_well(jobs, digits, package):  # noqa: F811
+def test_workers_that_run_ahead_learn_as_well(jobs, digits, package):
     name = create(jobs, {"train.py": SCRIPT}, image=IMAGE, instances=2, channels=[digits], hyperparameters={**ON, "ahead": "3"})
     jobs.completed(name)
     for number in (1, 2):
@@ -79,7 +79,7 @@ print("learned", [round(value, 3) for value in line.weight[0].tolist()], round(l
 """
 
 
-def test_sdk_v2_starts_it_and_tensors_of_pytorch_are_taken(house, jobs, package, tmp_path):  # noqa: F811
+def test_sdk_v2_starts_it_and_tensors_of_pytorch_are_taken(house, jobs, package, tmp_path):
     if not house.has_environment("pytorch"):
         pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     given = {
@@ -95,7 +95,7 @@ def test_sdk_v2_starts_it_and_tensors_of_pytorch_are_taken(house, jobs, package,
         assert "learned [1.0, -2.0, 0.5] 4.0" in jobs.lines(name, f"algo-{number}")
 
 
-def test_the_reason_is_that_of_the_worker_that_failed(jobs, package):  # noqa: F811
+def test_the_reason_is_that_of_the_worker_that_failed(jobs, package):
     # The other goes on by itself until it is ended.
     script = """
 from shoal.parameter_server import ParameterServer
@@ -108,13 +108,18 @@ with ParameterServer({"sum": 1000}, servers=[0], tolerates_loss=True) as server:
     assert "ValueError: a mistake in step 3" in jobs.failed(name)
 
 
-def test_only_instances_of_the_distributions_groups_are_ranks(jobs, package):  # noqa: F811
+def test_only_instances_of_the_distributions_groups_are_ranks(jobs, package):
     script = """
 import os
 if os.environ["SM_CURRENT_INSTANCE_GROUP"] == "servers":
+    import numpy
     from shoal.parameter_server import ParameterServer
     with ParameterServer({"sum": 1}) as server:
-        print("rank", server.rank, "of", server.size)
+        # What NumPy makes float32 of.
+        for values in ([2], numpy.full(1, 0.5), numpy.ones((1, 1))[:, 0]):
+            server.push("sum", values)
+        server.advance()
+        print("rank", server.rank, "of", server.size, "sum", server.pull("sum")[0])
 """
     groups = [("others", 1), ("servers", 2)]
     resources = {
@@ -124,7 +129,7 @@ if os.environ["SM_CURRENT_INSTANCE_GROUP"] == "servers":
     on = {**ON, "sagemaker_distribution_instance_groups": json.dumps(["servers"])}
     name = create(jobs, {"train.py": script}, image=IMAGE, hyperparameters=on, ResourceConfig=resources)
     jobs.completed(name)
-    assert [jobs.lines(name, f"algo-{number}") for number in (1, 2, 3)] == [[], ["rank 0 of 2"], ["rank 1 of 2"]]
+    assert [jobs.lines(name, f"algo-{number}") for number in (1, 2, 3)] == [[], ["rank 0 of 2 sum 7.0"], ["rank 1 of 2 sum 7.0"]]
 
 
 def test_a_server_without_the_package_says_so_and_runs_the_script(new_house):

@@ -95,20 +95,19 @@ impl Cache {
         let parts: Vec<&str> = [&*path, &*requirements].into_iter().chain(of_wheel.as_deref()).chain(origin).collect();
         let digest = digest(&parts);
         let place = self.shelf.place(&format!("{}-job", base.name), &digest);
-        let taken =
-            self.shelf.obtain(&place, &format!("{} with what is required on top", for_people(&base.name)), watcher, |lock, watcher| {
-                if self.is_isolated && self.fetches(&requirements) {
-                    return Err(EnvironmentError::Isolated(base.name.clone()));
+        let what = format!("{} with what is required on top", for_people(&base.name));
+        let taken = self.shelf.obtain(&place, &what, watcher, |lock, watcher| {
+            if self.is_isolated && self.fetches(&requirements) {
+                return Err(EnvironmentError::Isolated(base.name.clone()));
+            }
+            overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| match error
+            {
+                EnvironmentError::Failed { name, step, how, said, unreachable } => {
+                    EnvironmentError::NotInstalled { name, step, how, said, unreachable }
                 }
-                overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| {
-                    match error {
-                        EnvironmentError::Failed { name, step, how, said, unreachable } => {
-                            EnvironmentError::NotInstalled { name, step, how, said, unreachable }
-                        }
-                        other => other,
-                    }
-                })
-            })?;
+                other => other,
+            })
+        })?;
         Ok(Prepared { taken, below: Some(Box::new(below)) })
     }
 

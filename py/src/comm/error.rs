@@ -18,6 +18,11 @@ create_exception!(shoal.comm, RendezvousError, CommError, "The ranks could not f
 create_exception!(shoal.comm, ConfigError, CommError, "A mistake of the caller or the configuration; the group goes on.");
 create_exception!(shoal.comm, Revoked, CommError, "The group was re-formed; this one is of the past.");
 
+/// A mistake of the caller.
+pub(super) fn wrong(problem: String) -> Error {
+    Error::Config { problem }
+}
+
 /// Adds the exceptions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();

@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    env, mem, process,
+    env, mem,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -13,7 +13,8 @@ use pyo3::prelude::*;
 use shoal_comm::{Call, DType, Error, Kind, ProcessGroup, ReduceOp, rendezvous};
 
 use super::{
-    error::exception,
+    error::{exception, wrong},
+    home::Home,
     memory::Memory,
     store::Store,
     work::{Teller, Work, tell_apart},
@@ -29,8 +30,7 @@ pub(super) struct Group {
     rank: usize,
     size: usize,
     teller: Teller,
-    /// Its connections and threads are this process's, and not those of one that it forked.
-    process: u32,
+    home: Home,
 }
 
 /// An operation as it comes from Python.
@@ -51,10 +51,6 @@ struct Operation {
     counts: Option<Vec<usize>>,
     /// Seconds.
     deadline: Option<f64>,
-}
-
-fn wrong(problem: String) -> Error {
-    Error::Config { problem }
 }
 
 impl Operation {
@@ -180,7 +176,7 @@ impl Group {
 
     /// Leaves the group. Operations that run go on to their end; others are refused from now on.
     fn close(&self, py: Python<'_>) {
-        if self.process == process::id() {
+        if self.home.is_here() {
             let group = self.group.write().unwrap_or_else(PoisonError::into_inner).take();
             py.detach(|| drop(group));
         }
@@ -189,7 +185,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if !self.home.is_here() {
             // To end it would end the other process's connections, and wait for threads that are not here.
             mem::forget(self.group.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
@@ -199,13 +195,11 @@ impl Drop for Group {
 impl Group {
     fn new(group: Arc<dyn ProcessGroup>) -> Self {
         let (rank, size) = (group.rank(), group.size());
-        Self { rank, size, group: RwLock::new(Some(group)), teller: Teller::default(), process: process::id() }
+        Self { rank, size, group: RwLock::new(Some(group)), teller: Teller::default(), home: Home::new() }
     }
 
     pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {
-        if self.process != process::id() {
-            return Err(exception(py, &wrong("this process was forked from the one that has the process group; use it there".to_owned())));
-        }
+        self.home.check("process group").map_err(|error| exception(py, &error))?;
         let group = self.group.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match group {
             Some(group) => py.detach(move || work(&*group)),

@@ -4,6 +4,7 @@
 mod compress;
 mod error;
 mod group;
+mod home;
 mod memory;
 mod parameter_server;
 mod store;

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "memory of other libraries comes as addresses")]
 
 use std::{
-    mem, process, ptr, slice,
+    mem, ptr, slice,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,10 +14,15 @@ use shoal_comm::{
     server::{Consistency, Push, Server, Spec, Worker, start},
 };
 
-use super::{error::exception, group::Group};
+use super::{
+    error::{exception, wrong},
+    group::Group,
+    home::Home,
+    work::LOOK,
+};
 
-/// How long a wait goes on before it looks whether the user pressed Ctrl-C.
-const LOOK: Duration = Duration::from_millis(200);
+/// What it is called in messages.
+const WHAT: &str = "parameter server";
 
 /// What this rank is. Let go of without `end`, its worker has given up: a program that comes to its end has said so.
 #[pyclass(frozen)]
@@ -26,12 +31,7 @@ pub(super) struct ParameterServer {
     worker: Mutex<Option<Worker>>,
     server: Mutex<Option<Server>>,
     patience: Duration,
-    /// Its connections and threads are this process's, and not those of one that it forked.
-    process: u32,
-}
-
-fn wrong(problem: String) -> Error {
-    Error::Config { problem }
+    home: Home,
 }
 
 fn consistency(name: &str, bound: u64) -> Result<Consistency, Error> {
@@ -64,7 +64,7 @@ impl ParameterServer {
         let consistency = self::consistency(consistency, bound).map_err(refused)?;
         let spec = Spec { patience: LOOK, ..Spec::new(tensors, servers, workers, consistency) };
         let role = group.with(py, |group| start(group, &spec))?;
-        Ok(Self { worker: Mutex::new(role.worker), server: Mutex::new(role.server), patience, process: process::id() })
+        Ok(Self { worker: Mutex::new(role.worker), server: Mutex::new(role.server), patience, home: Home::new() })
     }
 
     /// Adds to a tensor or, to `assign`, replaces it: by the `len` f32 at `address`. The caller answers for the memory there.
@@ -113,7 +113,7 @@ impl ParameterServer {
 
     /// This rank's worker is done. A server is waited for until all workers have ended or were lost: gives which were lost, and why.
     fn end(&self, py: Python<'_>) -> PyResult<Vec<(usize, PyErr)>> {
-        self.is_here().map_err(|error| exception(py, &error))?;
+        self.home.check(WHAT).map_err(|error| exception(py, &error))?;
         let told = py.detach(|| {
             let worker = lock(&self.worker).take();
             worker.map_or(Ok(()), Worker::end)
@@ -130,17 +130,9 @@ impl ParameterServer {
 }
 
 impl ParameterServer {
-    /// What is refused in a forked process.
-    fn is_here(&self) -> Result<(), Error> {
-        if self.process == process::id() {
-            return Ok(());
-        }
-        Err(wrong("parameter server: this process was forked from the one that has it; use it there".to_owned()))
-    }
-
     fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Worker) -> Result<T, Error> + Send) -> PyResult<T> {
         let done = py.detach(|| {
-            self.is_here()?;
+            self.home.check(WHAT)?;
             match &mut *lock(&self.worker) {
                 Some(worker) => work(worker),
                 None => Err(wrong("parameter server: this rank is no worker, or has ended".to_owned())),
@@ -151,8 +143,8 @@ impl ParameterServer {
 
     /// Gives up what is left of it. A server goes on in its threads.
     fn leave(&self) {
-        if self.is_here().is_err() {
-            // Nobody may hold the locks there, but nobody lets go of them either.
+        if !self.home.is_here() {
+            // A lock that another thread held when this process was forked is never let go of here.
             let parts =
                 (self.worker.try_lock().ok().and_then(|mut it| it.take()), self.server.try_lock().ok().and_then(|mut it| it.take()));
             return mem::forget(parts);

@@ -14,7 +14,7 @@ use pyo3::{exceptions::PyOSError, prelude::*};
 use super::error::exception;
 
 /// How long a wait goes on before it looks whether the user pressed Ctrl-C.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// An operation that progresses by itself.
 #[pyclass(frozen)]

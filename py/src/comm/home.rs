@@ -1,0 +1,30 @@
+//! The process that something is of.
+
+use std::process;
+
+use shoal_comm::Error;
+
+use super::error::wrong;
+
+/// The process in which something was made. Its connections and threads are there, and not in a process that was forked from that.
+#[derive(Debug)]
+pub(super) struct Home(u32);
+
+impl Home {
+    /// This process.
+    pub(super) fn new() -> Self {
+        Self(process::id())
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.0 == process::id()
+    }
+
+    /// Refuses `what` in a forked process.
+    pub(super) fn check(&self, what: &str) -> Result<(), Error> {
+        if self.is_here() {
+            return Ok(());
+        }
+        Err(wrong(format!("this process was forked from the one that has the {what}; use it there")))
+    }
+}
