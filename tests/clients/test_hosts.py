@@ -1,6 +1,7 @@
 """Hosts of one job: names that resolve, ports of their own, a network between them."""
 
 import json
+import os
 
 TALK = """
 import os, socket, time
@@ -61,6 +62,23 @@ def test_memory_and_cores_are_those_of_the_instance(jobs):
     resources, cores = jobs.lines(name)
     assert json.loads(resources)["current_instance_type"] == "ml.t3.medium"
     assert int(cores) in (1, 2)
+
+
+def test_threads_are_those_of_the_share_and_what_the_job_sets_is_its_own(jobs):
+    """More instances than cores have one each; that is on any machine what SM_NUM_CPUS tells."""
+    line = "echo $SM_NUM_CPUS ${OMP_NUM_THREADS:-all} ${TF_NUM_INTRAOP_THREADS:-all} $GOMP_SPINCOUNT"
+    name = jobs.script(line, instances=2)
+    own = jobs.script(line, Environment={"OMP_NUM_THREADS": "7", "GOMP_SPINCOUNT": "9"})
+    jobs.completed(name)
+    for host in ("algo-1", "algo-2"):
+        [(cores, openmp, tensorflow, spins)] = [line.split() for line in jobs.lines(name, host)]
+        assert openmp == tensorflow and openmp in (cores, "all") and int(spins) > 0
+        if os.cpu_count() == 2:
+            assert openmp == "1", "two instances share two cores"
+            assert any("1 thread (OMP_NUM_THREADS and others)" in line for line in jobs.logs(name)[host])
+    jobs.completed(own)
+    [(_, openmp, _, spins)] = [line.split() for line in jobs.lines(own)]
+    assert (openmp, spins) == ("7", "9")
 
 
 def test_a_host_has_one_interface_and_a_loopback(jobs):

@@ -49,12 +49,14 @@ def test_each_group_has_its_type_its_channels_and_its_name(jobs):
     every = ["0.csv", "1.csv", "2.csv"]
     # The tests' ml.m4.xlarge has one core.
     for host, group, kind, cpus, inputs in [
-        ("algo-1", "small", "ml.m4.xlarge", "1", {"both": every}),
-        ("algo-2", "large", "ml.m5.large", "2", {"both": every, "parts": ["0.csv", "2.csv"]}),
-        ("algo-3", "large", "ml.m5.large", "2", {"both": every, "parts": ["1.csv"]}),
+        ("algo-1", "small", "ml.m4.xlarge", 1, {"both": every}),
+        ("algo-2", "large", "ml.m5.large", 2, {"both": every, "parts": ["0.csv", "2.csv"]}),
+        ("algo-3", "large", "ml.m5.large", 2, {"both": every, "parts": ["1.csv"]}),
     ]:
         it = seen[host]
-        assert (it["SM_CURRENT_INSTANCE_GROUP"], it["SM_CURRENT_INSTANCE_TYPE"], it["SM_NUM_CPUS"]) == (group, kind, cpus)
+        assert (it["SM_CURRENT_INSTANCE_GROUP"], it["SM_CURRENT_INSTANCE_TYPE"]) == (group, kind)
+        # Its share of the machine's cores, which other jobs have, too.
+        assert 1 <= int(it["SM_NUM_CPUS"]) <= cpus
         assert (it["SM_IS_HETERO"], json.loads(it["SM_INSTANCE_GROUPS"])) == ("true", ["small", "large"])
         assert (it["channels"], json.loads(it["SM_CHANNELS"])) == (inputs, sorted(inputs))
         assert it["config"]["current_group_name"] == group

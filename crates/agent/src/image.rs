@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use shoal_contract::Threads;
 use shoal_environments::{Engine, EnvironmentError, Images, Inspected, PreparedImage, Source, Watcher};
 use shoal_link::{Assignment, Program, Root};
 use shoal_sandbox::{Mount, SandboxSpec};
@@ -47,7 +48,9 @@ fn add_variables(image: &Inspected, assignment: &Assignment, variables: &mut Vec
         let at = variables.iter().position(|(known, _)| known == name);
         match at {
             None => variables.push((name.to_owned(), value.to_owned())),
-            Some(at) if DEFAULTS.contains(&name) && !assignment.environment.contains_key(name) => variables[at].1 = value.to_owned(),
+            Some(at) if (DEFAULTS.contains(&name) || Threads::is_default(name)) && !assignment.environment.contains_key(name) => {
+                variables[at].1 = value.to_owned()
+            }
             Some(_) => {}
         }
     }

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, config_files,
-    environment,
+    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, Threads,
+    config_files, environment,
 };
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
@@ -159,19 +159,26 @@ pub(crate) fn network(assignment: &Assignment, home: &Home, support: &Support) -
     }
 }
 
-/// Makes the tree of files that the program finds.
+/// Makes the tree of files that the program finds. Gives the instance's description, and what the job's log is to say of its threads.
 pub(crate) fn prepare(
     options: &Options,
     assignment: &Assignment,
     home: &Home,
     network: &Network,
     support: &Support,
-) -> Result<SandboxSpec, InstanceError> {
+) -> Result<(SandboxSpec, Option<String>), InstanceError> {
     let mut mounts = mounts(assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(options, assignment, &facts, home)?;
     let mut env = variables(assignment, &facts);
+    let mut note = None;
+    // Programs of ours have their number of threads by SM_NUM_CPUS.
+    if !matches!(assignment.program, Program::Builtin { .. }) {
+        let threads = Threads::of(&facts, &command, visible_cpus(facts.cpus));
+        env.extend(threads.variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        note = threads.note;
+    }
     let driver = mpi::driver(assignment);
     if command.first().is_some_and(|program| program == LAUNCHER) || driver.is_some() {
         mounts.push(Mount::ReadOnly { source: options.program.clone(), target: LAUNCHER.into() });
@@ -182,7 +189,7 @@ pub(crate) fn prepare(
     if command.get(..2).is_some_and(|words| words == [LAUNCHER, "mpi"]) || driver.is_some() {
         env.push((mpi::SECRET.to_owned(), mpi::secret(&options.token)));
     }
-    Ok(SandboxSpec {
+    let spec = SandboxSpec {
         id: format!("{}-{}", home.id, assignment.host),
         hostname: facts.current_host().to_owned(),
         host: assignment.host,
@@ -194,7 +201,13 @@ pub(crate) fn prepare(
         memory_bytes: assignment.limits.memory_bytes,
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
-    })
+    };
+    Ok((spec, note))
+}
+
+/// Cores that a program of this machine sees, and for each of which its libraries would start a thread.
+fn visible_cpus(otherwise: u32) -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(otherwise, |set| set.count())
 }
 
 fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {

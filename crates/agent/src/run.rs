@@ -185,12 +185,12 @@ impl Agent<'_> {
         }
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let mut spec = match instance::prepare(self.options, assignment, self.home, network, support) {
+        let (mut spec, of_threads) = match instance::prepare(self.options, assignment, self.home, network, support) {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
             prepared => prepared?,
         };
         let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
-        self.tell(&Vec::from_iter(gpus.note.clone()))?;
+        self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(of_threads)))?;
         gpus::show(gpus, &mut spec);
         self.mirror(assignment)?;
         let is_package = package::is_of(assignment, &self.home.ml());

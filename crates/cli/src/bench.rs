@@ -1,6 +1,7 @@
 //! `shoal bench`: measurements of this machine, through the public API, with what came out checked.
 
 mod beside;
+mod cached;
 mod comm;
 mod ddp;
 mod fake;
@@ -15,6 +16,7 @@ mod server;
 mod spread;
 mod start;
 mod telemetry;
+mod threads;
 mod trials;
 mod tuning;
 mod waits;
@@ -46,6 +48,8 @@ pub(crate) enum BenchCommand {
     Comm(comm::CommArgs),
     /// The time of a training step by DistributedDataParallel, against the same torchrun started by hand.
     Ddp(ddp::DdpArgs),
+    /// Scripts of frameworks on instances that share the cores, against the same by hand with the best settings.
+    Threads(threads::ThreadsArgs),
     /// One rank of `bench comm`.
     #[command(hide = true)]
     CommRank(comm::rank::RankArgs),
@@ -69,6 +73,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
         BenchCommand::Tuning(args) => tuning::run(args),
         BenchCommand::Comm(args) => comm::run(args),
         BenchCommand::Ddp(args) => ddp::run(args),
+        BenchCommand::Threads(args) => threads::run(args),
         BenchCommand::CommRank(args) => comm::rank::run(args),
         BenchCommand::FakeTrials(flags) => fake_trials::run(flags),
         BenchCommand::FakeServer(flags) => fake::run(flags),

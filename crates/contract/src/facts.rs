@@ -33,7 +33,7 @@ pub struct Facts {
     pub channels: Vec<ChannelFacts>,
     /// A directory that is mirrored to S3.
     pub checkpoint: Option<CheckpointFacts>,
-    /// Cores that the program may count on.
+    /// Cores that the program may count on: its share of the machine's.
     pub cpus: u32,
     /// GPUs of this instance.
     pub gpus: u32,

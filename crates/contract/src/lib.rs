@@ -24,6 +24,7 @@ mod rank_lines;
 mod resource;
 mod script;
 mod tf_config;
+mod threads;
 
 pub use config::config_files;
 pub use environment::environment;
@@ -38,3 +39,4 @@ pub use paths::{BASE, LAUNCHER, Paths};
 pub use rank_lines::{Places, RankLine, RankLines};
 pub use resource::{RESOURCE_FILE, Resource};
 pub use script::{LaunchError, Script, script_failure};
+pub use threads::Threads;

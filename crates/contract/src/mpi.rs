@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::python;
-use crate::script::{Hyperparameters, LaunchError};
+use crate::script::{Hyperparameters, LaunchError, MPI};
 use crate::{Facts, LAUNCHER};
 
 const PER_HOST: &str = "sagemaker_mpi_num_of_processes_per_host";
@@ -65,25 +65,38 @@ pub(crate) fn command(
     if hosts[0] != facts.current_host() {
         return Ok([LAUNCHER, "mpi", "wait"].map(str::to_owned).to_vec());
     }
-    let number = |name: &str| match framework.framework.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-            Some(0) => Ok(None),
-            Some(number) => Ok(Some(number)),
-            None => Err(LaunchError::MpiNumber(name.to_owned(), python::str(value))),
-        },
-    };
     let said = framework.framework.get(OPTIONS).filter(|value| !value.is_null()).map(python::str).unwrap_or_default();
     let run = Mpirun {
         hosts,
-        per_host: number(PER_HOST)?.unwrap_or(facts.gpus.max(1)),
-        processes: number(IN_ALL)?,
+        per_host: number(framework, PER_HOST)?.unwrap_or(facts.gpus.max(1)),
+        processes: number(framework, IN_ALL)?,
         interface: facts.network_interface.clone(),
         options: of_user(words(&said).ok_or(LaunchError::MpiOptions(said.clone()))?),
         program,
     };
     let launcher = format!("{LAUNCHER} mpi run --hosts {} --per-host {} --", run.hosts.join(","), run.per_host);
     Ok(launcher.split(' ').map(str::to_owned).chain(run.command()).collect())
+}
+
+/// A hyperparameter's number, if it has one.
+fn number(framework: &Hyperparameters, name: &str) -> Result<Option<u32>, LaunchError> {
+    match framework.framework.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
+            Some(0) => Ok(None),
+            Some(number) => Ok(Some(number)),
+            None => Err(LaunchError::MpiNumber(name.to_owned(), python::str(value))),
+        },
+    }
+}
+
+/// Ranks of an instance, at least 1; 1 without MPI.
+pub(crate) fn per_host(facts: &Facts, framework: &Hyperparameters) -> u32 {
+    if !framework.is_on(MPI) {
+        return 1;
+    }
+    // A number that cannot be read is reported when the command is made.
+    number(framework, PER_HOST).ok().flatten().unwrap_or(facts.gpus).max(1)
 }
 
 /// `--NCCL_DEBUG` is the toolkit's own option, for a variable of the ranks.

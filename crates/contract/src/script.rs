@@ -46,7 +46,7 @@ const MOST_COMMAND: usize = 200;
 /// A hyperparameter of a framework that asks for a launcher.
 const TORCHRUN: [&str; 3] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", DATAPARALLEL];
 const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
-const MPI: &str = "sagemaker_mpi_enabled";
+pub(crate) const MPI: &str = "sagemaker_mpi_enabled";
 
 /// A script that a job brings.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -192,7 +192,7 @@ pub struct MetricDefinition {
 pub struct Limits {
     /// A limit.
     pub memory_bytes: u64,
-    /// CPU cores that the instance believes in (threads of built-ins, SM_NUM_CPUS).
+    /// CPU cores that the instance counts on: its share when it starts (threads of its libraries and of built-ins, SM_NUM_CPUS).
     pub cpus: u32,
     /// Share against other instances, as cgroup v2's `cpu.weight` (1 to 10000).
     pub cpu_weight: u32,

@@ -1,6 +1,8 @@
 //! What this machine has, and what an instance gets of it.
 //!
-//! - **CPUs are over-committed.** An instance believes in its type's cores, capped to the machine's, and competes by weight.
+//! - **CPUs are over-committed.** An instance competes by the weight of its type's cores, capped to the machine's. It counts on its share of the
+//!   cores when it starts ([`Placement::share_cores`]): threads of one instance wait for each other, and a thread whose core another
+//!   instance has holds up all of its own. The share of an instance that runs never changes, as programs start their threads once.
 //! - **Memory is a promise.** An instance may use its limit whatever the others do, so limits never add up to more than the machine's
 //!   memory. A type that is too large for the machine is capped, and this is told: each of N instances gets the smaller of the type's memory and
 //!   an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each; one gets its 16 GiB, and a second training
@@ -28,7 +30,7 @@ pub struct Capacity {
 /// What each instance of a job gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Cores that it believes in: the type's, capped to the machine's.
+    /// Cores that it counts on: the type's, capped to the machine's and to its share of them when it starts.
     pub cpus: u32,
     /// cgroup v2 weight (100 per core).
     pub cpu_weight: u32,
@@ -121,6 +123,22 @@ impl Placement {
             host <= last
         });
         of_host.unwrap_or_else(|| self.shares().last().expect("the first group is always there"))
+    }
+
+    /// The weights of all instances together.
+    pub(crate) fn weight(&self) -> u64 {
+        self.shares().map(|share| u64::from(share.cpu_weight) * u64::from(share.instances)).sum()
+    }
+
+    /// Caps the cores of each instance to its share of the machine's, where the instances that run have `weight` together, these included.
+    /// Whole cores, rounded down, so that the instances that start together never count on more than there are; one at least.
+    pub(crate) fn share_cores(&mut self, machine_cpus: u32, weight: u64) {
+        let share = |cpu_weight: u32| u64::from(machine_cpus) * u64::from(cpu_weight) / weight.max(1);
+        let capped = |cpus: u32, cpu_weight: u32| u32::try_from(share(cpu_weight).max(1)).map_or(cpus, |share| cpus.min(share));
+        self.cpus = capped(self.cpus, self.cpu_weight);
+        for of_group in &mut self.others {
+            of_group.cpus = capped(of_group.cpus, of_group.cpu_weight);
+        }
     }
 
     /// What the job holds until it is released.

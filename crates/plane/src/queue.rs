@@ -20,7 +20,7 @@ use crate::{
     Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut},
     lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
-    training_job::{Attempt, Stage, TrainingJob},
+    training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
 /// How many waiting jobs are tried per decision. More would cost time and start little.
@@ -201,7 +201,30 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             }
         }
     }
+    share_cores(state, &mut events);
     events
+}
+
+/// Tells each attempt that starts its share of the cores, beside those that run and those that start with it.
+fn share_cores(state: &State, events: &mut [Event]) {
+    let mut placements: Vec<_> = events
+        .iter_mut()
+        .filter_map(|event| match &mut event.fact {
+            Fact::AttemptLaunched { placement, .. } => Some(placement),
+            _ => None,
+        })
+        .collect();
+    if placements.is_empty() {
+        return;
+    }
+    // Programs that have ended, or rest frozen, compute no more.
+    let computes = |job: &TrainingJob, attempt: &Attempt| !job.is_frozen() && !attempt.instances.iter().all(Instance::over);
+    let running = state.holders().filter(|(job, attempt)| computes(job, attempt));
+    let running: u64 = running.map(|(_, attempt)| attempt.placement.weight()).sum();
+    let weight = running + placements.iter().map(|placement| placement.weight()).sum::<u64>();
+    for placement in &mut placements {
+        placement.share_cores(state.capacity.cpus, weight);
+    }
 }
 
 /// Ends trials that rest frozen, if that makes room for the head of the queue and what is leaving already does not.

@@ -17,7 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus};
-use shoal_link::{Assignment, Decoder, Hello, Order, Program, ToAgent};
+use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
 use shoal_wire::CreateTrainingJob;
 
 use crate::{
@@ -80,7 +80,9 @@ impl Keep {
         let is_trial = !owner.is_empty();
         let of_host = |it: &Assignment| {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
-            let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits);
+            // Each attempt has its own share of the cores: a number for its program, and no limit.
+            let limits = Limits { cpus: 0, ..it.limits.clone() };
+            let place = (&it.region, it.host, &it.hosts, &it.instance_type, limits);
             let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python, &it.root));
             serde_json::to_string(&(place, program))
         };

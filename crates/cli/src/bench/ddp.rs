@@ -12,9 +12,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
-use shoal_environments::{EnvironmentError, Prepared, Table, Watcher};
+use shoal_environments::Prepared;
 
 use super::{
+    cached::{self, Cached},
     machine, processes,
     report::{self, Goal, cell},
     server::{Server, temporary_dir},
@@ -22,10 +23,8 @@ use super::{
 };
 use crate::{
     client::LogReader,
-    environments::{cache, table_file},
     exit::{Exit, UsageError},
     output::{Progress, show},
-    settings::ServerFlags,
     watch,
 };
 
@@ -169,29 +168,9 @@ impl Kind {
 
 /// The environment, if this machine has it.
 fn environment() -> Result<Prepared> {
-    // A new server's table, which is the one that comes along.
-    let dir = temporary_dir(None)?;
-    let found = Table::read(&table_file(dir.path()))?.find(IMAGE)?;
-    let wanted = found.with_context(|| format!("no row of the table of images is for {IMAGE}: see `shoal image list`"))?.environment;
-    let settings = ServerFlags::default().settings()?;
-    cache(&settings).prepare(&wanted, &mut OnlyIfThere).map_err(|error| match error {
-        EnvironmentError::Stopped(_) => {
-            let text = format!("the environment {0} is not in the cache; make it first (5.6 GB): shoal env-cache prepare {0}", wanted.name);
-            UsageError(text).into()
-        }
-        error => error.into(),
-    })
-}
-
-/// What is not there is not fetched while others are timed.
-struct OnlyIfThere;
-
-impl Watcher for OnlyIfThere {
-    fn line(&mut self, _: &str) {}
-
-    fn is_to_stop(&mut self) -> bool {
-        true
-    }
+    let Cached { name, environment } = cached::environment(IMAGE)?;
+    let text = || format!("the environment {name} is not in the cache; make it first (5.6 GB): shoal env-cache prepare {name}");
+    environment.ok_or_else(|| UsageError(text()).into())
 }
 
 /// A training job on a server of its own.

@@ -212,7 +212,7 @@ fn sizes_are_capped_to_the_machine_and_this_is_told() {
         "
         0 create a m5.xlarge 3
             a created: Starting the training job
-            a launched ua-1: 3 x 4 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training (ml.m5.xlarge capped to this machine: each instance has 8.0 GiB of memory instead of 16.0 GiB)
+            a launched ua-1: 3 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training (ml.m5.xlarge capped to this machine: each instance has 8.0 GiB of memory instead of 16.0 GiB)
             -> launch ua-1 on 3
         view a
             InProgress Starting ended=false created=0 modified=0

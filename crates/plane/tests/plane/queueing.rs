@@ -167,7 +167,7 @@ fn a_long_job_may_not_pass_if_the_head_needs_what_it_would_take() {
             trained -..- = - s, billed - s
         3 create d m5.large 1 max_runtime=9000
             d created: Starting the training job
-            d launched ud-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 12600 s: Preparing the instances for training
+            d launched ud-1: 1 x 1 CPUs, 8.0 GiB, GPUs [], lease 12600 s: Preparing the instances for training
             -> launch ud-1 on 1
     ",
     );
@@ -267,6 +267,28 @@ fn a_stopped_head_lets_the_next_one_go() {
             b ended Stopped/Stopped: Training job stopped
             b released
             c launched uc-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 103600 s: Preparing the instances for training
+            -> launch uc-1 on 1
+    ",
+    );
+}
+
+#[test]
+fn threads_are_a_share_of_the_cores_by_weight() {
+    // As long as there are cores for all, each has those of its type.
+    check(
+        laptop(),
+        "
+        0 create a m5.large 2
+            a created: Starting the training job
+            a launched ua-1: 2 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 2
+        1 create b t3.medium 1
+            b created: Starting the training job
+            b launched ub-1: 1 x 2 CPUs, 4.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ub-1 on 1
+        2 create c t3.medium 1
+            c created: Starting the training job
+            c launched uc-1: 1 x 2 CPUs, 4.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
             -> launch uc-1 on 1
     ",
     );
