@@ -34,7 +34,7 @@ def window():
 @pytest.fixture(scope="module")
 def place(make_house):
     """A server with one job of each kind: what a visitor meets."""
-    house = make_house("--memory", "2GiB")
+    house = make_house("--memory", "2GiB", "--packing", "promise")
     jobs = Jobs(house)
     evil = jobs.command(
         f"echo '{EVIL}'; echo 'm=1;'; echo '{EVIL}' >&2; echo '{EVIL}' > /opt/ml/output/failure; exit 3",
@@ -278,7 +278,7 @@ def test_light_and_dark_are_remembered(window, place):
 
 def test_pages_of_a_long_list(window, new_house):
     """Every job is on one page, in both directions; groups and counts agree."""
-    house = new_house("--memory", "1GiB")
+    house = new_house("--memory", "1GiB", "--packing", "promise")
     jobs = Jobs(house)
     jobs.until(jobs.command("sleep 300"), "Training")
     waiting = {jobs.command("true") for _ in range(120)}

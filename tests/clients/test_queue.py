@@ -11,8 +11,8 @@ SMALL, LARGE = {"instance_type": "ml.t3.medium"}, {"instance_type": "ml.m5.large
 
 @pytest.fixture
 def jobs(new_house):
-    """A machine of 12 GiB."""
-    return Jobs(new_house("--memory", "12GiB"))
+    """A machine of 12 GiB, of which each instance is promised what its type has."""
+    return Jobs(new_house("--memory", "12GiB", "--packing", "promise"))
 
 
 def message(jobs, name):

@@ -184,6 +184,16 @@ impl Client {
         self.json(Service::SageMaker, operation, input)
     }
 
+    /// The same, with what the server would have people know of it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn sagemaker_with_notice(&self, operation: &str, input: &Value) -> Result<(Value, Option<String>), ClientError> {
+        let mut response = self.send(wire::call(&self.endpoint, Service::SageMaker, operation, input, now_ms())?)?;
+        let notice = response.headers().get(shoal_wire::NOTICE).and_then(|notice| notice.to_str().ok()).map(str::to_owned);
+        Ok((self.parsed(&mut response)?, notice))
+    }
+
     /// What an operation of the SageMaker API lists under `key`, page by page: at most so many.
     ///
     /// # Errors
@@ -215,7 +225,11 @@ impl Client {
     /// An operation of an AWS JSON service.
     fn json(&self, service: Service, operation: &str, input: &Value) -> Result<Value, ClientError> {
         let mut response = self.send(wire::call(&self.endpoint, service, operation, input, now_ms())?)?;
-        let body = self.body(&mut response)?;
+        self.parsed(&mut response)
+    }
+
+    fn parsed(&self, response: &mut Response<ureq::Body>) -> Result<Value, ClientError> {
+        let body = self.body(response)?;
         if body.is_empty() {
             return Ok(Value::Null);
         }

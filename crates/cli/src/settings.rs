@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::Result;
+use shoal_plane::Packing;
 
 pub(crate) use flags::{ClientFlags, ServerFlags};
 pub(crate) use sizes::readable;
@@ -47,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) cpus: u32,
     /// Memory for instances, bytes.
     pub(crate) memory: u64,
+    /// What instances hold of the memory.
+    pub(crate) packing: Packing,
     /// GPUs for instances.
     pub(crate) gpus: u32,
     /// Most instances at once.
@@ -90,6 +93,11 @@ impl Settings {
             silence_s: parse(typed, "silence_s", "a number of seconds")?,
             cpus: parse(typed, "cpus", "a number of cores")?,
             memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
+            packing: match typed.value("packing") {
+                "use" => Packing::Use,
+                "promise" => Packing::Promise,
+                _ => return Err(wrong(typed, "packing", "`use` or `promise`")),
+            },
             gpus: parse(typed, "gpus", "a number of GPUs")?,
             instances: parse(typed, "instances", "a number of instances")?,
             wheel_house: wheel_house(typed)?,
@@ -207,6 +215,7 @@ mod tests {
             ("default_bucket", "My Bucket", "a bucket name"),
             ("wheel_house", "/nowhere", "a directory that is there"),
             ("python_package", "/nowhere", "a file that is there"),
+            ("packing", "tight", "`use` or `promise`"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();
             let flag = name.replace('_', "-");

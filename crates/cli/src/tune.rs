@@ -188,7 +188,11 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     if request["TrainingJobDefinition"].is_object() {
         train::upload(&client, &uploads, &name, &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
     }
-    let answer = client.sagemaker("CreateHyperParameterTuningJob", &request).map_err(|error| about_parents(error, &args.warm_start))?;
+    let created = client.sagemaker_with_notice("CreateHyperParameterTuningJob", &request);
+    let (answer, notice) = created.map_err(|error| about_parents(error, &args.warm_start))?;
+    if let Some(notice) = notice {
+        eprintln!("{notice}");
+    }
     if args.detach {
         if args.json {
             show_json(&answer)?;

@@ -8,6 +8,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod local;
+mod memory;
 mod process;
 
 pub use local::Local;
@@ -76,6 +77,9 @@ pub enum LaunchError {
     },
 }
 
+/// Memory of the processes of allocations, by their ids.
+pub type MemoryUse = std::collections::BTreeMap<String, u64>;
+
 /// Starts, watches and ends allocations.
 pub trait Launcher: Send + Sync {
     /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not started again.
@@ -89,6 +93,10 @@ pub trait Launcher: Send + Sync {
     /// # Errors
     /// The launcher cannot tell.
     fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError>;
+
+    /// Memory that the processes of each allocation and all their descendants use now, in bytes: what cannot be had back by writing files out.
+    /// Memory that processes of one program share may be counted for each. Allocations of which the launcher cannot tell are left out.
+    fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse;
 
     /// Ends every process at once (SIGKILL); returns when none is left. Unknown ids are fine.
     ///

@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::memory::Processes;
 use crate::process::{Process, leader, writing_to};
-use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher};
+use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 
 /// How long the kernel may take to start or to end a process.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Half of the machine's memory, as the kernel weighs it.
+const OOM_SCORE_ADJ: &str = "500";
 const POLL: Duration = Duration::from_millis(5);
 
 /// The launcher of this machine. It keeps nothing in memory: what there is to know stands in the allocation's directory.
@@ -64,6 +67,12 @@ impl Launcher for Local {
             n if n == spec.instances as usize => AllocationStatus::Ended,
             _ => AllocationStatus::Running { lost },
         })
+    }
+
+    fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
+        let processes = Processes::look();
+        let of_instance = |instance: Instance<'_>| instance.recorded().ok().flatten().map_or(0, |process| processes.memory(process.pid));
+        specs.iter().map(|spec| (spec.id.clone(), instances(spec).map(of_instance).sum())).collect()
     }
 
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
@@ -130,6 +139,9 @@ impl Instance<'_> {
         // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
         command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);
         let mut child = command.spawn().map_err(failed(|| format!("start {} for instance {}", spec.program.display(), self.host)))?;
+        // If the machine has no memory left all the same, the kernel takes what instances run before the caller. Whoever is not allowed to say so has
+        // said so already.
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE_ADJ);
         // An unreaped child keeps its id, so this finds it even if it has ended already, as a zombie without identity.
         let recorded = match Process::with_pid(child.id().cast_signed()) {
             Some(process) => self.record(&process),

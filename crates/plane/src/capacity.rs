@@ -3,16 +3,33 @@
 //! - **CPUs are over-committed.** An instance competes by the weight of its type's cores, capped to the machine's. It counts on its share of the
 //!   cores when it starts ([`Placement::share_cores`]): threads of one instance wait for each other, and a thread whose core another
 //!   instance has holds up all of its own. The share of an instance that runs never changes, as programs start their threads once.
-//! - **Memory is a promise.** An instance may use its limit whatever the others do, so limits never add up to more than the machine's
-//!   memory. A type that is too large for the machine is capped, and this is told: each of N instances gets the smaller of the type's memory and
-//!   an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each; one gets its 16 GiB, and a second training
-//!   job of one waits until the first is over, with the reason in its status. Sharing out less than was asked for to jobs that could have it a little
-//!   later would make the same request succeed or run out of memory depending on the neighbours. N counts the instances of all groups of a job.
+//! - **Memory is limited by the type.** A type that is too large for the machine is capped, and the job's status says so: each of N instances
+//!   gets the smaller of the type's memory and an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each. N
+//!   counts the instances of all groups of a job, so one job alone never needs more than the machine has.
+//! - **What a job holds of the memory** is what it uses and a reserve ([`Packing::Use`]): most programs use a fraction of what AWS calls their
+//!   type. Limits may add up to more than the machine has; if the machine runs short, the attempt that started last is ended and goes back to the
+//!   queue ([`crate::pressure`]). Next time it holds what it used then. The oldest attempt is never ended, so work always gets on.
+//! - An owner who wants no such end promises each instance its limit ([`Packing::Promise`]): limits never add up to more than the machine's
+//!   memory, and a second training job of one `ml.m5.xlarge` on 24 GiB waits until the first is over, with the reason in its status.
 //! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused at creation.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Catalog, InstanceType, Rejection, TrainingSpec};
+use crate::{Catalog, DefinitionSpec, InstanceType, Rejection, TrainingSpec};
+
+/// What a job holds of the machine's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Packing {
+    /// What it is measured to use, and a reserve for each instance.
+    Use,
+    /// The limits of its instances.
+    #[default]
+    Promise,
+}
+
+/// Memory of an instance that is held for it beyond what it is measured to use: an eighth of its limit, but at least this.
+const LEAST_RESERVE_BYTES: u64 = 256 << 20;
 
 /// What there is to give.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +42,9 @@ pub struct Capacity {
     pub gpus: u32,
     /// Most instances at once.
     pub instances: u32,
+    /// How memory is given.
+    #[serde(default)]
+    pub packing: Packing,
 }
 
 /// What each instance of a job gets.
@@ -43,6 +63,9 @@ pub struct Placement {
     /// Of several instance groups, what those behind the first get; the members above are the first one's then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Share>,
+    /// Memory that the job holds beyond what it is measured to use; none: it holds the limits of its instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_bytes: Option<u64>,
 }
 
 /// What each instance of a group gets.
@@ -141,11 +164,16 @@ impl Placement {
         }
     }
 
-    /// What the job holds until it is released.
-    pub(crate) fn holds(&self) -> Resources {
+    /// The limits of all instances together.
+    pub(crate) fn limit_bytes(&self) -> u64 {
         let of_group = |share: Share| share.memory_bytes.saturating_mul(share.instances.into());
+        self.shares().map(of_group).fold(0, u64::saturating_add)
+    }
+
+    /// What the job holds until it is released, besides the memory that it is measured to use.
+    pub(crate) fn holds(&self) -> Resources {
         Resources {
-            memory_bytes: self.shares().map(of_group).fold(0, u64::saturating_add),
+            memory_bytes: self.reserve_bytes.unwrap_or_else(|| self.limit_bytes()),
             gpus: count(self.gpus.iter().map(Vec::len).sum()),
             instances: count(self.gpus.len()),
         }
@@ -162,6 +190,8 @@ pub(crate) struct Cut {
     /// One at least.
     groups: Vec<Group>,
     capped: Option<String>,
+    /// As [`Placement::reserve_bytes`].
+    reserve_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -172,11 +202,29 @@ struct Group {
     memory_each: u64,
 }
 
+impl Group {
+    fn limit_bytes(&self) -> u64 {
+        self.memory_each.saturating_mul(self.instances.into())
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        (self.memory_each / 8).max(LEAST_RESERVE_BYTES).min(self.memory_each).saturating_mul(self.instances.into())
+    }
+}
+
 /// Sizes of a job's instances on this machine.
 ///
 /// # Errors
 /// [`Rejection::UnknownInstanceType`], or [`Rejection::NeverFits`] if no waiting helps.
 pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
+    cut_after(spec, 0, capacity, catalog)
+}
+
+/// The same for a job that used `used_bytes` in all when it was ended for want of memory.
+///
+/// # Errors
+/// As [`cut`].
+pub(crate) fn cut_after(spec: &TrainingSpec, used_bytes: u64, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
     let groups = spec.groups().map(|(name, instances)| Ok((catalog.find(name)?, instances))).collect::<Result<Vec<_>, Rejection>>()?;
     if spec.instances == 0 {
         return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
@@ -217,7 +265,11 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
     };
     let (groups, capped): (Vec<_>, Vec<_>) = groups.into_iter().map(sized).unzip();
     let capped = Vec::from_iter(capped.into_iter().flatten()).join("; ");
-    Ok(Cut { groups, capped: (!capped.is_empty()).then_some(capped) })
+    let reserve_bytes = (capacity.packing == Packing::Use).then(|| {
+        let limit: u64 = groups.iter().map(Group::limit_bytes).sum();
+        groups.iter().map(Group::reserve_bytes).sum::<u64>().saturating_add(used_bytes).min(limit)
+    });
+    Ok(Cut { groups, capped: (!capped.is_empty()).then_some(capped), reserve_bytes })
 }
 
 fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
@@ -234,11 +286,12 @@ fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
 impl Cut {
     pub(crate) fn demand(&self) -> Resources {
         let of_group = |group: &Group| Resources {
-            memory_bytes: group.memory_each.saturating_mul(group.instances.into()),
+            memory_bytes: group.limit_bytes(),
             gpus: group.gpus_each.saturating_mul(group.instances),
             instances: group.instances,
         };
-        self.groups.iter().map(of_group).fold(Resources::default(), |all, group| all.plus(&group))
+        let all = self.groups.iter().map(of_group).fold(Resources::default(), |all, group| all.plus(&group));
+        Resources { memory_bytes: self.reserve_bytes.unwrap_or(all.memory_bytes), ..all }
     }
 
     /// Takes GPUs from the front of `free_gpus`, which holds enough of them.
@@ -253,8 +306,37 @@ impl Cut {
         };
         let mut shares = self.groups.iter().map(share);
         let Share { cpus, cpu_weight, memory_bytes, .. } = shares.next().expect("one at least");
-        Placement { cpus, cpu_weight, memory_bytes, gpus, capped: self.capped, others: shares.collect() }
+        Placement { cpus, cpu_weight, memory_bytes, gpus, capped: self.capped, others: shares.collect(), reserve_bytes: self.reserve_bytes }
     }
+}
+
+/// What a user should know who asks for more training jobs at once than the machine runs, even when it does nothing else.
+pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &Capacity, catalog: &Catalog) -> Option<String> {
+    let cuts = definitions.iter().filter_map(|definition| cut(&definition.training, capacity, catalog).ok());
+    let most = |demand: &Resources| {
+        let all = capacity.resources();
+        let of = |needs: u64, has: u64| has.checked_div(needs).unwrap_or(u64::MAX);
+        let gpus = |number: u64| format!("{number} GPU{}", if number == 1 { "" } else { "s" });
+        let instances = |number: u64| format!("{number} instance{}", if number == 1 { "" } else { "s" });
+        [
+            (of(demand.memory_bytes, all.memory_bytes), gib(demand.memory_bytes) + " of memory", gib(all.memory_bytes)),
+            (of(demand.gpus.into(), all.gpus.into()), gpus(demand.gpus.into()), all.gpus.to_string()),
+            (of(demand.instances.into(), all.instances.into()), instances(demand.instances.into()), all.instances.to_string()),
+        ]
+        .into_iter()
+        .min_by_key(|(fit, ..)| *fit)
+    };
+    let (fit, needs, has) = cuts.filter_map(|cut| most(&cut.demand())).min_by_key(|(fit, ..)| *fit)?;
+    let verb = if fit == 1 { "fits" } else { "fit" };
+    (fit < u64::from(wanted)).then(|| {
+        let advice = match capacity.packing {
+            Packing::Promise => "; packing = \"use\" in shoal.toml counts what they use instead",
+            Packing::Use => "",
+        };
+        format!(
+            "{wanted} training jobs in parallel are requested, {fit} {verb} here: each needs {needs}, and there is {has} in all{advice}"
+        )
+    })
 }
 
 /// `16.0 GiB`, rounded down: what is free must not look like enough.

@@ -1,5 +1,7 @@
 //! What is asked of the core.
 
+use std::collections::BTreeMap;
+
 use crate::{JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
 
 /// A wish or a report; [`crate::decide()`] says what follows from it.
@@ -93,6 +95,13 @@ pub enum Command {
         seq: u64,
         /// For the failure reason: a sentence.
         reason: String,
+    },
+    /// How much memory attempts use now, and how much the machine lacks. Seldom journalled: only what is decided of it is.
+    MemoryMeasured {
+        /// By attempt, in bytes; those that are not named are taken to use what they did.
+        used: BTreeMap<String, u64>,
+        /// Bytes that must be given back, or the kernel will choose what to kill; 0 if the machine has enough.
+        lacking: u64,
     },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
     Tick,

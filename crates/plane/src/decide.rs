@@ -31,6 +31,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::Suggested { tuning, seq, records, children, waits } => decision.suggested(tuning, *seq, records, children, *waits)?,
         Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
         Command::SearchFailed { tuning, seq, reason } => decision.search_failed(tuning, *seq, reason),
+        Command::MemoryMeasured { used, lacking } => decision.relieve(used, *lacking),
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
@@ -166,7 +167,7 @@ impl<'a> Decision<'a> {
 }
 
 /// Its programs run, or are about to, and none has said how it ended.
-fn can_be_interrupted(job: &TrainingJob, attempt: &Attempt) -> bool {
+pub(crate) fn can_be_interrupted(job: &TrainingJob, attempt: &Attempt) -> bool {
     attempt.failed.is_none() && !job.is_frozen() && !attempt.instances.iter().any(Instance::over)
 }
 

@@ -150,6 +150,15 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
+    /// The machine's memory ran short, and this attempt is ended: its programs are told to end, and another attempt follows when there is room.
+    AttemptEvicted {
+        /// Which attempt.
+        attempt: String,
+        /// Memory that its instances used together, in bytes: what the next attempt holds from its start.
+        used_bytes: u64,
+        /// Status message.
+        message: String,
+    },
     /// Nothing is awaited from the attempt's instances any more.
     ReleaseOrdered {
         /// Which attempt.

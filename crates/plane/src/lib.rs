@@ -14,7 +14,7 @@
 //! meanwhile are due at once.
 //!
 //! Where to look: `lifecycle` has the state machine, `failure` says whom a failed job blames, `queue` who starts next, `capacity` what an
-//! instance gets.
+//! instance gets, `pressure` what is ended when the machine's memory runs short.
 
 mod action;
 mod apply;
@@ -27,6 +27,7 @@ mod failure;
 mod job;
 mod jobs;
 mod lifecycle;
+mod pressure;
 mod queue;
 mod retry;
 mod sanity;
@@ -38,7 +39,7 @@ mod view;
 
 pub use action::{Action, Observation};
 pub use apply::apply;
-pub use capacity::{Capacity, Placement, Share};
+pub use capacity::{Capacity, Packing, Placement, Share, parallel_notice};
 pub use catalog::{Catalog, CatalogError, InstanceType, edits};
 pub use command::{Child, Command, InstanceReport, Rejection};
 pub use decide::decide;

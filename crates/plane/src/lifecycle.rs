@@ -8,7 +8,7 @@
 //! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
 //! | Training | the first instance trains | Uploading, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
-//! | Interrupted | instances of managed spot training are taken away | Starting, Pending, Failed, Stopped, MaxWaitTimeExceeded |
+//! | Interrupted | instances of managed spot training are taken away, or memory runs short | Starting, Pending, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Stopping | StopTrainingJob, MaxRuntimeInSeconds or MaxWaitTimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed |
 //! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed; Starting in a retry |
 //! | Completed, Failed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded | once | - |
@@ -30,6 +30,8 @@
 //!   the release. Then the job stands in the queue again, as after a retry, and goes on from them. It is limited by time alone: MaxRuntimeInSeconds
 //!   for the attempts together, until each was interrupted, and MaxWaitTimeInSeconds for everything since the creation.
 //!
+//! - An eviction, when the machine's memory runs short, is an interruption with a grace of [`EVICTION_GRACE_S`] at most.
+//!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents say what they have to say
 //! before its first Tick.
 
@@ -43,6 +45,8 @@ use crate::{
 pub(crate) const SETTLE_MS: u64 = 2_000;
 /// Between SIGTERM and SIGKILL for the peers of a failed host, whose results are worth nothing.
 pub(crate) const PEER_GRACE_S: u32 = 5;
+/// The same for programs whose memory is wanted: time for a checkpoint, while older attempts still have what they need.
+pub(crate) const EVICTION_GRACE_S: u32 = 10;
 /// Beyond a stop's grace; then the agents are taken for dead.
 pub(crate) const UNANSWERED_S: u64 = 30;
 /// From the last program's end to the last upload: then a stop stores what is there, and any other attempt has failed. Only for agents that

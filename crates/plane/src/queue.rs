@@ -18,7 +18,7 @@ use std::{collections::BTreeSet, iter::Peekable};
 
 use crate::{
     Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
-    capacity::{Cut, Resources, cut},
+    capacity::{Cut, Resources, cut_after, parallel_notice},
     lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
@@ -107,7 +107,7 @@ impl Round<'_> {
     }
 
     fn reserve(&self, demand: &Resources) -> Reservation {
-        let running = self.state.holders().map(|(job, attempt)| (latest_end(job, attempt), held(job, attempt)));
+        let running = self.state.holders().map(|(job, attempt)| (latest_end(job, attempt), self.state.held(job, attempt)));
         let mut ends: Vec<_> = running.chain(self.ends.iter().copied()).collect();
         ends.sort_unstable_by_key(|(end, _)| *end);
         let mut free = self.free;
@@ -172,7 +172,7 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
             let owner = job.trial.as_ref().map(|trial| trial.tuning.as_str());
             if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
-                line.share += share(state, &held(job, attempt));
+                line.share += share(state, &state.held(job, attempt));
             }
         }
     }
@@ -181,7 +181,7 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     for _ in 0..LOOK_AHEAD {
         let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };
         let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
-        match cut(&job.spec, &state.capacity, &state.catalog) {
+        match cut_of(state, job) {
             Err(rejection) if job.attempt.is_none() => {
                 happens(failed(no_longer_fits(&rejection)));
                 happens(Fact::Released { attempt: None });
@@ -191,7 +191,7 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
                 let demand = demand(job, &cut);
                 let has_head = round.head.is_some();
                 if round.admit(job, &demand) {
-                    happens(launch(job, cut, &mut free_gpus));
+                    happens(launch(state, job, cut, &mut free_gpus));
                     if lines[line].tuning.is_some() {
                         lines[line].share += share(state, &demand);
                     }
@@ -231,7 +231,7 @@ fn share_cores(state: &State, events: &mut [Event]) {
 fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Vec<Event> {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
-    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&held(job, attempt)));
+    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(job, attempt)));
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
     let is_wanted = |job: &TrainingJob| job.trial.as_ref().is_some_and(|trial| !trial.is_unwanted());
@@ -241,7 +241,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
         if room.covers(demand) {
             break;
         }
-        room = room.plus(&held(job, attempt));
+        room = room.plus(&state.held(job, attempt));
         let message = "Paused; its memory is wanted, and it will go on from its checkpoint".to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message };
         events.push(Event { at: now, job: job.name.clone(), fact });
@@ -257,11 +257,16 @@ pub(crate) fn told_why(state: &State, joined: Vec<String>, now: Time) -> Vec<Eve
     let free = state.free();
     let reason = |name: String| {
         let job = state.jobs.get(&name).filter(|job| job.waits() && job.attempt.is_none())?;
-        let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+        let cut = cut_of(state, job).ok()?;
         let message = why(&free, &cut.demand(), place(state.index.before(job.order))).to_string();
         Some(Event { at: now, job: name, fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message } })
     };
     joined.into_iter().filter_map(reason).collect()
+}
+
+fn cut_of(state: &State, job: &TrainingJob) -> Result<Cut, Rejection> {
+    let used_bytes = job.retry.as_ref().map_or(0, |retry| retry.used_bytes);
+    cut_after(&job.spec, used_bytes, &state.capacity, &state.catalog)
 }
 
 fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
@@ -272,7 +277,7 @@ fn no_longer_fits(rejection: &Rejection) -> String {
     format!("CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}")
 }
 
-fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
+fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
     if let Some(attempt) = &job.attempt {
         let message = "Training resumed where it had paused".to_owned();
         return Fact::AttemptThawed { attempt: attempt.id.clone(), message };
@@ -285,8 +290,15 @@ fn launch(job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
     if let Some(retry) = job.retry.as_ref().filter(|retry| retry.interrupted > 0) {
         message = format!("{message}, after interruption {}", retry.interrupted);
     }
-    if let Some(capped) = &placement.capped {
-        message = format!("{message} ({capped})");
+    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.evicted > 0) {
+        let ended = if retry.evicted == 1 { "it was".to_owned() } else { format!("{} attempts were", retry.evicted) };
+        message = format!("{message}, after {ended} ended for want of memory");
+    }
+    let tuning = job.trial.as_ref().and_then(|trial| state.tunings.get(&trial.tuning));
+    let notice = tuning.and_then(|tuning| parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog));
+    let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));
+    if !notes.is_empty() {
+        message = format!("{message} ({})", notes.join("; "));
     }
     let lease_s = job.runtime_left_ms().div_ceil(1000).saturating_add(LEASE_MARGIN_S);
     let attempt = format!("{}-{}", job.uid, job.next_attempt());
@@ -307,7 +319,7 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
     if !job.waits() {
         return None;
     }
-    let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+    let cut = cut_of(state, job).ok()?;
     Some(why(&state.free(), &demand(job, &cut), place(state.index.before(job.order))))
 }
 
@@ -315,7 +327,7 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
 pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReason)> {
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
-        let cut = cut(&job.spec, &state.capacity, &state.catalog).ok()?;
+        let cut = cut_of(state, job).ok()?;
         Some((job.name.as_str(), why(&free, &demand(job, &cut), place(before))))
     })
 }

@@ -20,6 +20,12 @@ pub(crate) struct Retry {
     /// Attempts whose instances were taken away.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) interrupted: u32,
+    /// Attempts that were ended for want of memory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) evicted: u32,
+    /// Memory that the largest of those used, in bytes.
+    #[serde(default, skip_serializing_if = "is_none_used")]
+    pub(crate) used_bytes: u64,
     /// Last values of metrics when the last of those was over: what goes on from a checkpoint may have no more to say of some.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) measured: BTreeMap<String, MetricValue>,
@@ -41,7 +47,7 @@ impl TrainingJob {
 
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> u32 {
-        self.retry.as_ref().map_or(1, |retry| retry.failed + retry.paused + retry.interrupted + 1)
+        self.retry.as_ref().map_or(1, |retry| retry.failed + retry.paused + retry.interrupted + retry.evicted + 1)
     }
 
     /// Since when the present attempt counts towards MaxRuntimeInSeconds.
@@ -97,6 +103,21 @@ impl TrainingJob {
         self.enter(SecondaryStatus::Interrupted, at, message)
     }
 
+    /// Its memory is wanted by older attempts.
+    pub(crate) fn evict_attempt(&mut self, at: Time, attempt: &str, used_bytes: u64, message: &str) -> bool {
+        if !self.abandon(at, attempt) {
+            return false;
+        }
+        let retry = self.spent(at);
+        retry.evicted += 1;
+        retry.used_bytes = retry.used_bytes.max(used_bytes);
+        if let Some(current) = &mut self.attempt {
+            current.interrupted = true;
+            current.evicted = true;
+        }
+        self.enter(SecondaryStatus::Interrupted, at, message)
+    }
+
     /// The attempt that another one follows is released: the job is in the queue again, or rests.
     pub(crate) fn comes_back(&mut self, at: Time, attempt: Option<&str>) -> bool {
         let is_it = |current: &mut Attempt| Some(&*current.id) == attempt && current.failed.is_some();
@@ -124,6 +145,8 @@ impl TrainingJob {
                 failed: 0,
                 paused: 0,
                 interrupted: 0,
+                evicted: 0,
+                used_bytes: 0,
                 measured: BTreeMap::new(),
                 reason: String::new(),
                 spent_ms: 0,
@@ -141,4 +164,9 @@ impl TrainingJob {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_none_used(bytes: &u64) -> bool {
+    *bytes == 0
 }

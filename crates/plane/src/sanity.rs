@@ -110,7 +110,11 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
     ensure(job.failure_reason.iter().all(|reason| reason.chars().count() <= 1024), "its failure reason is at most 1024 characters")?;
     ensure(job.failed_attempts() <= job.spec.retries, "it is not retried more often than it may be")?;
     ensure(job.status != JobStatus::Stopping || job.stop.is_some(), "it stops for a cause")?;
-    ensure(secondary != S::Interrupted || job.spec.max_wait_s.is_some(), "only managed spot training is interrupted")?;
+    let is_evicted = job.retry.as_ref().is_some_and(|retry| retry.evicted > 0);
+    ensure(
+        secondary != S::Interrupted || is_evicted || job.spec.max_wait_s.is_some(),
+        "only managed spot training is interrupted, but for want of memory",
+    )?;
     ensure(job.final_metrics.len() <= 40, "it has at most 40 final metrics")?;
     let trained = job.transitions.iter().find(|transition| transition.status == S::Downloading).map(|transition| transition.start);
     ensure(job.training_start == trained, "training starts with Downloading")

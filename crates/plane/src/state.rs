@@ -8,8 +8,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, TuningView, capacity::Resources, jobs::Jobs, lifecycle,
-    queue, training_job::TrainingJob, tuning::job::TuningJob,
+    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, TuningView,
+    capacity::Resources,
+    jobs::Jobs,
+    lifecycle, queue,
+    training_job::{Attempt, TrainingJob},
+    tuning::job::TuningJob,
 };
 
 /// Version of the snapshot's encoding.
@@ -28,6 +32,18 @@ pub struct State {
     /// Live tuning jobs by name; few.
     pub(crate) tunings: BTreeMap<String, Arc<TuningJob>>,
     pub(crate) index: Index,
+    pub(crate) measured: Measured,
+}
+
+/// The most memory that each live attempt was measured to use, in bytes. Like the capacity it is an observation of the machine and no fold of events:
+/// what is decided of it is an event. So states that differ in it alone are equal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Measured(BTreeMap<String, u64>);
+
+impl PartialEq for Measured {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What follows from the jobs alone, kept so that no decision looks at all of them.
@@ -147,7 +163,7 @@ impl State {
     /// Nothing has happened yet.
     pub fn new(capacity: Capacity, catalog: Catalog) -> State {
         let (jobs, tunings, index) = (Jobs::new(), BTreeMap::new(), Index::default());
-        State { capacity, catalog, clock: Time::default(), created: 0, jobs, tunings, index }
+        State { capacity, catalog, clock: Time::default(), created: 0, jobs, tunings, index, measured: Measured::default() }
     }
 
     /// The state as it is now, to be encoded elsewhere.
@@ -172,7 +188,8 @@ impl State {
         let jobs = snapshot.jobs.into_iter().collect();
         let index = Index::of(&jobs);
         let tunings = snapshot.tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
-        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, tunings, index })
+        let measured = Measured::default();
+        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, tunings, index, measured })
     }
 
     /// What there is to give from now on. What was given stays given.
@@ -244,11 +261,36 @@ impl State {
 
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
-        self.capacity.resources().minus(&self.index.held)
+        let used = self.measured.0.keys().filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.attempt.as_ref());
+        let memory_bytes = used.map(|attempt| self.used_beyond(attempt)).sum();
+        self.capacity.resources().minus(&self.index.held).minus(&Resources { memory_bytes, ..Resources::default() })
+    }
+
+    /// What a job on instances holds as of now.
+    pub(crate) fn held(&self, job: &TrainingJob, attempt: &Attempt) -> Resources {
+        let holds = queue::held(job, attempt);
+        Resources { memory_bytes: holds.memory_bytes + self.used_beyond(attempt), ..holds }
+    }
+
+    /// Memory that an attempt holds besides its reserve.
+    fn used_beyond(&self, attempt: &Attempt) -> u64 {
+        let placement = &attempt.placement;
+        let used = || self.measured.0.get(&attempt.id).copied().unwrap_or(0);
+        // What an earlier attempt used is in the reserve of this one, which so may be counted twice, up to the limit.
+        placement.reserve_bytes.map_or(0, |reserve| used().min(placement.limit_bytes().saturating_sub(reserve)))
+    }
+
+    /// Takes a measurement in.
+    pub(crate) fn measure(&mut self, used: &BTreeMap<String, u64>) {
+        self.measured.0.retain(|attempt, _| self.index.attempts.contains_key(attempt));
+        for (attempt, bytes) in used.iter().filter(|(attempt, _)| self.index.attempts.contains_key(*attempt)) {
+            let most = self.measured.0.entry(attempt.clone()).or_default();
+            *most = (*most).max(*bytes);
+        }
     }
 
     /// Jobs that hold capacity.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &crate::training_job::Attempt)> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &Attempt)> {
         self.index.attempts.values().filter_map(|name| self.jobs.get(name)).filter_map(|job| Some((job, job.attempt.as_ref()?)))
     }
 }

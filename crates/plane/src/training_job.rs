@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Fact, InstancePhase, JobStatus, JobView, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, StopCause, Time,
-    TrainingSpec, Transition, lifecycle::PEER_GRACE_S, retry::Retry, tuning::trial::Trial,
+    TrainingSpec, Transition,
+    lifecycle::{EVICTION_GRACE_S, PEER_GRACE_S},
+    retry::Retry,
+    tuning::trial::Trial,
 };
 
 /// `FinalMetricDataList` holds no more.
@@ -62,6 +65,9 @@ pub(crate) struct Attempt {
     /// Its instances are taken away, and its programs have the grace of a stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
+    /// They are, since the machine's memory ran short.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) evicted: bool,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -184,6 +190,7 @@ impl TrainingJob {
                         instances: vec![Instance::Starting; placement.gpus.len()],
                         failed: None,
                         interrupted: false,
+                        evicted: false,
                     });
                     self.enter(SecondaryStatus::Starting, at, message)
                 }
@@ -236,6 +243,7 @@ impl TrainingJob {
             }
             Fact::AttemptFailed { attempt, reason, message } => self.fail_attempt(at, attempt, reason, message),
             Fact::AttemptInterrupted { attempt, message } => self.interrupt_attempt(at, attempt, message),
+            Fact::AttemptEvicted { attempt, used_bytes, message } => self.evict_attempt(at, attempt, *used_bytes, message),
             Fact::ReleaseOrdered { attempt } => self.set_stage(attempt, Stage::Releasing),
             Fact::ObjectiveReported { attempt, host, resource, value, .. } => {
                 let is_current = self.attempt.as_ref().is_some_and(|current| current.id == *attempt);
@@ -348,6 +356,9 @@ impl TrainingJob {
                 let is_paused = self.trial.as_ref().is_some_and(|trial| trial.rest.is_some());
                 let failed = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
                 let (grace_s, reason) = match () {
+                    () if attempt.evicted => {
+                        (self.spec.grace_s.min(EVICTION_GRACE_S), "the machine's memory ran short, and this training job started last")
+                    }
                     () if attempt.interrupted => (self.spec.grace_s, "managed spot training is interrupted"),
                     () if is_paused => (PEER_GRACE_S, "the trial is paused"),
                     () => (PEER_GRACE_S, failed),

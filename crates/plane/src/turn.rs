@@ -76,6 +76,9 @@ impl Turn {
 /// # Errors
 /// The core refuses; nothing happens.
 pub fn step(state: &mut State, command: &Command, now: Time, each: &mut dyn FnMut(&State, Event, Vec<Action>)) -> Result<(), Rejection> {
+    if let Command::MemoryMeasured { used, .. } = command {
+        state.measure(used);
+    }
     let mut events = decide(state, command, now)?;
     // A clock that was set back must not make an end come before its start.
     let now = now.max(state.clock);

@@ -12,7 +12,7 @@ use std::{
 
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
-use shoal_plane::{Action, Command};
+use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
 use shoal_wire::CreateTrainingJob;
 use tokio::sync::mpsc;
@@ -68,6 +68,8 @@ pub(crate) struct World {
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
     pub(crate) silence: Duration,
+    pub(crate) capacity: Capacity,
+    pub(crate) catalog: Catalog,
 }
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;

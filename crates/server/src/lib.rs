@@ -18,6 +18,7 @@ mod error;
 mod exporter;
 mod http;
 mod keys;
+mod memory;
 mod options;
 mod parts;
 mod plans;

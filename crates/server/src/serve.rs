@@ -100,7 +100,7 @@ impl Server {
             search.watch(exporter.watch(journal)),
             rows.clone(),
             recovered,
-            options.capacity,
+            options.capacity.clone(),
             options.catalog.clone(),
             // The receiver lives as long as the server.
             Box::new(move |actions| drop(act.send(actions))),
@@ -137,6 +137,8 @@ impl Server {
             lease_s: options.lease_s,
             grace_s: options.grace_s,
             silence: Duration::from_secs(options.silence_s),
+            capacity: options.capacity,
+            catalog: options.catalog.clone(),
         });
         recovery::restore(&world, &live);
 

@@ -29,6 +29,7 @@ impl World {
             let world = self.clone();
             let looked = tokio::task::spawn_blocking(move || {
                 world.attempts.all().iter().for_each(|attempt| world.look(attempt, passed));
+                world.weigh();
                 world.end_idle();
                 world.looks.drop_idle();
             })

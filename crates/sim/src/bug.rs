@@ -33,13 +33,15 @@ pub enum Bug {
     StudyForgotten,
     /// Records of studies are now and then not in the transaction of their facts.
     RecordsLost,
+    /// What attempts use is not measured, and nothing is ended when the machine lacks memory.
+    UseNotMeasured,
     /// How far a trial may run is told to connected agents only, and does not stand.
     LostGoOn,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 17] = [
         Bug::SkippedAppend,
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
@@ -55,6 +57,7 @@ impl Bug {
         Bug::RefusalForgotten,
         Bug::StudyForgotten,
         Bug::RecordsLost,
+        Bug::UseNotMeasured,
         Bug::LostGoOn,
     ];
 }

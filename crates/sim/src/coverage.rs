@@ -54,7 +54,7 @@ impl Point {
     }
 }
 
-pub(crate) const KINDS: [&str; 30] = [
+pub(crate) const KINDS: [&str; 31] = [
     "job_created",
     "attempt_launched",
     "job_moved",
@@ -68,6 +68,7 @@ pub(crate) const KINDS: [&str; 30] = [
     "job_ended",
     "attempt_failed",
     "attempt_interrupted",
+    "attempt_evicted",
     "release_ordered",
     "released",
     "objective_reported",
@@ -103,6 +104,7 @@ pub(crate) fn kind(fact: &Fact) -> &'static str {
         Fact::JobEnded { .. } => "job_ended",
         Fact::AttemptFailed { .. } => "attempt_failed",
         Fact::AttemptInterrupted { .. } => "attempt_interrupted",
+        Fact::AttemptEvicted { .. } => "attempt_evicted",
         Fact::ReleaseOrdered { .. } => "release_ordered",
         Fact::Released { .. } => "released",
         Fact::ObjectiveReported { .. } => "objective_reported",
@@ -132,6 +134,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "job_ended",
         "attempt_failed",
         "attempt_interrupted",
+        "attempt_evicted",
         "release_ordered",
         "objective_reported",
         "trial_paused",
@@ -140,7 +143,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "suggestions_wanted",
         "trial_ended",
     ];
-    let no_report_leads_to_it = ["job_created", "attempt_launched", "attempt_interrupted", "released"];
+    let no_report_leads_to_it = ["job_created", "attempt_launched", "attempt_interrupted", "attempt_evicted", "released"];
     match point {
         Point::MidAction | Point::AfterAction if !has_action.contains(&kind) => Some("the event has no action"),
         Point::Snapshot if kind == "job_created" => Some("another event ends its turn"),

@@ -130,6 +130,9 @@ impl World {
         let view = state.job_of(attempt).and_then(|job| state.view(job));
         match view.map(|view| (view.status, view.secondary)) {
             Some((JobStatus::Stopping, _)) => "stop_requested",
+            Some((JobStatus::InProgress, SecondaryStatus::Interrupted)) if self.memory.evicted.iter().any(|of| of == attempt) => {
+                "attempt_evicted"
+            }
             Some((JobStatus::InProgress, SecondaryStatus::Interrupted)) => "attempt_interrupted",
             Some((JobStatus::InProgress, _)) => "attempt_failed",
             _ => "job_ended",
@@ -227,6 +230,6 @@ impl World {
                 self.tell(&Command::InstanceReported { attempt: attempt.clone(), host, report }, true)?;
             }
         }
-        Ok(())
+        self.weighs(WATCH_MS)
     }
 }

@@ -45,11 +45,12 @@ pub(crate) struct Faults {
 
 /// Most faults that strike at a cell, per history.
 const CELLS: u64 = 12;
-const RARE: [&str; 8] = [
+const RARE: [&str; 9] = [
     "instance_lost",
     "attempt_failed",
     "attempt_failed",
     "attempt_interrupted",
+    "attempt_evicted",
     "job_ended",
     "stop_requested",
     "trial_raised",

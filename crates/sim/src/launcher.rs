@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 
 /// Which process: its allocation and host number.
 pub(crate) type Key = (String, u32);
@@ -70,6 +70,10 @@ impl Launcher for FakeLauncher {
         } else {
             AllocationStatus::Running { lost }
         })
+    }
+
+    fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {
+        MemoryUse::new()
     }
 
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

@@ -10,7 +10,7 @@
 //! may differ where somebody died.
 //!
 //! Where to look: `scenario` has the jobs, `faults` what goes wrong, `shell`, `effects` and `links` the fake server (modelled after the server's core,
-//! effects and agents), `agent` the fake agents, `disk` what outlives a crash, `bug` the errors that the simulation must find.
+//! effects and agents), `agent` the fake agents, `disk` what outlives a crash, `memory` what attempts use of it, `bug` the errors that the simulation must find.
 
 mod agent;
 mod bug;
@@ -21,6 +21,7 @@ mod effects;
 mod faults;
 mod launcher;
 mod links;
+mod memory;
 mod outcome;
 mod random;
 mod scenario;

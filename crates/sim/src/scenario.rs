@@ -1,14 +1,14 @@
 //! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
 
-use shoal_plane::{Capacity, TrainingSpec};
+use shoal_plane::{Capacity, Packing, TrainingSpec};
 
 use crate::random::Random;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// One GPU, so that one job can keep another waiting.
+/// One GPU, so that one job can keep another waiting; memory that the attempts which run together may use up.
 pub(crate) fn capacity() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 96 * GIB, gpus: 1, instances: 8 }
+    Capacity { cpus: 8, memory_bytes: 16 * GIB, gpus: 1, instances: 8, packing: Packing::Use }
 }
 
 /// A training job of the scenario.

@@ -13,6 +13,7 @@ use crate::{
     faults::{Fault, Faults, Severity},
     launcher::{FakeLauncher, Key},
     links::Connection,
+    memory::Memory,
     outcome::{self, Outcome},
     scenario::{self, Job},
     shell::Server,
@@ -125,6 +126,7 @@ pub(crate) struct World {
     pub(crate) parallel: BTreeMap<String, u32>,
     pub(crate) disk: Disk,
     pub(crate) launcher: FakeLauncher,
+    pub(crate) memory: Memory,
     pub(crate) agents: BTreeMap<Key, Agent>,
     pub(crate) connections: BTreeMap<u64, Connection>,
     /// Counts connections.
@@ -182,6 +184,7 @@ impl World {
             jobs,
             disk: Disk::default(),
             launcher: FakeLauncher::default(),
+            memory: Memory::default(),
             agents: BTreeMap::new(),
             connections: BTreeMap::new(),
             called: 0,
@@ -372,6 +375,7 @@ impl World {
             self.last_event = event.at;
             apply(&mut self.mirror, event);
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
+            self.check_memory_event(event)?;
             self.check_tuning_event(event)?;
         }
         Ok(())

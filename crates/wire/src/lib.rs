@@ -46,7 +46,7 @@ pub use identity::{AssumeRole, AssumedRole, Evaluation, Paging, Role, SimulatePr
 pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use reason_of_script::reason_of_script;
-pub use reply::{Reply, respond, respond_error};
+pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record};

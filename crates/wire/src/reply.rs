@@ -10,6 +10,8 @@ use crate::{
     search, tags, training_job, trial_metrics, tuning_job, visits, xml,
 };
 
+/// A header of ours: what a client that shows things to people should show. AWS's shapes have no place for it.
+pub const NOTICE: HeaderName = HeaderName::from_static("x-shoal-notice");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
 /// The answer to a [`crate::Call`].
@@ -47,6 +49,8 @@ pub enum Reply {
     CreateTuningJob {
         /// [`crate::arn::tuning_job`].
         arn: String,
+        /// What will not be as the request has it, for the header [`NOTICE`].
+        notice: Option<String>,
     },
     /// SageMaker.
     DescribeTuningJob {
@@ -222,11 +226,17 @@ pub enum Reply {
 /// If the request's id cannot stand in a header: it must be printable ASCII.
 pub fn respond(reply: &Reply, protocol: Protocol, request_id: &str) -> Response<Vec<u8>> {
     let (service, operation, body) = document(reply);
-    match (protocol, body) {
+    let mut response = match (protocol, body) {
         (Protocol::Query, body) => query(service, operation, &body, request_id),
         (Protocol::Json, Value::Null) => response(StatusCode::OK, content_type(service), Vec::new(), request_id),
         (Protocol::Json, body) => response(StatusCode::OK, content_type(service), body.to_string().into_bytes(), request_id),
+    };
+    if let Reply::CreateTuningJob { notice: Some(notice), .. } = reply
+        && let Ok(notice) = HeaderValue::from_str(notice)
+    {
+        response.headers_mut().insert(NOTICE, notice);
     }
+    response
 }
 
 /// A reply's service, operation and members; null for none at all.
@@ -241,7 +251,7 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
             (SageMaker, "ListTrainingJobs", training_job::list(summaries, next_token.as_deref()))
         }
         Reply::UpdateTrainingJob { arn } => (SageMaker, "UpdateTrainingJob", json!({"TrainingJobArn": arn})),
-        Reply::CreateTuningJob { arn } => (SageMaker, "CreateHyperParameterTuningJob", json!({"HyperParameterTuningJobArn": arn})),
+        Reply::CreateTuningJob { arn, .. } => (SageMaker, "CreateHyperParameterTuningJob", json!({"HyperParameterTuningJobArn": arn})),
         Reply::DescribeTuningJob { request, description } => {
             (SageMaker, "DescribeHyperParameterTuningJob", tuning_job::describe(request, description))
         }

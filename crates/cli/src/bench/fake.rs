@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 
 use crate::{exit::Exit, serve, settings::ServerFlags};
 
@@ -43,6 +43,10 @@ impl Launcher for Nothing {
 
     fn status(&self, _: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
         Ok(AllocationStatus::Running { lost: Vec::new() })
+    }
+
+    fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {
+        MemoryUse::new()
     }
 
     fn stop(&self, _: &AllocationSpec) -> Result<(), LaunchError> {

@@ -11,12 +11,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 use shoal_link::{
     Assignment, Decoder, Frame, Hello, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
     encode,
 };
-use shoal_plane::Capacity;
+use shoal_plane::{Capacity, Packing};
 
 use crate::{client::now_ms, exit::Exit, serve, settings::ServerFlags};
 
@@ -66,6 +66,10 @@ impl Launcher for Stage {
         })
     }
 
+    fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {
+        MemoryUse::new()
+    }
+
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         lock(&self.alive).insert(spec.id.clone(), false);
         Ok(())
@@ -80,7 +84,13 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) fn run(flags: &ServerFlags) -> Result<Exit> {
     let play = |options: &mut shoal_server::Options| {
         options.launcher = Arc::new(Stage::default());
-        options.capacity = Capacity { cpus: INSTANCES, memory_bytes: u64::from(INSTANCES) << 34, gpus: 0, instances: INSTANCES };
+        options.capacity = Capacity {
+            cpus: INSTANCES,
+            memory_bytes: u64::from(INSTANCES) << 34,
+            gpus: 0,
+            instances: INSTANCES,
+            packing: Packing::Promise,
+        };
     };
     serve::with(flags, play).context("the bench's server failed")
 }

@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 18] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -87,6 +87,14 @@ pub(super) const SETTINGS: [Setting; 17] = [
         help: "Memory for instances in all, such as 8GiB",
         client: false,
         default: |_| bytes_text(machine::memory(Path::new("/"))),
+    },
+    Setting {
+        name: "packing",
+        value: "RULE",
+        help: "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if the machine runs short; `promise` \
+               is its whole type",
+        client: false,
+        default: |_| "use".to_owned(),
     },
     Setting {
         name: "gpus",

@@ -55,6 +55,7 @@ fn samples() -> Vec<Event> {
                 gpus: vec![vec![0], vec![1]],
                 capped: Some(text("ml.g5.xlarge capped to this machine")),
                 others: Vec::new(),
+                reserve_bytes: None,
             },
             lease_s: 7200,
             message: text("Preparing the instances for training"),
@@ -149,7 +150,15 @@ fn tuned() -> Vec<Event> {
         Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
         Fact::AttemptLaunched {
             attempt: attempt(),
-            placement: Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() },
+            placement: Placement {
+                cpus: 1,
+                cpu_weight: 100,
+                memory_bytes: GIB,
+                gpus: vec![vec![]],
+                capped: None,
+                others: Vec::new(),
+                reserve_bytes: None,
+            },
             lease_s: 3660,
             message: text("Preparing the instances for training"),
         },
@@ -216,7 +225,15 @@ fn retried() -> Vec<Event> {
         grace_s: 9,
         retries: 3,
     };
-    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() };
+    let placement = Placement {
+        cpus: 1,
+        cpu_weight: 100,
+        memory_bytes: GIB,
+        gpus: vec![vec![]],
+        capped: None,
+        others: Vec::new(),
+        reserve_bytes: None,
+    };
     let launched = |attempt: &str| Fact::AttemptLaunched {
         attempt: text(attempt),
         placement: placement.clone(),
@@ -255,7 +272,15 @@ fn interrupted() -> Vec<Event> {
         grace_s: 9,
         retries: 0,
     };
-    let placement = Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new() };
+    let placement = Placement {
+        cpus: 1,
+        cpu_weight: 100,
+        memory_bytes: GIB,
+        gpus: vec![vec![]],
+        capped: None,
+        others: Vec::new(),
+        reserve_bytes: None,
+    };
     let launched = |attempt: &str| Fact::AttemptLaunched {
         attempt: text(attempt),
         placement: placement.clone(),
@@ -277,6 +302,48 @@ fn interrupted() -> Vec<Event> {
     ])
 }
 
+/// A job that holds what it uses, in its second attempt after the machine's memory ran short.
+fn evicted() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let Some(Fact::JobCreated { spec, .. }) = interrupted().into_iter().map(|event| event.fact).nth(1) else { panic!("it is created") };
+    let launched = |attempt: &str, reserve_bytes: u64| Fact::AttemptLaunched {
+        attempt: text(attempt),
+        placement: Placement {
+            cpus: 1,
+            cpu_weight: 200,
+            memory_bytes: 8 * GIB,
+            gpus: vec![vec![]],
+            capped: None,
+            others: Vec::new(),
+            reserve_bytes: Some(reserve_bytes),
+        },
+        lease_s: 3660,
+        message: text("Preparing the instances for training"),
+    };
+    at_a_time(vec![
+        Fact::AttemptEvicted { attempt: text("5f1c-1"), used_bytes: 5 * GIB, message: text("Ended") },
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        launched("5f1c-1", GIB),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        Fact::AttemptEvicted { attempt: text("5f1c-1"), used_bytes: 5 * GIB, message: text("Ended") },
+        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
+        Fact::Released { attempt: Some(text("5f1c-1")) },
+        launched("5f1c-2", 6 * GIB),
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        Fact::AttemptEvicted { attempt: text("5f1c-2"), used_bytes: 7 * GIB, message: text("Ended") },
+    ])
+}
+
+#[test]
+fn a_snapshot_of_an_evicted_job_is_read_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    evicted().iter().for_each(|event| drop(apply(&mut state, event)));
+    let bytes = golden("snapshot_evicted", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
 #[test]
 fn every_sample_is_read_and_written_as_it_once_was() {
     let mut seen = Vec::new();
@@ -284,6 +351,7 @@ fn every_sample_is_read_and_written_as_it_once_was() {
         .into_iter()
         .chain(retried())
         .chain(interrupted())
+        .chain(evicted())
         .chain(tuned().into_iter().filter(|event| !matches!(event.fact, Fact::JobCreated { .. })))
     {
         let kind = kind(&event);

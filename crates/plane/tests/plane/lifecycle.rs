@@ -1,6 +1,6 @@
 //! From creation to success, and what is refused.
 
-use shoal_plane::Capacity;
+use shoal_plane::{Capacity, Packing};
 
 use crate::script::{GIB, check, laptop};
 
@@ -167,7 +167,7 @@ fn names_are_unique_among_live_and_ended_jobs() {
 
 #[test]
 fn what_can_never_run_is_refused() {
-    let capacity = Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 2, instances: 4 };
+    let capacity = Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 2, instances: 4, packing: Packing::Promise };
     check(
         capacity,
         "

@@ -5,6 +5,7 @@ mod failures;
 mod golden;
 mod interruptions;
 mod lifecycle;
+mod packing;
 mod queueing;
 mod random;
 mod reservation;

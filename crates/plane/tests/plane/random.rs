@@ -6,8 +6,8 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceGroup, InstanceReport, JobStatus, MetricValue, Placement, RankEnd, Rejection,
-    State, Time, TrainingSpec, apply, decide, step,
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceGroup, InstanceReport, JobStatus, MetricValue, Packing, Placement, RankEnd,
+    Rejection, State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -51,7 +51,7 @@ pub(crate) fn with_seeds(seeds: u64, mut test: impl FnMut(u64)) {
 }
 
 fn capacity() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7 }
+    Capacity { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7, packing: Packing::Promise }
 }
 
 /// How far an agent is; what it says next.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{Capacity, Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TrainingSpec, step};
+use shoal_plane::{Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec, step};
 
 use crate::{
     random::{Random, with_seeds},
     script::GIB,
 };
 
-const CAPACITY: Capacity = Capacity { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8 };
+const CAPACITY: Capacity = Capacity { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8, packing: Packing::Promise };
 const GRACE_S: u32 = 20;
 /// From launch to release at the worst: 600 s until the first report, MaxRuntimeInSeconds, the grace, and 30 s of silence.
 const BEYOND_RUNTIME_MS: u64 = (600 + GRACE_S as u64 + 30) * 1000;

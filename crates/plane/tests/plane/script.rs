@@ -13,7 +13,7 @@
 //! give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, RankEnd, State, Time, TrainingSpec, apply,
+    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, Packing, RankEnd, State, Time, TrainingSpec, apply,
 };
 
 /// Ends what is given.
@@ -23,7 +23,12 @@ pub(crate) const GIB: u64 = 1 << 30;
 
 /// 8 CPUs, 24 GiB, no GPU, 16 instances.
 pub(crate) fn laptop() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 16 }
+    Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 16, packing: Packing::Promise }
+}
+
+/// The same, where instances hold what they use.
+pub(crate) fn packed() -> Capacity {
+    Capacity { packing: Packing::Use, ..laptop() }
 }
 
 /// Runs the script's commands and compares all that happens with what the script says.
@@ -90,7 +95,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
@@ -124,6 +129,12 @@ fn command(words: &[&str]) -> Command {
             ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
         },
         ["tick"] => Command::Tick,
+        ["measured", lacking, used @ ..] => {
+            let gib = |text: &str| text.parse::<u64>().expect("GiB") * GIB;
+            let of_attempt =
+                |word: &&str| word.split_once('=').map(|(attempt, used)| (attempt.to_owned(), gib(used))).expect("ATTEMPT=GIB");
+            Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking: gib(lacking) }
+        }
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
         ["unlaunched", _, reason @ ..] => Command::LaunchFailed { attempt, reason: reason.join(" ") },
@@ -200,6 +211,7 @@ fn show_event(event: &Event) -> String {
         Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
         Fact::AttemptFailed { message, .. } => format!("attempt failed: {message}"),
         Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
+        Fact::AttemptEvicted { used_bytes, .. } => format!("evicted, using {} GiB", used_bytes / GIB),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),

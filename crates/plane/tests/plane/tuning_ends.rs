@@ -157,11 +157,11 @@ fn its_first_trials_all_fail() {
             t-0 created: Starting the training job
             t-1 created: Starting the training job
             t-2 created: Starting the training job
-            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            t-0 launched ut-0-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training (5 training jobs in parallel are requested, 3 fit here: each needs 8.0 GiB of memory, and there is 24.0 GiB in all; packing = \"use\" in shoal.toml counts what they use instead)
             -> launch ut-0-1 on 1
-            t-1 launched ut-1-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            t-1 launched ut-1-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training (5 training jobs in parallel are requested, 3 fit here: each needs 8.0 GiB of memory, and there is 24.0 GiB in all; packing = \"use\" in shoal.toml counts what they use instead)
             -> launch ut-1-1 on 1
-            t-2 launched ut-2-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            t-2 launched ut-2-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training (5 training jobs in parallel are requested, 3 fit here: each needs 8.0 GiB of memory, and there is 24.0 GiB in all; packing = \"use\" in shoal.toml counts what they use instead)
             -> launch ut-2-1 on 1
         2 unlaunched ut-0-1 ClientError: no image
             t-0 ended Failed/Failed: ClientError: no image
@@ -187,11 +187,11 @@ fn its_first_trials_all_fail() {
             t-4 Pending: Waiting for capacity: needs 8.0 GiB of memory, 0.0 GiB free; 2nd in the queue
         5 released ut-0-1
             t-0 released
-            t-3 launched ut-3-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            t-3 launched ut-3-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training (5 training jobs in parallel are requested, 3 fit here: each needs 8.0 GiB of memory, and there is 24.0 GiB in all; packing = \"use\" in shoal.toml counts what they use instead)
             -> launch ut-3-1 on 1
         6 released ut-1-1
             t-1 released
-            t-4 launched ut-4-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training
+            t-4 launched ut-4-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 4200 s: Preparing the instances for training (5 training jobs in parallel are requested, 3 fit here: each needs 8.0 GiB of memory, and there is 24.0 GiB in all; packing = \"use\" in shoal.toml counts what they use instead)
             -> launch ut-4-1 on 1
         7 unlaunched ut-2-1 ClientError: no image
             t-2 ended Failed/Failed: ClientError: no image

@@ -1,7 +1,7 @@
 //! Tuning jobs: create, describe, list, stop, delete; a tuning job's training jobs.
 
 use serde_json::{Map, Value};
-use shoal_plane::{Command, TuningStatus, TuningView};
+use shoal_plane::{Command, TuningStatus, TuningView, parallel_notice};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort, TrialFilter, TrialRow, TrialSort, TuningRow};
 use shoal_wire::{
     CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
@@ -44,9 +44,10 @@ impl Api {
             request: serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?,
             tags: serde_json::to_vec(&request.raw.get("Tags")).map_err(|error| internal(&error))?,
         };
+        let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
         let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::CreateTuningJob { arn })
+        Ok(Reply::CreateTuningJob { arn, notice })
     }
 
     pub(super) async fn stop_tuning_job(&self, name: String) -> Result<Reply, Error> {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread, time::Duration, time::Instant};
 
-use shoal_plane::{Capacity, Catalog, Command, TrainingSpec};
+use shoal_plane::{Capacity, Catalog, Command, Packing, TrainingSpec};
 use shoal_store::{Journal, SqliteJournal};
 
 use super::{Opaque, SNAPSHOT_EVERY, recover, start};
@@ -28,7 +28,7 @@ pub struct SnapshotDelays {
 /// # Errors
 /// The directory cannot be written.
 pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, ServerError> {
-    let capacity = Capacity { cpus: 1, memory_bytes: 1 << 34, gpus: 0, instances: 1 };
+    let capacity = Capacity { cpus: 1, memory_bytes: 1 << 34, gpus: 0, instances: 1, packing: Packing::Promise };
     let journal = SqliteJournal::open(&dir.join("shoal.db"))?;
     let (rows, snapshots) = (Arc::new(journal.rows()), journal.snapshots());
     let recovered = recover(&journal, &capacity, &Catalog::default())?;

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::TrainingSpec;
+use shoal_plane::{Packing, TrainingSpec};
 use shoal_store::SqliteJournal;
 
 use super::*;
@@ -43,7 +43,7 @@ struct Fixture {
 }
 
 fn capacity() -> Capacity {
-    Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8 }
+    Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise }
 }
 
 fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {

@@ -1,0 +1,103 @@
+//! Memory that attempts use: it grows from nothing, and together they may come to use more than the machine has. The same for an attempt's
+//! name whatever goes wrong.
+
+use std::collections::BTreeMap;
+
+use shoal_plane::{Command, Event, Fact, SecondaryStatus, Time};
+
+use crate::{
+    Bug,
+    random::Random,
+    scenario::{self, GIB},
+    world::{Step, World, broken},
+};
+
+/// From an attempt's start until it uses most.
+const GROWS_MS: u64 = 5000;
+/// The machine may lack memory for so long while a server is there: what is ended has a grace, and orders may be lost with their connections.
+const MOST_SHORT_MS: u64 = 40_000;
+
+#[derive(Debug)]
+struct Launched {
+    attempt: String,
+    /// By the journal, whose clock may stand still.
+    at: Time,
+    /// By the history.
+    since_ms: u64,
+    instances: u64,
+}
+
+/// What the history knows of memory.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Attempts that are not released.
+    launched: Vec<Launched>,
+    /// Attempts whose programs are told to end, or are over.
+    leaving: Vec<String>,
+    /// Attempts that were ended for want of memory.
+    pub(crate) evicted: Vec<String>,
+    short_ms: u64,
+}
+
+impl World {
+    /// An attempt that was ended was not the oldest one.
+    pub(crate) fn check_memory_event(&mut self, event: &Event) -> Step {
+        let now = self.now;
+        let memory = &mut self.memory;
+        match &event.fact {
+            Fact::AttemptLaunched { attempt, placement, .. } => {
+                let instances = placement.gpus.len() as u64;
+                memory.launched.push(Launched { attempt: attempt.clone(), at: event.at, since_ms: now, instances });
+            }
+            Fact::Released { attempt: Some(attempt) } => memory.launched.retain(|it| it.attempt != *attempt),
+            Fact::AttemptEvicted { attempt, .. } => {
+                let at = memory.launched.iter().find(|it| it.attempt == *attempt).map_or(event.at, |it| it.at);
+                let mut others = memory.launched.iter().filter(|it| it.attempt != *attempt && it.at <= at);
+                if !others.any(|it| !memory.leaving.contains(&it.attempt) && !self.frozen.contains(&it.attempt)) {
+                    return broken(format!("{attempt} is the oldest attempt, and is ended for want of memory"));
+                }
+                memory.evicted.push(attempt.clone());
+                memory.leaving.push(attempt.clone());
+            }
+            // Its launch is delayed, and counts from here.
+            Fact::JobMoved { secondary: SecondaryStatus::Starting, .. } => {
+                let attempt = self.mirror.view(&event.job).and_then(|view| view.attempt);
+                memory.launched.iter_mut().filter(|it| Some(&it.attempt) == attempt.as_ref()).for_each(|it| it.at = event.at);
+            }
+            Fact::AttemptFailed { attempt, .. } | Fact::AttemptInterrupted { attempt, .. } | Fact::ReleaseOrdered { attempt } => {
+                memory.leaving.push(attempt.clone());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server measures what attempts use, and reports it with what the machine lacks.
+    pub(crate) fn weighs(&mut self, passed_ms: u64) -> Step {
+        let alive = self.launcher.alive();
+        let used: BTreeMap<String, u64> = self
+            .memory
+            .launched
+            .iter()
+            .filter(|it| alive.iter().any(|(of, _)| *of == it.attempt))
+            .map(|it| (it.attempt.clone(), uses(&it.attempt, self.now.saturating_sub(it.since_ms), it.instances)))
+            .collect();
+        let lacking = used.values().sum::<u64>().saturating_sub(scenario::capacity().memory_bytes);
+        self.memory.short_ms = if lacking > 0 { self.memory.short_ms + passed_ms } else { 0 };
+        if self.memory.short_ms > MOST_SHORT_MS {
+            return broken(format!("the machine has lacked {} GiB of memory for {} ms", lacking / GIB, self.memory.short_ms));
+        }
+        let command = match self.bug {
+            Some(Bug::UseNotMeasured) => Command::MemoryMeasured { used: BTreeMap::new(), lacking: 0 },
+            _ => Command::MemoryMeasured { used, lacking },
+        };
+        self.tell(&command, true).map(drop)
+    }
+}
+
+/// Memory of an attempt at its age, in bytes: at most 4 GiB for each instance, so that no job alone needs more than the machine has.
+fn uses(attempt: &str, age_ms: u64, instances: u64) -> u64 {
+    let seed = attempt.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    let most = Random::new(seed, 5).below(5) * GIB * instances;
+    most * age_ms.min(GROWS_MS) / GROWS_MS
+}
