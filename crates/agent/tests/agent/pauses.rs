@@ -36,7 +36,7 @@ fn standstill(stage: &Stage) -> usize {
 fn start(name: &str, script: &str) -> Stage {
     let mut stage = Stage::new(name);
     let mut assignment = stage.assignment(1, 1, script);
-    assignment.resource = Some(Resource { from: 2, until: Some(9) });
+    assignment.resource = Some(Resource { from: 2, until: Some(9), max: Some(27) });
     stage.start(assignment);
     stage.server.until(1, "a few lines", |it| it.lines().len() > 5);
     stage
