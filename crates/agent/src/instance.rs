@@ -326,7 +326,7 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
         fs::write(&path, bytes).map_err(failed(|| format!("write {}", path.display())))?;
     }
     if let Some(resource) = &assignment.resource {
-        let resource = Resource { from: resource.from, until: resource.until };
+        let resource = Resource { from: resource.from, until: resource.until, max: resource.max };
         home.write_resource(&resource).map_err(failed(|| format!("write {RESOURCE_FILE} in {}", home.ml().display())))?;
     }
     Ok(())

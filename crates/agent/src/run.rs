@@ -183,7 +183,7 @@ impl Agent<'_> {
                 thread::sleep(NETWORK_POLL);
             }
         }
-        self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
+        self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
         let network = self.network.as_ref().expect("the loop ends with one");
         let (mut spec, of_threads) = match instance::prepare(self.options, assignment, self.home, network, support) {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),

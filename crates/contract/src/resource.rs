@@ -12,26 +12,31 @@ pub struct Resource {
     pub from: u64,
     /// After so many the program is to save a checkpoint and wait until the file says more; `None`: it runs to its end.
     pub until: Option<u64>,
+    /// After so many (the tuning job's `MaxResource`) the trial is complete: a program that has more to do saves its model and ends there, else it is
+    /// stopped. `None`: no limit.
+    pub max: Option<u64>,
 }
 
 impl Resource {
     /// The file's content.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let value = match self.until {
-            Some(until) => json!({ "from": self.from, "until": until }),
-            None => json!({ "from": self.from }),
-        };
+        let mut value = json!({ "from": self.from });
+        for (name, units) in [("until", self.until), ("max", self.max)] {
+            if let Some(units) = units {
+                value[name] = units.into();
+            }
+        }
         value.to_string().into_bytes()
     }
 
     /// Reads the file's content; `None` if it is not one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
-        let until = match value.get("until") {
-            None | Some(Value::Null) => None,
-            Some(until) => Some(until.as_u64()?),
+        let units = |name: &str| match value.get(name) {
+            None | Some(Value::Null) => Some(None),
+            Some(units) => units.as_u64().map(Some),
         };
-        Some(Self { from: value.get("from").and_then(Value::as_u64).unwrap_or(0), until })
+        Some(Self { from: value.get("from").and_then(Value::as_u64).unwrap_or(0), until: units("until")?, max: units("max")? })
     }
 }
 
@@ -41,11 +46,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for resource in [Resource::default(), Resource { from: 3, until: Some(9) }, Resource { from: 0, until: Some(1) }] {
+        let resource = |from, until, max| Resource { from, until, max };
+        for resource in [Resource::default(), resource(3, Some(9), None), resource(0, Some(1), Some(27)), resource(9, None, Some(27))] {
             assert_eq!(Resource::parse(&resource.to_bytes()), Some(resource));
         }
-        assert_eq!(Resource::parse(br#"{"until": 27}"#), Some(Resource { from: 0, until: Some(27) }));
-        for bytes in [&b""[..], b"{\"until\":", b"{\"until\": -1}", b"{\"until\": \"9\"}"] {
+        assert_eq!(Resource::parse(br#"{"until": 27}"#), Some(resource(0, Some(27), None)));
+        for bytes in [&b""[..], b"{\"until\":", b"{\"until\": -1}", b"{\"until\": \"9\"}", b"{\"max\": -1}"] {
             assert_eq!(Resource::parse(bytes), None);
         }
     }

@@ -74,6 +74,9 @@ pub struct Resource {
     /// After so many the trial is to pause; `None`: at its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
+    /// After so many (`MaxResource`) the trial is complete; `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
 }
 
 /// Instances of one type.

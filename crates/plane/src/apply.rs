@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     Action, Event, Fact, State,
     training_job::TrainingJob,
-    tuning::{job::TuningJob, trial::Trial},
+    tuning::{
+        job::{TuningJob, Turnout},
+        trial::Trial,
+    },
 };
 
 /// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
@@ -48,13 +51,13 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
         job.order = state.created;
         state.created += 1;
     }
-    let was_active = job.is_active();
+    let before = Turnout { active: job.is_active(), waiting: job.waits() };
     let mut actions = job.apply(event.at, &event.fact);
     state.index.add(job);
     if let Some(trial) = &job.trial
         && let Some(tuning) = state.tunings.get_mut(&trial.tuning)
     {
-        actions.append(&mut Arc::make_mut(tuning).hears(event.at, &event.fact, job, was_active));
+        actions.append(&mut Arc::make_mut(tuning).hears(event.at, &event.fact, job, before));
     }
     actions
 }

@@ -57,11 +57,20 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::InstanceReported { attempt, host, report } => {
             decision.of_attempt(attempt, Stage::Running, |job, _| reported(state, job, attempt, *host, report));
         }
-        Command::ArtifactsStored { attempt } => decision
-            .of_attempt(attempt, Stage::Storing, |job, _| Some(if job.stop.is_some() { stopped(stopped_as(job)) } else { completed() })),
-        Command::ArtifactsFailed { attempt, reason } => {
-            decision.of_attempt(attempt, Stage::Storing, |job, attempt| Some(attempt_failed(job, attempt, internal_error(reason), now)));
-        }
+        Command::ArtifactsStored { attempt } => decision.of_attempt(attempt, Stage::Storing, |job, attempt| {
+            Some(match job.stop {
+                Some(_) => stopped(stopped_as(job)),
+                None if attempt.parked => Fact::ReleaseOrdered { attempt: attempt.id.clone() },
+                None => completed(),
+            })
+        }),
+        Command::ArtifactsFailed { attempt, reason } => decision.of_attempt(attempt, Stage::Storing, |job, attempt| {
+            Some(match job.stop {
+                // Its checkpoints are what it resumes from.
+                None if attempt.parked => Fact::ReleaseOrdered { attempt: attempt.id.clone() },
+                _ => attempt_failed(job, attempt, internal_error(reason), now),
+            })
+        }),
         Command::Released { attempt } => {
             decision.of_attempt(attempt, Stage::Releasing, |_, _| Some(Fact::Released { attempt: Some(attempt.clone()) }));
         }

@@ -191,6 +191,9 @@ pub enum Fact {
         frozen: bool,
         /// Status message.
         message: String,
+        /// What its hosts upload is stored before the release.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stores: bool,
     },
     /// A frozen trial's memory is wanted: its attempt is ended and released. It stays paused.
     TrialParked {
@@ -198,6 +201,9 @@ pub enum Fact {
         attempt: String,
         /// Status message.
         message: String,
+        /// What its hosts upload is stored before the release.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stores: bool,
     },
     /// A paused trial is to go on: it waits for capacity.
     TrialResumed {
@@ -345,6 +351,8 @@ pub enum StopCause {
     MaxWait,
     /// Its tuning job's scheduler: others are more promising.
     Early,
+    /// Its tuning job's `MaxResource`: it has used all that a trial may.
+    MaxResource,
     /// Its tuning job comes to its end.
     Tuning,
 }

@@ -4,7 +4,7 @@
 //!
 //! | secondary status | entered when | leaves to |
 //! |---|---|---|
-//! | Starting | created; again when it leaves the queue | Pending, Downloading, Interrupted, Failed, Stopped, MaxWaitTimeExceeded |
+//! | Starting | created; again when it leaves the queue | Pending, Downloading, Interrupted, Stopping, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
 //! | Training | the first instance trains | Uploading, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
@@ -54,6 +54,8 @@ pub(crate) const UNANSWERED_S: u64 = 30;
 pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
 /// Most characters of a status message.
 const MOST_TEXT: usize = 1024;
+/// The same for a trial that is ended to make room: its memory is needed.
+const PARK_UPLOAD_LIMIT_S: u64 = 300;
 /// From the launch, or from when it was last said to be delayed, to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
 
@@ -67,7 +69,7 @@ impl Time {
 pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
     use SecondaryStatus as S;
     let next: &[S] = match from {
-        S::Starting => &[S::Pending, S::Downloading, S::Interrupted, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
+        S::Starting => &[S::Pending, S::Downloading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Downloading => &[S::Training, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
         S::Training => &[S::Uploading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
@@ -112,7 +114,10 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
     let peers_end = |failed: Time| any_active.then(|| (failed.plus_s(u64::from(grace_s) + UNANSWERED_S), Timer::PeersUnanswered));
     match (job.status, &job.stop, job.ended) {
         (JobStatus::Failed, _, Some(ended)) => peers_end(ended),
-        (JobStatus::InProgress, ..) if let Some(failed) = attempt.failed => peers_end(failed),
+        (JobStatus::InProgress, ..) if let Some(failed) = attempt.failed => match last_seen_awaited(attempt) {
+            Some(seen) if attempt.parked && !any_active => Some((seen.plus_s(PARK_UPLOAD_LIMIT_S), Timer::StopUpload)),
+            _ => peers_end(failed),
+        },
         (JobStatus::Stopping, Some(stop), _) if !all_over(attempt) => {
             Some((stop.at.plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S), Timer::StopUnanswered))
         }
@@ -166,13 +171,14 @@ pub(crate) fn consequence(job: &TrainingJob, now: Time) -> Option<Fact> {
         };
     };
     if attempt.stage != Stage::Running {
-        let is_over = job.ended.is_some() || attempt.failed.is_some();
+        let is_over = job.ended.is_some() || attempt.failed.is_some() && !attempt.parked;
         return (is_over && attempt.stage == Stage::Storing).then(|| Fact::ReleaseOrdered { attempt: attempt.id.clone() });
     }
     match job.status {
         JobStatus::InProgress if attempt.failed.is_none() => in_progress(job, attempt, due, now),
         JobStatus::Stopping => stopping(job, attempt, due),
         JobStatus::InProgress | JobStatus::Failed if due.is_none() && attempt.instances.iter().any(Instance::active) => None,
+        JobStatus::InProgress if attempt.parked => parked(attempt, due),
         // Another attempt would have no time.
         JobStatus::InProgress if attempt.interrupted && max_wait(job).is_some_and(|(at, _)| at <= now) => {
             Some(stopped(StopReason::MaxWait))
@@ -201,6 +207,16 @@ fn in_progress(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>, now: Ti
         _ => {}
     }
     attempt.instances.iter().all(|instance| *instance == Instance::Uploaded).then(|| Fact::UploadsEnded { attempt: attempt.id.clone() })
+}
+
+/// A trial that is ended to make room leaves its model first: it may be the best one, and never be resumed.
+fn parked(attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
+    if last_seen_awaited(attempt).is_some() && due.is_none() {
+        return None;
+    }
+    let id = attempt.id.clone();
+    let is_uploaded = attempt.instances.contains(&Instance::Uploaded);
+    Some(if is_uploaded && all_over(attempt) { Fact::UploadsEnded { attempt: id } } else { Fact::ReleaseOrdered { attempt: id } })
 }
 
 fn stopping(job: &TrainingJob, attempt: &Attempt, due: Option<Timer>) -> Option<Fact> {
@@ -250,6 +266,7 @@ pub(crate) fn stop(cause: StopCause) -> Fact {
         StopCause::MaxRuntime => "Stopping the training job: it reached MaxRuntimeInSeconds",
         StopCause::MaxWait => "Stopping the training job: it reached MaxWaitTimeInSeconds",
         StopCause::Early => "Stopping the training job early: others of its tuning job are more promising",
+        StopCause::MaxResource => "Stopping the training job: it reached MaxResource of its tuning job",
         StopCause::Tuning => "Stopping the training job: its tuning job ends",
     };
     Fact::StopRequested { cause, message: message.to_owned() }
@@ -257,9 +274,13 @@ pub(crate) fn stop(cause: StopCause) -> Fact {
 
 /// How a job in progress begins to stop.
 pub(crate) fn stop_of(job: &TrainingJob, cause: StopCause, now: Time) -> Fact {
-    let is_abandoned = job.attempt.as_ref().is_none_or(|attempt| attempt.failed.is_some());
+    let is_abandoned = job.attempt.as_ref().is_none_or(|attempt| attempt.failed.is_some() && !attempt.parked);
     if is_abandoned {
         return stopped(cause.into());
+    }
+    if let Some(parked) = job.attempt.as_ref().filter(|attempt| attempt.parked) {
+        // Once it is stored, what it left is its model.
+        return if parked.stage == Stage::Releasing { stopped(cause.into()) } else { stop(cause) };
     }
     // Its artifacts are being stored.
     let Some(attempt) = job.running() else { return stop(cause) };
@@ -288,7 +309,7 @@ impl From<StopCause> for StopReason {
         match cause {
             StopCause::MaxRuntime => StopReason::MaxRuntime,
             StopCause::MaxWait => StopReason::MaxWait,
-            StopCause::User | StopCause::Early | StopCause::Tuning => StopReason::Wanted,
+            StopCause::User | StopCause::Early | StopCause::MaxResource | StopCause::Tuning => StopReason::Wanted,
         }
     }
 }
@@ -326,7 +347,7 @@ pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: Strin
     if rests && job.stop.is_none() && failure::is_internal(&reason) {
         // Nothing of it ran: it goes on from its checkpoint when it is wanted.
         let message = first_characters(&format!("Paused, and no longer in memory: {reason}"), MOST_TEXT);
-        return Fact::TrialParked { attempt: attempt.id.clone(), message };
+        return Fact::TrialParked { attempt: attempt.id.clone(), message, stores: false };
     }
     if !is_retried(job, &reason, now) {
         return failed(reason);

@@ -21,6 +21,8 @@ impl State {
         ensure(tuning.unreleased as usize == children.len(), "it counts its training jobs")?;
         let active = children.iter().filter(|job| job.is_active()).count();
         ensure(tuning.active as usize == active, &format!("{active} of its trials are active, and it counts {}", tuning.active))?;
+        let waiting = children.iter().filter(|job| job.waits()).count();
+        ensure(tuning.waiting as usize == waiting, &format!("{waiting} of its trials wait, and it counts {}", tuning.waiting))?;
         let is_over = |key: &(u32, u32)| tuning.over.iter().any(|over| (over.definition, over.trial) == *key);
         for job in &children {
             let key = job.trial.as_ref().map_or((0, 0), |trial| (trial.definition, trial.trial));
@@ -133,5 +135,7 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     }?;
     ensure(attempt.failed.is_some() || !attempt.interrupted, "another attempt follows one that was interrupted")?;
     let is_between = matches!(job.secondary(), SecondaryStatus::Starting | SecondaryStatus::Interrupted);
-    ensure(attempt.failed.is_none() || job.ended.is_some() || is_between, "another attempt begins with Starting")
+    ensure(attempt.failed.is_some() || !attempt.parked, "a trial that makes room rests")?;
+    let is_stopped = attempt.parked && job.stop.is_some();
+    ensure(attempt.failed.is_none() || job.ended.is_some() || is_between || is_stopped, "another attempt begins with Starting")
 }

@@ -185,9 +185,15 @@ impl State {
         if snapshot.v != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format { found: snapshot.v });
         }
-        let jobs = snapshot.jobs.into_iter().collect();
+        let jobs: Jobs = snapshot.jobs.into_iter().collect();
         let index = Index::of(&jobs);
-        let tunings = snapshot.tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
+        let mut tunings: BTreeMap<String, Arc<TuningJob>> =
+            snapshot.tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
+        for trial in jobs.iter().filter(|job| job.waits()).filter_map(|job| job.trial.as_ref()) {
+            if let Some(tuning) = tunings.get_mut(&trial.tuning) {
+                Arc::make_mut(tuning).waiting += 1;
+            }
+        }
         let measured = Measured::default();
         Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, tunings, index, measured })
     }

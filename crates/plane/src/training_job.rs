@@ -68,6 +68,9 @@ pub(crate) struct Attempt {
     /// They are, since the machine's memory ran short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) evicted: bool,
+    /// It is ended to make room for others while its trial rests: what its hosts upload is stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) parked: bool,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -191,6 +194,7 @@ impl TrainingJob {
                         failed: None,
                         interrupted: false,
                         evicted: false,
+                        parked: false,
                     });
                     self.enter(SecondaryStatus::Starting, at, message)
                 }
@@ -252,9 +256,9 @@ impl TrainingJob {
                 }
                 false
             }
-            Fact::TrialPaused { attempt, frozen, message } => self.pause(at, attempt.as_deref(), *frozen, message),
-            Fact::TrialParked { attempt, message } => {
-                self.trial.as_ref().is_some_and(|trial| trial.is_frozen()) && self.leave(at, attempt, message)
+            Fact::TrialPaused { attempt, frozen, message, stores } => self.pause(at, attempt.as_deref(), *frozen, message, *stores),
+            Fact::TrialParked { attempt, message, stores } => {
+                self.trial.as_ref().is_some_and(|trial| trial.is_frozen()) && self.leave(at, attempt, message, *stores)
             }
             Fact::TrialResumed { to, message } => self.resume(at, *to, message),
             Fact::TrialRaised { to } => {
@@ -383,6 +387,7 @@ impl TrainingJob {
                     Some(StopCause::MaxRuntime) => "the training job reached MaxRuntimeInSeconds",
                     Some(StopCause::MaxWait) => "the training job reached MaxWaitTimeInSeconds",
                     Some(StopCause::Early) => "others are more promising",
+                    Some(StopCause::MaxResource) => "the trial reached MaxResource",
                     Some(StopCause::Tuning) => "the tuning job ends",
                     Some(StopCause::User) | None => "the training job is being stopped",
                 };
@@ -406,13 +411,21 @@ impl TrainingJob {
         if let (Some(reason), Some(last)) = (&waits_for, transitions.last_mut()) {
             last.message = reason.to_string();
         }
-        let training_end = self.ended.filter(|_| self.training_start.is_some());
+        let rests_since = self.trial.as_ref().and_then(|trial| trial.rest.as_ref()).map(|rest| rest.since);
+        let mut training_start = self.training_start;
+        let training_end = self.ended.filter(|_| training_start.is_some()).map(|ended| rests_since.unwrap_or(ended));
         let seconds = |ms: u64| ms.div_ceil(1000).max(1);
-        let training_s = self.training_start.zip(training_end).map(|(start, end)| seconds(end.0.saturating_sub(start.0)));
-        let billable_s = training_s.zip(training_end).map(|(whole, end)| match &self.retry {
+        let whole_ms = training_start.zip(training_end).map(|(start, end)| end.0.saturating_sub(start.0));
+        let worked_ms = whole_ms.zip(training_end).map(|(whole, end)| match &self.retry {
             None => whole,
-            Some(retry) => seconds(retry.spent_ms + retry.started.map_or(0, |start| end.0.saturating_sub(start.0))),
+            Some(retry) => retry.spent_ms + retry.started.map_or(0, |start| end.0.saturating_sub(start.0)),
         });
+        // Of managed spot training the difference is what interruptions took.
+        let ran_ms = worked_ms.filter(|_| self.trial.is_some() && self.spec.max_wait_s.is_none());
+        if let (Some(ran), Some(end)) = (ran_ms, training_end) {
+            training_start = training_start.max(Some(Time(end.0.saturating_sub(ran))));
+        }
+        let (training_s, billable_s) = (ran_ms.or(whole_ms).map(seconds), worked_ms.map(seconds));
         JobView {
             status: self.status,
             secondary: self.secondary(),
@@ -420,15 +433,16 @@ impl TrainingJob {
             failure_reason: self.failure_reason.clone(),
             created: self.created,
             modified: self.modified,
-            training_start: self.training_start,
+            training_start,
             training_end,
             training_s,
             billable_s,
+            ran_ms,
             final_metrics: self.metrics().into_values().collect(),
             pending: waits_for,
             attempt: self.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ended: self.ended.is_some(),
-            trial: self.trial.as_ref().map(|trial| trial.view(self.ended.is_none())),
+            trial: self.trial.as_ref().map(|trial| trial.view(self.ended.is_none(), self.waits())),
             stop: self.stop.as_ref().map(|stop| stop.cause),
         }
     }

@@ -21,14 +21,18 @@ pub struct JobView {
     pub created: Time,
     /// `LastModifiedTime`.
     pub modified: Time,
-    /// `TrainingStartTime`: when the first host entered Downloading, as AWS starts to bill; MaxRuntimeInSeconds counts from here.
+    /// `TrainingStartTime`: when the first host entered Downloading, as AWS starts to bill; MaxRuntimeInSeconds counts from here. Of a trial that is
+    /// over it is so long before `training_end` as the trial ran: clients count the time between the two.
     pub training_start: Option<Time>,
-    /// `TrainingEndTime`: after the upload; for failures at detection.
+    /// `TrainingEndTime`: after the upload; for failures at detection; of a trial that rested when it ended, when it was paused.
     pub training_end: Option<Time>,
-    /// `TrainingTimeInSeconds`, at least 1 once started.
+    /// `TrainingTimeInSeconds`, at least 1 once started. Pauses of a trial are not counted.
     pub training_s: Option<u64>,
     /// `BillableTimeInSeconds` (of one instance, as AWS counts), at least 1 once started.
     pub billable_s: Option<u64>,
+    /// The time that both count, in milliseconds: without pauses. Of a trial alone; none while it is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_ms: Option<u64>,
     /// `FinalMetricDataList`: the last value of each metric over all hosts, at most 40, by name.
     pub final_metrics: Vec<MetricValue>,
     /// Why it waits, machine-readable.

@@ -1,5 +1,6 @@
 //! What a parsed call does: the wire's values to commands and reads, and back.
 
+pub(crate) mod best_model;
 mod checkpoints;
 pub(crate) mod ending;
 mod filter_logs;

@@ -72,6 +72,12 @@ pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: &[u32], output: &O
     Ok(())
 }
 
+/// A `.tar.gz` without entries: the end of every one.
+pub(crate) fn empty_archive() -> Vec<u8> {
+    let mut end = GzEncoder::new(Vec::new(), Compression::fast());
+    end.write_all(&END_OF_ARCHIVE).and_then(|()| end.finish()).expect("a vector takes whatever is written")
+}
+
 struct Target<'a> {
     objects: &'a Objects,
     bucket: &'a str,
@@ -102,8 +108,7 @@ impl Target<'_> {
             let mut parts = PartsReader::open(&parts::path(run_dir, *host, artifact)).map_err(read_error(host))?;
             io::copy(&mut parts, &mut writer).map_err(self.write_error(key))?;
         }
-        let mut end = GzEncoder::new(&mut writer, Compression::fast());
-        end.write_all(&END_OF_ARCHIVE).and_then(|()| end.finish().map(drop)).map_err(self.write_error(key))?;
+        writer.write_all(&empty_archive()).map_err(self.write_error(key))?;
         let attributes = Attributes { content_type: Some("application/x-tar".to_owned()), ..Attributes::default() };
         self.commit(writer, key, &attributes)
     }

@@ -128,7 +128,11 @@ impl World {
                 },
                 lease_s: self.lease_s.unwrap_or(*lease_s),
                 grace_s: self.grace_s,
-                resource: trial.as_ref().map(|trial| Resource { from: trial.from.into(), until: trial.to.map(u64::from) }),
+                resource: trial.as_ref().map(|trial| Resource {
+                    from: trial.from.into(),
+                    until: trial.to.map(u64::from),
+                    max: trial.max.map(u64::from),
+                }),
                 warm: trial.is_some() || request.resources.keep_alive_s > 0,
             })
             .collect();

@@ -65,6 +65,12 @@ pub struct StudyDescription {
     pub max_trials: Option<u32>,
     /// No more at once.
     pub max_parallel: u32,
+    /// Trials that run.
+    pub running: u32,
+    /// Trials that wait for instances.
+    pub waiting: u32,
+    /// Trials that are paused; with the two above, `TrainingJobStatusCounters.InProgress`.
+    pub paused: u32,
     /// Number of the best trial.
     pub best_trial: Option<u32>,
     /// One, or one for each training job definition.
@@ -144,7 +150,8 @@ pub struct StudyTrial {
     pub definition: u32,
     /// Names and texts of its tuned hyperparameters, in the order of the search space.
     pub values: Vec<(String, String)>,
-    /// `Waiting` for capacity, `Running`, `Paused`, `Completed`, `Stopped` early, `Cancelled` (by a user, by its tuning job's end, by its time limit), `Failed`.
+    /// `Waiting` for capacity, `Running`, `Paused` (all three are `InProgress` in the API's counters), `Completed`, `Failed`; and what the API counts as
+    /// `Stopped`: `Stopped` early, `MaxResource` (it reached it and had more to do), `Cancelled` (by a user, by its tuning job's end, by its time limit).
     pub state: String,
     /// Why it failed, or who cancelled it.
     pub reason: Option<String>,
@@ -193,6 +200,12 @@ impl StudyTrial {
     /// It will not go on.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.state.as_str(), "Completed" | "Stopped" | "Cancelled" | "Failed")
+        matches!(self.state.as_str(), "Completed" | "Failed") || self.is_stopped()
+    }
+
+    /// The API says that its training job is `Stopped`.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state.as_str(), "Stopped" | "MaxResource" | "Cancelled")
     }
 }

@@ -36,7 +36,7 @@ fn standstill(stage: &Stage) -> usize {
 fn start(name: &str, script: &str) -> Stage {
     let mut stage = Stage::new(name);
     let mut assignment = stage.assignment(1, 1, script);
-    assignment.resource = Some(Resource { from: 2, until: Some(9) });
+    assignment.resource = Some(Resource { from: 2, until: Some(9), max: Some(27) });
     stage.start(assignment);
     stage.server.until(1, "a few lines", |it| it.lines().len() > 5);
     stage
@@ -44,7 +44,7 @@ fn start(name: &str, script: &str) -> Stage {
 
 fn stands_still(_: &Support) {
     let stage = start("frozen", TELLS);
-    assert_eq!(lines_told(&stage), [r#"told {"from":2,"until":9}"#]);
+    assert_eq!(lines_told(&stage), [r#"told {"from":2,"until":9,"max":27}"#]);
     stage.server.order(1, Order::Freeze);
     let before = standstill(&stage);
     stage.server.go_away();
@@ -55,9 +55,9 @@ fn stands_still(_: &Support) {
     stage.server.order(1, Order::Thaw { until: Some(27) });
     stage.server.until(1, "more lines", |it| it.lines().len() > before + 5);
     stage.server.order(1, Order::Thaw { until: None });
-    stage.server.until(1, "word of the end", |it| it.lines().iter().any(|line| line == r#"told {"from":2}"#));
+    stage.server.until(1, "word of the end", |it| it.lines().iter().any(|line| line == r#"told {"from":2,"max":27}"#));
     let told = lines_told(&stage);
-    assert_eq!(told[..2], [r#"told {"from":2,"until":9}"#, r#"told {"from":2,"until":27}"#]);
+    assert_eq!(told[..2], [r#"told {"from":2,"until":9,"max":27}"#, r#"told {"from":2,"until":27,"max":27}"#]);
     stage.release();
 }
 

@@ -12,6 +12,7 @@ use super::ffi::matrix::Matrix;
 use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::metric_plan::MetricPlan;
+use super::termination::Termination;
 use super::turns::Turns;
 use super::{log, metrics, model_file};
 
@@ -25,6 +26,19 @@ pub(super) struct Boost<'a> {
     pub(super) group: &'a Group,
     /// Where models are saved.
     pub(super) directory: &'a Path,
+    pub(super) termination: &'a Termination,
+}
+
+/// Why no round follows. A bit each, as the hosts tell each other.
+const EARLY: u8 = 1;
+const REQUESTED: u8 = 2;
+
+/// What a model is for.
+pub(super) enum Keep<'a> {
+    /// It is the training's: a stop request ends it after a round, and it is saved.
+    Model { checkpoints: Option<Checkpoints>, turns: Option<Turns> },
+    /// It is one of a cross-validation, in this file.
+    Fold { name: &'a str },
 }
 
 /// A model after its last round.
@@ -36,17 +50,13 @@ pub(super) struct Boosted {
 }
 
 impl Boost<'_> {
-    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. `name` is its file's name. A collective call; the other
+    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. A collective call; the other
     /// hosts wait with rank 0 for its turns.
-    pub(super) fn run(
-        &self,
-        train: Option<&Matrix>,
-        sets: &[Set],
-        evaluator: &mut Evaluator,
-        name: &str,
-        mut checkpoints: Option<Checkpoints>,
-        mut turns: Option<Turns>,
-    ) -> Result<Boosted, Failure> {
+    pub(super) fn run(&self, train: Option<&Matrix>, sets: &[Set], evaluator: &mut Evaluator, keep: Keep<'_>) -> Result<Boosted, Failure> {
+        let (name, keeps_model, mut checkpoints, mut turns) = match keep {
+            Keep::Model { checkpoints, turns } => (model_file::NAME, true, checkpoints, turns),
+            Keep::Fold { name } => (name, false, None, None),
+        };
         let hyperparameters = self.hyperparameters;
         let num_round = hyperparameters.num_round;
         let is_first = self.group.rank() == 0;
@@ -60,16 +70,25 @@ impl Boost<'_> {
             None => (self.booster(train, sets)?, 0),
             Some(resumed) => (self.renewed(train, sets, &resumed.model, resumed.rounds)?, resumed.rounds),
         };
-        if let Some(turns) = &mut turns {
-            turns.begins(done);
-        }
         if let Some((_, stopping)) = &mut stopping {
             checkpoints::take_stopping(&mut booster, stopping)?;
+        }
+        let mut last = num_round;
+        if let Some(turns) = &mut turns {
+            turns.begins(done);
+            last = turns.last(num_round);
+        }
+        if last < num_round && is_first {
+            log::info(&format!("The tuning job's MaxResource ends the training after {last} of {num_round} rounds"));
+        }
+        if keeps_model {
+            let copy = if done > 0 && is_first { Some(booster.to_bytes()?) } else { None };
+            self.termination.begins(is_first, self.directory.join(name), copy);
         }
         let is_over = stopping.as_ref().is_some_and(|(_, stopping)| stopping.is_over());
         let whole = train;
         let train = train.unwrap_or(&sets[0].matrix);
-        for round in if is_over { num_round } else { done }..num_round {
+        for round in if is_over { last } else { done }..last {
             booster.update(round as i32, train)?;
             scores = evaluator.evaluate(&mut booster, round, sets, self.group)?;
             let is_told = is_first && turns.as_ref().is_none_or(|turns| !turns.is_known(round + 1));
@@ -78,20 +97,20 @@ impl Boost<'_> {
                 log::print(&evaluate::line(round, &scores));
             }
             if is_first && hyperparameters.save_model_on_termination {
-                model_file::save(&booster, self.directory, name)?;
+                self.termination.save(&booster, self.directory, name)?;
+            } else {
+                self.termination.round_finished(&booster)?;
             }
-            let mut is_last = round + 1 == num_round;
-            if let Some((metric, stopping)) = &mut stopping {
-                // Rank 0 alone has all scores.
-                let mut stop = [0.0];
-                if is_first {
-                    let score = scores.iter().rev().find(|score| score.set == "validation" && metrics::is_same(&score.metric, metric));
-                    let score = score.ok_or_else(|| Failure::User(format!("early stopping cannot watch {metric}: it is not evaluated")))?;
-                    stop[0] = f64::from(u8::from(stopping.observe(round, score.value)));
-                }
-                self.group.broadcast(&mut stop)?;
-                is_last |= stop[0] > 0.0;
+            let mut end = 0;
+            // Rank 0 alone has all scores.
+            if let Some((metric, stopping)) = stopping.as_mut().filter(|_| is_first) {
+                let score = scores.iter().rev().find(|score| score.set == "validation" && metrics::is_same(&score.metric, metric));
+                let score = score.ok_or_else(|| Failure::User(format!("early stopping cannot watch {metric}: it is not evaluated")))?;
+                end |= if stopping.observe(round, score.value) { EARLY } else { 0 };
             }
+            end |= if keeps_model && self.termination.is_requested() { REQUESTED } else { 0 };
+            let end = self.of_first(end)?;
+            let is_last = round + 1 == last || end != 0;
             if let Some(checkpoints) = checkpoints.as_mut().filter(|checkpoints| checkpoints.is_due(round + 1, is_last || pauses)) {
                 if is_first {
                     checkpoints.write(&mut booster, round + 1, stopping.as_ref().map(|(_, stopping)| stopping))?;
@@ -108,16 +127,31 @@ impl Boost<'_> {
             if is_told && pauses {
                 log::print(&evaluate::line(round, &scores));
             }
+            if end & REQUESTED != 0 {
+                self.termination.ends_after(round + 1);
+            }
             if is_last {
                 break;
             }
             if let Some(turns) = turns.as_mut().filter(|_| pauses) {
-                turns.wait(round + 1);
+                turns.wait(round + 1, self.termination);
+                // Other hosts are in the next round already: after it they are told.
+                if self.termination.is_requested() && self.group.size() == 1 {
+                    self.termination.ends_after(round + 1);
+                    break;
+                }
             }
         }
         let best = stopping.and_then(|(_, stopping)| stopping.best());
         let booster = if is_first { self.best_of(booster, best)? } else { booster };
         Ok(Boosted { booster, scores })
+    }
+
+    /// What rank 0 has found, on every host.
+    fn of_first(&self, found: u8) -> Result<u8, Failure> {
+        let mut word = [f64::from(found)];
+        self.group.broadcast(&mut word)?;
+        Ok(word[0] as u8)
     }
 
     /// A booster without trees that is told everything.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::boost::Boost;
+use super::boost::{Boost, Keep};
 use super::evaluate::{Evaluator, Score, Set};
 use super::failure::Failure;
 use super::ffi::api::Api;
@@ -13,6 +13,7 @@ use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::metric_plan::MetricPlan;
+use super::termination::Termination;
 use super::train::{Channels, library_parameters};
 use super::{evaluate, log, model_file};
 
@@ -23,6 +24,7 @@ pub(super) fn train(
     hyperparameters: &Hyperparameters,
     mut channels: Channels,
     folds: usize,
+    termination: &Termination,
 ) -> Result<(), Failure> {
     let threads = hyperparameters.nthread.unwrap_or(instance.cpus);
     let parameters = library_parameters(hyperparameters, threads);
@@ -54,7 +56,7 @@ pub(super) fn train(
     let mut shuffle = Shuffle { state: seed as u64 };
     let mut unseen = Unseen::new(labels, classifies);
     let directory = instance.paths.model();
-    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group: &group, directory: &directory };
+    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group: &group, directory: &directory, termination };
     let mut evaluator = Evaluator::new(&plan, None);
     let mut last_scores: Vec<Vec<Score>> = Vec::new();
     for round in 0..rounds {
@@ -67,8 +69,8 @@ pub(super) fn train(
             let (seen, held_out) = (rows(false), rows(true));
             let train = all.slice(&seen)?;
             let name = format!("{}-{}", model_file::NAME, last_scores.len());
-            let mut boosted = boost.run(Some(&train), &sets, &mut evaluator, &name, None, None)?;
-            model_file::save(&boosted.booster, &directory, &name)?;
+            let mut boosted = boost.run(Some(&train), &sets, &mut evaluator, Keep::Fold { name: &name })?;
+            termination.save(&boosted.booster, &directory, &name)?;
             unseen.add(&held_out, &boosted.booster.predict(&all.slice(&held_out)?, Output::Transformed)?);
             last_scores.push(boosted.scores);
         }

@@ -46,6 +46,7 @@ use ffi::api::Api;
 use group::Group;
 use hyperparameters::Hyperparameters;
 use instance::Instance;
+use termination::Termination;
 use train::Channels;
 
 /// Reads the files of a directory as a channel of this content type, and counts the rows.
@@ -69,7 +70,7 @@ pub(crate) fn run() -> i32 {
     ffi::api::let_threads_sleep();
     let paths = instance::paths();
     match train(paths.clone()) {
-        Ok(()) => shoal_contract::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             report(&failure, &paths.failure());
             shoal_contract::FAILURE
@@ -112,7 +113,8 @@ fn report(failure: &Failure, file: &Path) {
     }
 }
 
-fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
+/// Gives the exit code.
+fn train(paths: shoal_contract::Paths) -> Result<i32, Failure> {
     let instance = Instance::read(paths)?;
     let job = &instance.job;
     if job.hyperparameters.contains_key("sagemaker_program") {
@@ -133,19 +135,23 @@ fn train(paths: shoal_contract::Paths) -> Result<(), Failure> {
     let api = open_library()?;
     api.set_global_config(&format!(r#"{{"verbosity": {}}}"#, hyperparameters.parameter("verbosity", "1")))?;
 
-    if hyperparameters.save_model_on_termination {
-        let directory = instance.paths.model();
-        termination::keep_model(directory).map_err(|source| Failure::Signals { source })?;
-    }
+    let termination = Termination::listen(instance.paths.model(), hyperparameters.save_model_on_termination)?;
     if job.world_size() == 1 {
-        train_alone(api, &instance, &hyperparameters, format)
+        train_alone(api, &instance, &hyperparameters, format, &termination)?;
     } else {
-        together::train(api, &instance, &hyperparameters, format)
+        together::train(api, &instance, &hyperparameters, format, &termination)?;
     }
+    Ok(termination.exit_code())
 }
 
 /// The whole job on this host.
-fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<(), Failure> {
+fn train_alone(
+    api: &'static Api,
+    instance: &Instance,
+    hyperparameters: &Hyperparameters,
+    format: Format,
+    termination: &Termination,
+) -> Result<(), Failure> {
     let channels = Rows::read(instance, hyperparameters, format)?;
     log::info("Single node training.");
     let (train, validation) = channels.complete()?;
@@ -155,9 +161,9 @@ fn train_alone(api: &'static Api, instance: &Instance, hyperparameters: &Hyperpa
             log::warning("a cross-validation (_kfold) writes no checkpoints");
         }
         let channels = Channels { train, validation, columns };
-        return cross_validation::train(api, instance, hyperparameters, channels, folds as usize);
+        return cross_validation::train(api, instance, hyperparameters, channels, folds as usize, termination);
     }
-    train::train(api, instance, hyperparameters, Channels { train, validation, columns }, &Group::alone())
+    train::train(api, instance, hyperparameters, Channels { train, validation, columns }, &Group::alone(), termination)
 }
 
 fn open_library() -> Result<&'static Api, Failure> {

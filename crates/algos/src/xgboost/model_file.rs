@@ -17,6 +17,12 @@ pub(super) fn save(booster: &Booster, directory: &Path, name: &str) -> Result<()
     replace(&booster.to_bytes()?, directory, name, TEMPORARY)
 }
 
+/// Writes a model's bytes to `target`.
+pub(super) fn write(model: &[u8], target: &Path) -> Result<(), Failure> {
+    let (directory, name) = (target.parent().unwrap_or(target), target.file_name().unwrap_or_default());
+    replace(model, directory, &name.to_string_lossy(), TEMPORARY)
+}
+
 /// Writes `directory/name` as a whole; it is called `temporary` until then. The kernel may write it to the disk when it likes: what outlives the
 /// machine is the copy in S3.
 pub(super) fn replace(bytes: &[u8], directory: &Path, name: &str, temporary: &str) -> Result<(), Failure> {

@@ -9,11 +9,18 @@ use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::roll::{Caller, Meeting, Member, Report};
+use super::termination::{Termination, end_process};
 use super::train::{self, Channels};
-use super::{log, report, termination};
+use super::{log, report};
 
 /// This host's part of the job.
-pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<(), Failure> {
+pub(super) fn train(
+    api: &'static Api,
+    instance: &Instance,
+    hyperparameters: &Hyperparameters,
+    format: Format,
+    termination: &Termination,
+) -> Result<(), Failure> {
     let job = &instance.job;
     log::info(&format!("Distributed node training with {} hosts: {:?}", job.world_size(), job.hosts));
     let first = job.hosts[0].as_str();
@@ -22,12 +29,12 @@ pub(super) fn train(api: &'static Api, instance: &Instance, hyperparameters: &Hy
     let failure_file = instance.paths.failure();
     let end = move |loss| {
         report(&Failure::Lost(loss), &failure_file);
-        termination::end_process(shoal_contract::FAILURE);
+        end_process(shoal_contract::FAILURE);
     };
     let resolve = || instance.address(first);
     let member = Member::join(job.current_host(), &meeting, resolve, end)?;
 
-    let result = match take_part(api, instance, hyperparameters, format, &member) {
+    let result = match take_part(api, instance, hyperparameters, format, &member, termination) {
         Ok(()) => {
             member.done();
             Ok(())
@@ -69,6 +76,7 @@ fn take_part(
     hyperparameters: &Hyperparameters,
     format: Format,
     member: &Member,
+    termination: &Termination,
 ) -> Result<(), Failure> {
     let host = instance.job.current_host();
     let rows = Rows::read(instance, hyperparameters, format)?;
@@ -90,13 +98,13 @@ fn take_part(
     let channels = Channels { train, validation, columns: plan.columns };
     if plan.hosts.len() == 1 {
         log::info("Only 1 host with training data, starting single node training.");
-        return train::train(api, instance, hyperparameters, channels, &Group::alone());
+        return train::train(api, instance, hyperparameters, channels, &Group::alone(), termination);
     }
     let first = instance.job.hosts[0].as_str();
     let address = instance.address(first).ok_or_else(|| Failure::XGBoost(format!("the name of {first} does not resolve any more")))?;
     let place = plan.hosts.iter().position(|name| name == host).expect("a host with data is in the plan");
     let group = Group::of(Communicator::join(api, address, plan.tracker_port, place)?);
-    let trained = train::train(api, instance, hyperparameters, channels, &group);
+    let trained = train::train(api, instance, hyperparameters, channels, &group, termination);
     if trained.is_ok() {
         // Everything is written by now.
         if let Err(error) = group.leave() {

@@ -1,6 +1,6 @@
 //! One model from the channels, once the data is read and the group is formed.
 
-use super::boost::Boost;
+use super::boost::{Boost, Keep};
 use super::checkpoints::Checkpoints;
 use super::data::Source;
 use super::evaluate::{Evaluator, Set};
@@ -12,6 +12,7 @@ use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::judge::{Judge, JudgeOptions, Own};
 use super::metric_plan::MetricPlan;
+use super::termination::Termination;
 use super::turns::Turns;
 use super::{intercept, log, model_file};
 
@@ -30,6 +31,7 @@ pub(super) fn train(
     hyperparameters: &Hyperparameters,
     mut channels: Channels,
     group: &Group,
+    termination: &Termination,
 ) -> Result<(), Failure> {
     let threads = hyperparameters.nthread.unwrap_or(instance.cpus);
     let mut parameters = library_parameters(hyperparameters, threads);
@@ -51,11 +53,11 @@ pub(super) fn train(
     drop(channels);
     let mut evaluator = Evaluator::new(&plan, judge);
     let directory = instance.paths.model();
-    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory };
+    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory, termination };
     let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters));
-    let boosted = boost.run(None, &sets, &mut evaluator, model_file::NAME, checkpoints, Turns::read(&instance.paths))?;
+    let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns: Turns::read(&instance.paths) })?;
     if group.rank() == 0 {
-        model_file::save(&boosted.booster, &directory, model_file::NAME)?;
+        termination.save_last(&boosted.booster, &directory, model_file::NAME)?;
         log::info(&format!("Stored trained model at {}", directory.join(model_file::NAME).display()));
     }
     Ok(())

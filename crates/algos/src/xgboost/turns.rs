@@ -2,13 +2,15 @@
 //! memory stays, so going on costs nothing; and its checkpoint is written before the round is told, so it can as well be ended there.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use shoal_contract::{Paths, RESOURCE_FILE, Resource};
 
-/// Between two looks where the kernel does not tell of changes.
-const LOOK: Duration = Duration::from_millis(20);
+use super::termination::Termination;
+
+/// Between two looks where the kernel does not tell of changes: 20 ms.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// The turns of a trial on the host that speaks for it.
 pub(super) struct Turns {
@@ -42,19 +44,28 @@ impl Turns {
         self.resource.until.is_some_and(|until| until + self.ahead <= u64::from(rounds))
     }
 
-    /// Waits until more rounds than these are wanted.
-    pub(super) fn wait(&mut self, rounds: u32) {
+    /// The number of rounds after which the training is complete: `num_round`, or fewer where the tuning job's resource ends before.
+    pub(super) fn last(&self, num_round: u32) -> u32 {
+        let last = self.resource.max.map(|max| u32::try_from(max.saturating_add(self.ahead)).unwrap_or(u32::MAX));
+        last.map_or(num_round, |last| last.min(num_round))
+    }
+
+    /// Waits until more rounds than these are wanted, or a stop is requested.
+    pub(super) fn wait(&mut self, rounds: u32, termination: &Termination) {
         // Before the first look, so that no change is missed between the two.
         let told = changes(&self.file);
         while let Some(resource) = read(&self.file) {
             self.resource = resource;
-            if !self.is_over(rounds) {
+            if !self.is_over(rounds) || termination.is_requested() {
                 return;
             }
-            match &told {
-                // What it is does not matter.
-                Some(told) if rustix::io::read(told, &mut [0_u8; 1024]).is_ok() => {}
-                _ => std::thread::sleep(LOOK),
+            let mut awaited = vec![PollFd::from_borrowed_fd(termination.wake(), PollFlags::IN)];
+            awaited.extend(told.as_ref().map(|told| PollFd::new(told, PollFlags::IN)));
+            let is_changed = poll(&mut awaited, told.is_none().then_some(&LOOK)).is_ok()
+                && awaited.get(1).is_some_and(|told| !told.revents().is_empty());
+            if let Some(told) = told.as_ref().filter(|_| is_changed) {
+                // What has changed does not matter.
+                let _ = rustix::io::read(told, &mut [0_u8; 1024]);
             }
         }
     }
@@ -78,7 +89,7 @@ mod tests {
     #[test]
     fn units_are_counted_from_the_checkpoint_that_it_began_with() {
         let turns = |done| {
-            let mut turns = Turns { file: PathBuf::new(), resource: Resource { from: 2, until: Some(4) }, ahead: 0 };
+            let mut turns = Turns { file: PathBuf::new(), resource: Resource { from: 2, until: Some(4), max: Some(6) }, ahead: 0 };
             turns.begins(done);
             turns
         };
@@ -86,6 +97,7 @@ mod tests {
             let turns = turns(done);
             assert!(turns.is_known(known) && !turns.is_known(known + 1));
             assert!(!turns.is_over(last - 1) && turns.is_over(last), "begun after {done}");
+            assert_eq!([turns.last(100), turns.last(3)], [last + 2, 3]);
         }
     }
 }

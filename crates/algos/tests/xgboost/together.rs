@@ -68,6 +68,30 @@ fn metrics_over_hosts_are_those_of_all_rows() {
 }
 
 #[test]
+fn hosts_that_are_stopped_end_after_the_same_round() {
+    let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
+    let parts: Vec<String> = wine.parts(&[50, 50]).iter().map(Table::csv).collect();
+    let hosts = parts.iter().map(|part| vec![("train", vec![("part", part.as_str())])]).collect();
+    let job = Job { hyperparameters: &[("num_round", "1000000")], content_type: Some("csv"), hosts };
+    let cluster = start(&job, &[]);
+    let began = std::time::Instant::now();
+    while !cluster.instances[0].stdout().contains("[5]\t") {
+        assert!(began.elapsed() < std::time::Duration::from_secs(240), "{}", cluster.instances[0].stdout());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The first host is told last.
+    cluster.instances[1].signal("-TERM");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    cluster.instances[0].signal("-TERM");
+    let ended = cluster.wait();
+    assert!(ended.iter().all(|host| host.code == Some(143) && host.failure.is_none()), "{ended:#?}");
+    let rounds =
+        |host: &Ended| host.stdout.split("Stopped on request after ").nth(1).and_then(|text| text.split(' ').next()).map(str::to_owned);
+    assert!(rounds(&ended[0]).is_some() && rounds(&ended[0]) == rounds(&ended[1]), "{ended:#?}");
+    assert_eq!(ended[0].model.as_ref().unwrap().predict(&wine.features()).len(), wine.csv().lines().count());
+}
+
+#[test]
 fn several_classes_are_judged_together() {
     let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     for objective in ["multi:softprob", "multi:softmax"] {

@@ -11,12 +11,14 @@
   const looks = {
     Completed: { color: blue, symbol: "circle" },
     Stopped: { color: "#e69f00", symbol: "triangle" },
+    MaxResource: { color: "#56b4e9", symbol: "triangle" },
     Cancelled: { color: "#cc79a7", symbol: "emptyCircle" },
     Failed: { color: "#d55e00", symbol: "rect" },
     Running: { color: "#009e73", symbol: "diamond" },
     Paused: { color: "#999999", symbol: "diamond" },
+    Waiting: { color: "#999999", symbol: "emptyCircle" },
   };
-  const named = state => state === "Stopped" ? "Stopped early" : state;
+  const named = state => ({ Stopped: "Stopped early", MaxResource: "Stopped at MaxResource" })[state] ?? state;
   const maximize = study.maximize;
   const better = (a, b) => maximize ? a > b : a < b;
   const number = value => value === null || value === undefined ? "-" : Number(value.toPrecision(6)).toString();

@@ -67,10 +67,12 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
         Order::Longest => jobs.sort_by(|left, right| worked(right, now).total_cmp(&worked(left, now))),
         Order::Name => jobs.sort_by(|left, right| left.name.cmp(&right.name)),
     }
-    // Those that wait come after those that run, in the order in which they will.
+    // Those that wait come after those that run, in the order in which they will; then those that are paused.
+    let (paused, jobs): (Vec<&Job>, Vec<&Job>) = jobs.into_iter().partition(|job| job.is_paused());
     let (mut waiting, mut jobs): (Vec<&Job>, Vec<&Job>) = jobs.into_iter().partition(|job| job.waits());
     waiting.sort_by(|left, right| left.created.total_cmp(&right.created));
     jobs.extend(waiting);
+    jobs.extend(paused);
     let ended = picture.ended.len() + if picture.ended.is_empty() { 0 } else { 2 };
     let room = look.height.saturating_sub(lines.len() + 1 + ended + 2).max(1);
     if jobs.is_empty() {
@@ -99,12 +101,14 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
 }
 
 fn headline(picture: &Picture) -> String {
-    let waiting = picture.jobs.iter().filter(|job| job.waits()).count();
-    let running = picture.jobs.len() - waiting;
-    let instances: u64 =
-        picture.jobs.iter().filter(|job| job.started.is_some()).flat_map(|job| &job.instances).map(|(_, count)| count).sum();
+    let (waiting, paused) =
+        (picture.jobs.iter().filter(|job| job.waits()).count(), picture.jobs.iter().filter(|job| job.is_paused()).count());
+    let running = picture.jobs.len() - waiting - paused;
+    let at_work = picture.jobs.iter().filter(|job| job.started.is_some() && !job.waits() && !job.is_paused());
+    let instances: u64 = at_work.flat_map(|job| &job.instances).map(|(_, count)| count).sum();
     let plural = if instances == 1 { "" } else { "s" };
-    format!("shoal at {}   {running} running, {waiting} waiting, {instances} instance{plural} at work", picture.server)
+    let paused = if paused > 0 { format!("{paused} paused, ") } else { String::new() };
+    format!("shoal at {}   {running} running, {waiting} waiting, {paused}{instances} instance{plural} at work", picture.server)
 }
 
 /// A heading, and rows in the colours of their states; the last column takes what is left of the width.
@@ -136,7 +140,7 @@ fn table<'a>(look: &Look, heading: &[&str; 6], rows: impl Iterator<Item = (&'a s
 fn color(state: &str) -> &'static str {
     match state {
         "Training" | "InProgress" => "32",
-        "Pending" | "Stopping" => "33",
+        "Pending" | "Waiting" | "Stopping" => "33",
         "Failed" => "31",
         "Completed" => "0",
         _ => "36",
@@ -165,7 +169,10 @@ fn search(tuning: &Tuning, now: f64) -> [String; 6] {
         tuning.state.clone(),
         duration(now - tuning.created),
         format!("{}{most}{failed}", tuning.over),
-        tuning.live.to_string(),
+        [(tuning.waiting, "waiting"), (tuning.paused, "paused")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .fold(tuning.running.to_string(), |text, (count, what)| format!("{text}, {count} {what}")),
         best,
     ]
 }
@@ -282,7 +289,7 @@ failed  Failed  2.5s  0:29  2 x ml.m5.large  AlgorithmError: [2Jout";
         let lines = draw(&with_tuning(), &look(100, usize::MAX, false), 180_000).join("\n");
         let expected = "
 TUNING JOB  STATE       TIME  TRIALS OVER       AT WORK  BEST SO FAR
-search      InProgress  2:00  7 of 30, 1 failed  4        auc 0.8123  (search-003)
+search      InProgress  2:00  7 of 30, 1 failed  4, 2 waiting, 1 paused  auc 0.8123  (search-003)
 
 NAME ";
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -296,11 +303,25 @@ NAME ";
             created: 60.0,
             over: 7,
             failed: 1,
-            live: 4,
+            running: 4,
+            waiting: 2,
+            paused: 1,
             most: Some(30),
             best: Some(("auc".into(), 0.812_34, "search-003".into())),
         };
         Picture { tunings: vec![tuning], ..picture() }
+    }
+
+    #[test]
+    fn trials_that_wait_or_are_paused_do_not_run() {
+        let mut picture = picture();
+        for state in ["Waiting", "Paused"] {
+            picture.jobs.push(Job { name: state.into(), state: state.into(), ..picture.jobs[1].clone() });
+        }
+        let lines = draw(&picture, &look(100, usize::MAX, false), 180_000);
+        assert_eq!(lines[0], "shoal at http://h:1   1 running, 2 waiting, 1 paused, 2 instances at work");
+        let names: Vec<&str> = lines[3..7].iter().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["trains", "Waiting", "waits", "Paused"]);
     }
 
     #[test]

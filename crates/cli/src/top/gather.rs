@@ -1,9 +1,12 @@
 //! What is on the screen, asked of the public API.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::client::{Client, ClientError, now_ms};
 use crate::instances;
+use crate::tuning::study;
 
 /// Most jobs that are looked at one by one.
 const DETAILED: usize = 60;
@@ -45,8 +48,12 @@ pub(super) struct Tuning {
     pub(super) over: u64,
     /// Of these, those that failed.
     pub(super) failed: u64,
-    /// Trials that have begun and not ended.
-    pub(super) live: u64,
+    /// Trials that run.
+    pub(super) running: u32,
+    /// Trials that wait for instances.
+    pub(super) waiting: u32,
+    /// Trials that are paused.
+    pub(super) paused: u32,
     /// Most trials.
     pub(super) most: Option<u64>,
     /// Metric, value, training job.
@@ -77,7 +84,12 @@ pub(super) struct Job {
 impl Job {
     /// Whether it waits for capacity.
     pub(super) fn waits(&self) -> bool {
-        self.state == "Pending"
+        matches!(self.state.as_str(), "Pending" | "Waiting")
+    }
+
+    /// Whether it is a trial that makes room for others.
+    pub(super) fn is_paused(&self) -> bool {
+        self.state == "Paused"
     }
 }
 
@@ -86,13 +98,18 @@ impl Job {
 /// # Errors
 /// See [`ClientError`].
 pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
-    let mut picture = Picture { server: client.url(), tunings: tunings(client)?, ..Picture::default() };
+    let (tunings, trials) = tunings(client)?;
+    let mut picture = Picture { server: client.url(), tunings, ..Picture::default() };
     for status in ["InProgress", "Stopping"] {
         let input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending"});
         for summary in client.list("ListTrainingJobs", "TrainingJobSummaries", input, usize::MAX)? {
             if picture.jobs.len() == DETAILED {
                 picture.more += 1;
-            } else if let Some(job) = job(client, &summary, true)? {
+            } else if let Some(mut job) = job(client, &summary, true)? {
+                // A trial that is frozen, or waits to be resumed, is in training to the API.
+                if let Some(state) = trials.get(&job.name).filter(|_| job.state != "Stopping") {
+                    state.clone_into(&mut job.state);
+                }
                 picture.jobs.push(job);
             }
         }
@@ -107,9 +124,9 @@ pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
     Ok(picture)
 }
 
-/// Those that are not over, the newest first.
-fn tunings(client: &Client) -> Result<Vec<Tuning>, ClientError> {
-    let mut tunings = Vec::new();
+/// Those that are not over, the newest first; and their trials that wait or are paused, by their training jobs' names.
+fn tunings(client: &Client) -> Result<(Vec<Tuning>, HashMap<String, String>), ClientError> {
+    let (mut tunings, mut trials) = (Vec::new(), HashMap::new());
     for status in ["InProgress", "Stopping"] {
         let input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": TUNINGS});
         let answer = client.sagemaker("ListHyperParameterTuningJobs", &input)?;
@@ -119,10 +136,21 @@ fn tunings(client: &Client) -> Result<Vec<Tuning>, ClientError> {
                 Err(error) if error.is_not_found() => {}
                 description => tunings.push(read_tuning(&description?)),
             }
+            match study::fetch(client, name.as_str().unwrap_or_default(), true) {
+                Err(error) if error.is_not_found() => {}
+                study => {
+                    let study = study?;
+                    if let Some(tuning) = tunings.last_mut().filter(|tuning| Some(tuning.name.as_str()) == name.as_str()) {
+                        (tuning.running, tuning.waiting, tuning.paused) = (study.running, study.waiting, study.paused);
+                    }
+                    let resting = study.trials.into_iter().filter(|trial| matches!(trial.state.as_str(), "Waiting" | "Paused"));
+                    trials.extend(resting.map(|trial| (trial.training_job_name, trial.state)));
+                }
+            }
         }
     }
     tunings.truncate(TUNINGS);
-    Ok(tunings)
+    Ok((tunings, trials))
 }
 
 fn read_tuning(description: &Value) -> Tuning {
@@ -137,9 +165,9 @@ fn read_tuning(description: &Value) -> Tuning {
         created: description["CreationTime"].as_f64().unwrap_or_default(),
         over: count("Completed") + count("Stopped") + failed,
         failed,
-        live: count("InProgress"),
         most: description["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"].as_u64(),
         best: metric["Value"].as_f64().map(|value| (text(&metric["MetricName"]), value, text(&best["TrainingJobName"]))),
+        ..Tuning::default()
     }
 }
 

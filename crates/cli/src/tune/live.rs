@@ -16,7 +16,7 @@ use crate::{
     settings::ClientFlags,
     tuning::{
         endings::gist,
-        study::{best, fetch, latest, rungs, setting, short, state_text},
+        study::{best, expected_units, fetch, latest, rungs, setting, short, state_text},
     },
 };
 
@@ -109,6 +109,17 @@ fn ended(trial: &StudyTrial) -> String {
     )
 }
 
+/// The part of the search that is behind it, up to 1, if that can be estimated: by units of resource where trials pause and end early, as most of those
+/// end together at last; else by trials.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn done(study: &StudyDescription, over: usize) -> Option<f64> {
+    let done = match expected_units(study) {
+        Some(units) => study.trials.iter().map(|trial| f64::from(trial.resource())).sum::<f64>() / units,
+        None => over as f64 / f64::from(study.max_trials?),
+    };
+    Some(done.min(1.0)).filter(|done| *done > 0.0)
+}
+
 /// The table: head, live trials, rungs.
 fn frame(study: &StudyDescription, now_ms: u64) -> Vec<String> {
     let live: Vec<&StudyTrial> = study.trials.iter().filter(|trial| !trial.is_over()).collect();
@@ -116,16 +127,13 @@ fn frame(study: &StudyDescription, now_ms: u64) -> Vec<String> {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of a time")]
     let passed = (now_ms as f64 / 1000.0 - study.creation_time).max(0.0);
     let most = study.max_trials.map_or(String::new(), |most| format!(" of {most}"));
-    let left = study.max_trials.filter(|_| over > 0).map_or(String::new(), |most| {
-        let left = passed / over as f64 * f64::from(most).max(over as f64) - passed;
-        format!(", about {left:.0} s left")
-    });
+    let left = done(study, over).map_or(String::new(), |done| format!(", about {:.0} s left", passed / done - passed));
+    let counted = |state: &str| live.iter().filter(|trial| trial.state == state).count();
+    let states = ["Running", "Waiting", "Paused"].map(|state| (counted(state), state.to_lowercase()));
+    let states = states.into_iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!(", {count} {state}"));
+    let states = states.collect::<String>();
     let head = best(study).map_or(String::new(), |(trial, value)| format!("  best {} (trial {})", short(value), trial.number));
-    let mut lines = vec![format!(
-        "{}  {over}{most} trials over, {} live  {passed:.0} s{left}{head}",
-        study.hyper_parameter_tuning_job_name,
-        live.len()
-    )];
+    let mut lines = vec![format!("{}  {over}{most} trials over{states}  {passed:.0} s{left}{head}", study.hyper_parameter_tuning_job_name)];
     for trial in live.iter().take(ROWS) {
         let value = latest(trial);
         let to = trial.to.map_or(String::new(), |to| format!("/{to}"));
@@ -221,7 +229,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "t  1 of 10 trials over, 1 live  10 s, about 90 s left",
+                "t  1 of 10 trials over, 1 running  10 s, about 9 s left",
                 "      2  Running        3/9      3.00000  ",
                 "  trials per rung  1: 2  3: 2  9: 1"
             ]

@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use shoal_wire::STRATEGY_TAG;
+use shoal_wire::{DESCRIBE_STUDY, STRATEGY_TAG, StudyDescription};
 
 use crate::{
-    client::Client,
+    client::{Client, ClientError},
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -41,13 +41,28 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {
-        let mut rows = vec![["NAME", "STATUS", "STRATEGY", "TRIALS", "RUNNING", "CREATED", "ENDED"].map(str::to_owned).to_vec()];
+        let heads = ["NAME", "STATUS", "STRATEGY", "TRIALS", "RUNNING", "WAITING", "PAUSED", "CREATED", "ENDED"];
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
         for summary in &summaries {
-            rows.push(row(summary, &strategy(&client, summary)));
+            rows.push(row(summary, &strategy(&client, summary), live(&client, summary)?));
         }
         show(&table(&rows))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Trials that run, wait for instances and are paused: the API's `InProgress` is all three.
+fn live(client: &Client, summary: &Value) -> Result<[u32; 3], ClientError> {
+    if summary["TrainingJobStatusCounters"]["InProgress"].as_u64().unwrap_or(0) == 0 {
+        return Ok([0; 3]);
+    }
+    let input = json!({"HyperParameterTuningJobName": summary["HyperParameterTuningJobName"], "LiveOnly": true});
+    let study = match client.sagemaker(DESCRIBE_STUDY, &input) {
+        // It was deleted in between.
+        Err(error) if error.is_not_found() => StudyDescription::default(),
+        answer => serde_json::from_value(answer?).map_err(|error| client.not_understood(error.to_string()))?,
+    };
+    Ok([study.running, study.waiting, study.paused])
 }
 
 /// The strategy's name: the API's, or the one that a tag has put in its place.
@@ -74,7 +89,7 @@ fn named(tag: &str) -> String {
     if parts.is_empty() { "custom".to_owned() } else { parts.join("+") }
 }
 
-fn row(summary: &Value, strategy: &str) -> Vec<String> {
+fn row(summary: &Value, strategy: &str, [running, waiting, paused]: [u32; 3]) -> Vec<String> {
     let text = |name: &str| summary[name].as_str().unwrap_or_default().to_owned();
     let counters = summary["TrainingJobStatusCounters"].as_object();
     let all: u64 = counters.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
@@ -83,7 +98,9 @@ fn row(summary: &Value, strategy: &str) -> Vec<String> {
         text("HyperParameterTuningJobStatus"),
         strategy.to_owned(),
         all.to_string(),
-        summary["TrainingJobStatusCounters"]["InProgress"].as_u64().unwrap_or(0).to_string(),
+        running.to_string(),
+        waiting.to_string(),
+        paused.to_string(),
         time_text(&summary["CreationTime"]),
         time_text(&summary["HyperParameterTuningEndTime"]),
     ]
@@ -109,11 +126,11 @@ mod tests {
 
     #[test]
     fn a_row_counts_all_trials() {
-        let counters = json!({"Completed": 3, "InProgress": 2, "RetryableError": 0, "NonRetryableError": 1, "Stopped": 4});
+        let counters = json!({"Completed": 3, "InProgress": 6, "RetryableError": 0, "NonRetryableError": 1, "Stopped": 4});
         let summary = json!({
             "HyperParameterTuningJobName": "a", "HyperParameterTuningJobStatus": "InProgress", "Strategy": "Random", "CreationTime": 0,
             "TrainingJobStatusCounters": counters,
         });
-        assert_eq!(row(&summary, "Random"), ["a", "InProgress", "Random", "10", "2", "1970-01-01 00:00:00Z", "-"]);
+        assert_eq!(row(&summary, "Random", [3, 2, 1]), ["a", "InProgress", "Random", "14", "3", "2", "1", "1970-01-01 00:00:00Z", "-"]);
     }
 }

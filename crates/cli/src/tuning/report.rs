@@ -143,11 +143,11 @@ fn facts(study: &StudyDescription, index: usize) -> String {
     }
     facts.push(("trials", trials.len().to_string(), false));
     facts.push(("completed", count("Completed").to_string(), false));
-    facts.push(("stopped early", count("Stopped").to_string(), false));
-    if count("Cancelled") > 0 {
-        facts.push(("cancelled", count("Cancelled").to_string(), false));
-    }
+    facts.push(("stopped", study::stops(&trials.iter().copied()).unwrap_or_else(|| "0".to_owned()), false));
     facts.push(("failed", count("Failed").to_string(), false));
+    for state in ["Running", "Paused", "Waiting"].into_iter().filter(|state| count(state) > 0) {
+        facts.push((state, count(state).to_string(), false));
+    }
     let (run, full) = units(study);
     if full > run && run > 0 {
         #[expect(clippy::cast_precision_loss, reason = "a percentage")]

@@ -60,9 +60,12 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
         let _ = writeln!(text, "  best      {}  {}  {}", short(value), trial.training_job_name, setting(trial));
     }
     let count = |state: &str| study.trials.iter().filter(|trial| trial.state == state).count();
-    let states = ["Completed", "Stopped", "Cancelled", "Failed", "Running", "Paused", "Waiting"];
-    let counts = states.iter().map(|state| (count(state), state_text(state).to_lowercase())).filter(|(count, _)| *count > 0);
-    let counts: Vec<_> = counts.map(|(count, state)| format!("{count} {state}")).collect();
+    let counted = |states: &[&str]| -> Vec<String> {
+        let counts = states.iter().map(|state| (count(state), state.to_lowercase())).filter(|(count, _)| *count > 0);
+        counts.map(|(count, state)| format!("{count} {state}")).collect()
+    };
+    let stopped = study::stops(&study.trials.iter()).map(|stops| stops.replacen(' ', " stopped ", 1));
+    let counts = [counted(&["Completed"]), Vec::from_iter(stopped), counted(&["Failed", "Running", "Paused", "Waiting"])].concat();
     let most = study.max_trials.map_or(String::new(), |most| format!(" of {most}"));
     let _ = writeln!(text, "  trials    {}{most}: {}", study.trials.len(), counts.join(", "));
     let (run, full) = units(study);
@@ -136,15 +139,17 @@ fn best_trials(study: &StudyDescription, definition: usize, top: usize) -> Strin
     if trials.is_empty() || top == 0 {
         return String::new();
     }
-    let mut rows = vec![["  TRIAL", "VALUE", "RESOURCE", "STATE", "HYPERPARAMETERS"].map(str::to_owned).to_vec()];
+    // One objective is named by the line above; of several each has its column.
+    let objectives = &study.definitions[definition].objectives;
+    let values = if objectives.len() > 1 { objectives.iter().map(|it| it.metric_name.clone()).collect() } else { vec!["VALUE".to_owned()] };
+    let line = |name: String, values: Vec<String>, rest: [String; 3]| [vec![name], values, rest.to_vec()].concat();
+    let mut rows = vec![line("  TRIAL".to_owned(), values, ["RESOURCE", "STATE", "HYPERPARAMETERS"].map(str::to_owned))];
     rows.extend(trials.into_iter().take(top).map(|(trial, value)| {
-        vec![
-            format!("  {}", trial.training_job_name),
-            short(value),
-            trial.resource().to_string(),
-            state_text(&trial.state).to_owned(),
-            setting(trial),
-        ]
+        let further = (1..objectives.len()).map(|place| trial.objectives.get(place).map_or("-".to_owned(), |value| short(*value)));
+        let values = std::iter::once(short(value)).chain(further).collect();
+        let front = if trial.front && objectives.len() > 1 { ", on the Pareto front" } else { "" };
+        let state = format!("{}{front}", state_text(&trial.state));
+        line(format!("  {}", trial.training_job_name), values, [trial.resource().to_string(), state, setting(trial)])
     }));
     format!("\n{}", table(&rows))
 }
@@ -160,7 +165,7 @@ mod tests {
         for part in [
             "t  Completed\n",
             "  best      0.76000  t-002  eta=0.2 booster=gb<tree\n",
-            "  trials    4: 1 completed, 2 stopped early, 1 failed\n",
+            "  trials    4: 1 completed, 2 stopped (2 early), 1 failed\n",
             "  resource  13 of 36 units run (36 %)\n",
             "  time      10.0 s in all, 4 s billable\n",
             "  search    random, scheduler hyperband; validation:auc, maximised\n",
@@ -170,5 +175,19 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         assert!(!text.contains("t-001"), "{text}");
+    }
+
+    #[test]
+    fn each_of_several_objectives_has_its_column() {
+        let mut study = example();
+        study.definitions[0].objectives.push(shoal_wire::StudyObjective { metric_name: "size".to_owned(), maximize: false });
+        study.trials[1].objectives.push(12.0);
+        study.trials[1].front = true;
+        let text = summary(&study, 2);
+        for part in
+            ["  TRIAL  validation:auc  size      RESOURCE", "  t-002  0.76000         12.00000  9         Completed, on the Pareto front"]
+        {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
     }
 }

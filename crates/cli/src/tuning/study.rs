@@ -108,7 +108,36 @@ pub(crate) fn latest(trial: &StudyTrial) -> String {
 
 /// A trial's state as people read it.
 pub(crate) fn state_text(state: &str) -> &str {
-    if state == "Stopped" { "Stopped early" } else { state }
+    match state {
+        "Stopped" => "Stopped early",
+        "MaxResource" => "Stopped at MaxResource",
+        _ => state,
+    }
+}
+
+/// Trials that the API counts as stopped, and which of them were stopped how: `3 (2 early, 1 at MaxResource)`; none if there are none.
+pub(crate) fn stops<'a>(trials: &(impl Iterator<Item = &'a StudyTrial> + Clone)) -> Option<String> {
+    let all = trials.clone().filter(|trial| trial.is_stopped()).count();
+    let kinds = [("Stopped", "early"), ("MaxResource", "at MaxResource"), ("Cancelled", "cancelled")];
+    let counted = kinds.map(|(state, how)| (trials.clone().filter(|trial| trial.state == state).count(), how));
+    let parts: Vec<_> = counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{count} {how}")).collect();
+    (all > 0).then(|| format!("{all} ({})", parts.join(", ")))
+}
+
+/// Units of resource that a search will have run when it is over, as its scheduler's levels and the trials so far let expect: of those that are compared at
+/// a level one in so many goes on as the next level is greater. None without levels, or before there are trials.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub(crate) fn expected_units(study: &StudyDescription) -> Option<f64> {
+    let trials = study.max_trials?.max(u32::try_from(study.trials.len()).unwrap_or(u32::MAX));
+    let of_trial = |trial: &StudyTrial| {
+        let levels = study.definitions.get(trial.definition as usize).map_or(&[][..], |it| &it.levels);
+        let first = levels.get(trial.bracket as usize).copied()?;
+        let above = levels.get(trial.bracket as usize..)?.windows(2);
+        let further = above.map(|pair| f64::from(pair[1] - pair[0]) * f64::from(first) / f64::from(pair[1].max(1)));
+        Some(f64::from(first) + further.sum::<f64>())
+    };
+    let units: Option<f64> = study.trials.iter().map(of_trial).sum();
+    units.filter(|units| *units > 0.0).map(|units| units / study.trials.len() as f64 * f64::from(trials))
 }
 
 /// Names and values: `eta=0.1 max_depth=6`, numbers shortened.
@@ -192,6 +221,30 @@ pub(super) mod tests {
         assert_eq!(counted, [(1, 3), (2, 2), (4, 1), (8, 1), (9, 1)]);
         plain.trials.clear();
         assert!(rungs(&plain, 0).is_empty());
+    }
+
+    #[test]
+    fn stops_are_counted_as_the_api_counts_them() {
+        let mut study = example();
+        assert_eq!(stops(&study.trials.iter()).as_deref(), Some("2 (2 early)"));
+        for (place, state) in ["MaxResource", "Cancelled", "Stopped", "Stopped"].into_iter().enumerate() {
+            study.trials[place].state = state.to_owned();
+        }
+        assert_eq!(stops(&study.trials.iter()).as_deref(), Some("4 (2 early, 1 at MaxResource, 1 cancelled)"));
+        assert_eq!(stops(&study.trials[..0].iter()), None);
+    }
+
+    #[test]
+    fn units_to_come_follow_from_the_levels() {
+        let mut study = example();
+        assert_eq!(expected_units(&study), None, "nobody knows how many trials");
+        study.max_trials = Some(9);
+        // 1 each, 2 more for a third of them, 6 more for a ninth.
+        assert_eq!(expected_units(&study).map(f64::round), Some(21.0));
+        study.trials.iter_mut().for_each(|trial| trial.bracket = 2);
+        assert_eq!(expected_units(&study), Some(81.0));
+        study.definitions[0].levels.clear();
+        assert_eq!(expected_units(&study), None);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Decision<'_> {
         let (trial, to) = (start.trial, start.to);
         let (tuning, origin, checkpoints) = (job.name.clone(), child.origin.clone(), spec.checkpoints);
         let from = start.origin.filter(|_| origin.is_some()).map_or(0, |origin| origin.resource);
-        let trial = TrialStart { tuning, definition, trial, to, origin, from, checkpoints };
+        let trial = TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
         let message = "Starting the training job".to_owned();
         let fact = Fact::JobCreated { uid: child.uid.clone(), spec: spec.training.clone(), message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });
@@ -147,7 +147,8 @@ impl Decision<'_> {
         }
         // One that goes on after its last unit has nothing to gain.
         if job.max_resource(*definition).is_some_and(|max| reached > max) {
-            verdicts.insert(reporter, Verdict::Stop);
+            verdicts.remove(&reporter);
+            self.stop_trial(job, reporter, StopCause::MaxResource);
         }
         for (key, verdict) in verdicts {
             self.takes_verdict(job, key, verdict);
@@ -167,6 +168,13 @@ impl Decision<'_> {
         trial.is_some_and(|trial| trial.rest.is_none() && trial.to.is_some_and(|to| resource >= to))
     }
 
+    fn stop_trial(&mut self, job: &TuningJob, key: (u32, TrialId), cause: StopCause) {
+        let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
+        if let Some(child) = child.filter(|child| child.status == JobStatus::InProgress) {
+            self.happens(child, stop_of(child, cause, self.now));
+        }
+    }
+
     fn takes_verdict(&mut self, job: &TuningJob, key: (u32, TrialId), verdict: Verdict) {
         let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
         let Some((child, trial)) = child.and_then(|child| Some((child, child.trial.as_deref()?))) else { return };
@@ -182,7 +190,7 @@ impl Decision<'_> {
                     self.happens(child, Fact::TrialRaised { to: None });
                 }
             }
-            Verdict::Stop => self.happens(child, stop_of(child, StopCause::Early, self.now)),
+            Verdict::Stop => self.stop_trial(job, key, StopCause::Early),
             Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}
             // One whose program is over already comes to its end.
@@ -192,7 +200,9 @@ impl Decision<'_> {
                 let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
                 let has_gpus = attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
                 let frozen = child.may_be_frozen() && !has_gpus;
-                self.happens(child, Fact::TrialPaused { attempt: attempt.map(|attempt| attempt.id.clone()), frozen, message });
+                let attempt = attempt.map(|attempt| attempt.id.clone());
+                let stores = attempt.is_some() && !frozen;
+                self.happens(child, Fact::TrialPaused { attempt, frozen, message, stores });
             }
         }
     }

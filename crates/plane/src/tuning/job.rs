@@ -46,6 +46,9 @@ pub(crate) struct TuningJob {
     pub(crate) trials: BTreeMap<Key, String>,
     /// Those of them that are queued or run.
     pub(crate) active: u32,
+    /// Those of them that are queued; no part of a snapshot, as its training jobs say it.
+    #[serde(skip)]
+    pub(crate) waiting: u32,
     /// Those of them whose training job has ended, in that order.
     pub(crate) over: VecDeque<Over>,
     /// Training jobs that are not released.
@@ -62,6 +65,13 @@ pub(crate) struct TuningJob {
     pub(crate) has_reported: bool,
     /// Why the last trial failed that did.
     pub(crate) last_failure: Option<String>,
+}
+
+/// How a trial counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turnout {
+    pub(crate) active: bool,
+    pub(crate) waiting: bool,
 }
 
 /// Something that the tuner is asked or told.
@@ -114,6 +124,7 @@ impl TuningJob {
             started: 0,
             trials: BTreeMap::new(),
             active: 0,
+            waiting: 0,
             over: VecDeque::new(),
             unreleased: 0,
             ends: TrainingCounters::default(),
@@ -272,17 +283,23 @@ impl TuningJob {
         self.trials.insert(key, job.to_owned());
         self.started += 1;
         self.active += 1;
+        self.waiting += 1;
         self.unreleased += 1;
         self.modified = at;
     }
 
-    /// A fact about a training job of a trial, which knows it already. `was_active`: it was queued or ran before.
-    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, was_active: bool) -> Vec<Action> {
+    /// A fact about a training job of a trial, which knows it already. `before`: how it counted before.
+    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Vec<Action> {
         let Some(trial) = &job.trial else { return Vec::new() };
         let is_active = job.is_active();
-        match (was_active, is_active) {
+        match (before.active, is_active) {
             (true, false) => self.active -= 1,
             (false, true) => self.active += 1,
+            _ => {}
+        }
+        match (before.waiting, job.waits()) {
+            (true, false) => self.waiting = self.waiting.saturating_sub(1),
+            (false, true) => self.waiting += 1,
             _ => {}
         }
         match fact {
@@ -345,6 +362,7 @@ impl TuningJob {
             max_parallel: self.max_parallel,
             started: self.started,
             active: self.active,
+            waiting: self.waiting,
             training: TrainingCounters { in_progress: pending, ..self.ends },
             objective: ObjectiveCounters { succeeded: self.succeeded, pending, failed: ended - self.succeeded.min(ended) },
             best: self.best.clone(),

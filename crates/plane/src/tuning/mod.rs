@@ -13,8 +13,8 @@
 //!   tuning job ends.
 //! - A failed trial is one more thing that the tuner learns. The tuning job fails when the first [`MOST_FAILURES`] trials, or all there were, failed;
 //!   or when a trial completed and its objective metric has never been seen.
-//! - A paused trial rests frozen, holding its memory and nothing else, until somebody waits for that memory: then it is ended and released, and goes
-//!   on from its checkpoint as another attempt. What holds GPUs is released at once.
+//! - A paused trial rests frozen, holding its memory and nothing else, until somebody waits for that memory: then it is ended, its model is
+//!   stored, and it is released; it resumes from its checkpoint as another attempt. What holds GPUs is released at once.
 
 pub(crate) mod decide;
 pub(crate) mod follow;

@@ -35,7 +35,7 @@ impl TrainingJob {
         self.stop.is_none() && self.running().is_some_and(|attempt| attempt.failed.is_none() && all_train(attempt))
     }
 
-    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str) -> bool {
+    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str, stores: bool) -> bool {
         let is_stale = attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != attempt));
         if self.status != JobStatus::InProgress || is_stale {
             return false;
@@ -48,17 +48,20 @@ impl TrainingJob {
                 self.spent(at);
                 self.enter(self.secondary(), at, message)
             }
-            Some(attempt) => self.leave(at, attempt, message),
+            Some(attempt) => self.leave(at, attempt, message, stores),
             None => self.enter(SecondaryStatus::Starting, at, message),
         }
     }
 
-    /// The attempt is ended and released, and the job rests without instances.
-    pub(crate) fn leave(&mut self, at: Time, attempt: &str, message: &str) -> bool {
+    /// The attempt is ended and released, and the job rests without instances. `stores`: what its hosts upload is stored first.
+    pub(crate) fn leave(&mut self, at: Time, attempt: &str, message: &str, stores: bool) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }
         self.spent(at).paused += 1;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.parked = stores;
+        }
         if let Some(trial) = &mut self.trial {
             trial.behind = if trial.checkpoints { trial.resource } else { 0 };
             if let Some(rest) = &mut trial.rest {

@@ -198,6 +198,9 @@ pub struct TuningView {
     pub started: u32,
     /// Trials that are queued or run; those of `in_progress` that are not paused.
     pub active: u32,
+    /// Trials that are queued; those of `active` that do not run.
+    #[serde(default)]
+    pub waiting: u32,
     /// `TrainingJobStatusCounters`.
     pub training: TrainingCounters,
     /// `ObjectiveStatusCounters`.
@@ -229,6 +232,9 @@ pub struct TrialView {
     pub objective: Option<f64>,
     /// It makes room for others and may go on later.
     pub paused: bool,
+    /// It is in the queue: for instances, or for the leave to use those it holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
     /// It ended while it rested, and nobody wanted it to go on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub passed_over: bool,

@@ -25,6 +25,9 @@ pub struct TrialStart {
     /// Its program keeps checkpoints.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checkpoints: bool,
+    /// Units of resource after which it is complete ([`crate::DefinitionSpec::max_resource`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -43,6 +46,8 @@ pub struct TrialLaunch {
     pub from: u32,
     /// It pauses there.
     pub to: Option<u32>,
+    /// Units of resource after which it is complete.
+    pub max: Option<u32>,
     /// Training job whose checkpoint the first attempt begins with.
     pub origin: Option<String>,
 }
@@ -56,6 +61,8 @@ pub(crate) struct Trial {
     pub(crate) origin: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) checkpoints: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max: Option<u32>,
     /// Units that earlier attempts leave to the present one.
     pub(crate) behind: u32,
     /// Whose values count in the present attempt: the first host that reported.
@@ -85,7 +92,7 @@ pub(crate) struct Rest {
 
 impl Trial {
     pub(crate) fn new(start: &TrialStart) -> Trial {
-        let TrialStart { tuning, definition, trial, to, origin, from, checkpoints } = start.clone();
+        let TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max } = start.clone();
         Trial {
             tuning,
             definition,
@@ -93,6 +100,7 @@ impl Trial {
             to,
             origin,
             checkpoints,
+            max,
             behind: from,
             host: None,
             resource: from,
@@ -105,7 +113,7 @@ impl Trial {
 
     pub(crate) fn launch(&self) -> TrialLaunch {
         let (tuning, definition, from, to) = (self.tuning.clone(), self.definition, self.behind, self.to);
-        TrialLaunch { tuning, definition, from, to, origin: self.origin.clone() }
+        TrialLaunch { tuning, definition, from, to, max: self.max, origin: self.origin.clone() }
     }
 
     /// Its attempt is over, and another follows: what rests, rests without instances.
@@ -133,8 +141,8 @@ impl Trial {
         self.rest.as_ref().is_some_and(|rest| !rest.wanted)
     }
 
-    /// `is_live`: its training job has not ended.
-    pub(crate) fn view(&self, is_live: bool) -> TrialView {
+    /// `is_live`: its training job has not ended. `waits`: it is in the queue.
+    pub(crate) fn view(&self, is_live: bool, waits: bool) -> TrialView {
         TrialView {
             tuning: self.tuning.clone(),
             definition: self.definition,
@@ -142,7 +150,8 @@ impl Trial {
             resource: self.resource,
             to: self.to,
             objective: self.value,
-            paused: is_live && self.rest.is_some(),
+            paused: is_live && self.rest.is_some() && !waits,
+            waits,
             passed_over: !is_live && self.is_unwanted(),
         }
     }

@@ -145,6 +145,7 @@ fn tuned() -> Vec<Event> {
         origin: Some(text("titanic-007-0badcafe")),
         from: 0,
         checkpoints: false,
+        max: None,
     };
     let of_child = vec![
         Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
@@ -166,13 +167,13 @@ fn tuned() -> Vec<Event> {
         Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
         Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 1, value: Some(1.0 / 3.0), seq: Some(2) },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused") },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false },
         Fact::TrialResumed { to: Some(3), message: text("Resuming the training job") },
         Fact::AttemptThawed { attempt: attempt(), message: text("Training resumed where it had paused") },
         Fact::TrialRaised { to: None },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused") },
-        Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted") },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false },
+        Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted"), stores: false },
     ];
     let created = vec![
         Fact::TuningCreated { uid: text("7ea5"), spec: Box::new(spec) },

@@ -14,4 +14,5 @@ mod script;
 mod stops;
 mod tuning;
 mod tuning_ends;
+mod tuning_rest;
 mod tuning_script;

@@ -75,7 +75,7 @@ fn trials_are_suggested_run_and_told_until_all_have_ended() {
 }
 
 /// A trial that runs and has reported once; its report is wish 2.
-const RUNS: &str = "
+pub(crate) const RUNS: &str = "
         0 tune t jobs=9 checkpoints
             t tuning created: 1 in parallel
             t wish 1: 1 trials, 1 new
@@ -94,7 +94,7 @@ const RUNS: &str = "
             -> t observe 2: 0 reported 0.5 after 1
 ";
 
-fn check_from_running(then: &str) {
+pub(crate) fn check_from_running(then: &str) {
     check(laptop(), &format!("{RUNS}{then}"));
 }
 
@@ -179,13 +179,18 @@ fn a_paused_trial_rests_frozen_makes_room_and_goes_on() {
             t-0 parked: Paused; its memory is wanted, and it will go on from its checkpoint
             -> stop ut-0-1 [1] within 5 s: the trial is paused
             a Pending: Waiting for capacity: needs 24.0 GiB of memory, 16.0 GiB free; 1st in the queue
-        1004 ut-0-1/1 signal 9
-            t-0 algo-1 ended: signal 9
-            t-0 release
-            -> release ut-0-1
+        1004 ut-0-1/1 signal 15
+            t-0 algo-1 ended: signal 15
+        1004 ut-0-1/1 uploaded                       # it may never be resumed: what it left is stored
+            t-0 algo-1 uploaded
+            t-0 uploads ended
+            -> store ut-0-1 of [1]
         1005 suggest t 5 resume:0
             t wish 5 answered: 1 records
             t-0 resumed: Resuming the training job
+        1005 stored ut-0-1
+            t-0 release
+            -> release ut-0-1
         1006 released ut-0-1
             t-0 released
             a launched ua-1: 1 x 8 CPUs, 24.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training (ml.m5.2xlarge capped to this machine: each instance has 24.0 GiB of memory instead of 32.0 GiB)

@@ -1,10 +1,11 @@
-//! How a trial stands, in the words of `StudyTrial::state`: stopped early by the scheduler, cancelled by somebody, failed, or still under way.
+//! How a trial stands, in the words of `StudyTrial::state`: completed, stopped early by the scheduler, stopped at `MaxResource`, cancelled by somebody,
+//! failed, or still under way. A trial is `Completed` here where its training job is `Completed` in the API, and so for `Failed`; the three kinds of
+//! stops are `Stopped` there.
 
 use shoal_plane::{JobView, SecondaryStatus, StopCause, TrialView, TuningEnd, TuningView};
 use shoal_store::JobRow;
 
-/// How a trial stands, and why it failed or was cancelled. One that came to the greatest resource is whole, though its training job was stopped there.
-/// `most`: the greatest resource, if the scheduler has one.
+/// How a trial stands, and why it failed or was cancelled. `most`: the greatest resource, if the scheduler has one.
 pub(crate) fn of(
     trial: &TrialView,
     view: &JobView,
@@ -14,11 +15,17 @@ pub(crate) fn of(
 ) -> (&'static str, Option<String>) {
     match row.status.as_str() {
         "Completed" => ("Completed", None),
-        "Stopped" if most.is_some_and(|most| trial.resource >= most) => ("Completed", None),
         "Failed" => ("Failed", view.failure_reason.clone()),
+        // Those before there was a cause of this name were stopped behind it.
+        "Stopped" | "Stopping"
+            if view.stop == Some(StopCause::MaxResource)
+                || view.stop == Some(StopCause::Early) && most.is_some_and(|most| trial.resource > most) =>
+        {
+            ("MaxResource", None)
+        }
         "Stopped" | "Stopping" => stopped(trial, view, tuning, row),
         _ if trial.paused => ("Paused", None),
-        _ if matches!(view.secondary, SecondaryStatus::Pending | SecondaryStatus::Interrupted) => ("Waiting", None),
+        _ if trial.waits || matches!(view.secondary, SecondaryStatus::Pending | SecondaryStatus::Interrupted) => ("Waiting", None),
         _ => ("Running", None),
     }
 }
@@ -30,7 +37,7 @@ fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView, row: &JobRow)
         Some(TuningEnd::User | TuningEnd::MaxRuntime | TuningEnd::Search | TuningEnd::Failures | TuningEnd::NoObjective)
     );
     let by = match view.stop {
-        Some(StopCause::Early) => return ("Stopped", None),
+        Some(StopCause::Early | StopCause::MaxResource) => return ("Stopped", None),
         Some(StopCause::User) => "it was stopped by its user (StopTrainingJob)",
         Some(StopCause::MaxRuntime) => "it reached its MaxRuntimeInSeconds",
         Some(StopCause::MaxWait) => "it reached its MaxWaitTimeInSeconds",

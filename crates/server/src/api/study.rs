@@ -12,7 +12,7 @@ use shoal_wire::{
     UpdateTuningJob,
 };
 
-use super::{Api, blocking, ending, token, training::refused, tuning::ended};
+use super::{Api, best_model, blocking, ending, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     effects::World,
@@ -71,15 +71,20 @@ fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(Stu
         (seen.studies(), (&nothing.0, &nothing.1))
     };
     let trials = page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
+    let warning = if is_whole { best_model::warning(world, &view)? } else { None };
     let notes = designs.iter().find_map(|design| design.note.clone());
+    let messages: Vec<String> = super::near::failure_reason(world, row, &view)?.or(notes).into_iter().chain(warning).collect();
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
         hyper_parameter_tuning_job_status: row.status.clone(),
-        message: super::near::failure_reason(world, row, &view)?.or(notes),
+        message: Some(messages.join(". ")).filter(|message| !message.is_empty()),
         creation_time: seconds(row.created_ms),
         end_time: row.ended_ms.map(seconds),
         max_trials: request.limits.max_jobs,
         max_parallel: view.max_parallel,
+        running: view.active.saturating_sub(view.waiting),
+        waiting: view.waiting,
+        paused: view.training.in_progress.saturating_sub(view.active),
         best_trial: view.best.as_ref().map(|best| number(row, &best.job)),
         definitions: studies
             .iter()
@@ -174,11 +179,11 @@ fn told(
         start_time: view.training_start.map(|time| seconds(time.0)),
         end_time: view.training_end.map(|time| seconds(time.0)),
         front: fronts.get(known.definition as usize).is_some_and(|front| front.binary_search(&known.trial).is_ok()),
-        billable_seconds: worked(&view),
+        billable_seconds: view.ran_ms.map(seconds).or_else(|| worked(&view)),
     })
 }
 
-/// Seconds in which its instances worked, finer than `BillableTimeInSeconds`; none before it is over.
+/// Seconds in which its instances worked, of what was stored before views had them; none before it is over.
 fn worked(view: &JobView) -> Option<f64> {
     let end = view.training_end?;
     let working = [SecondaryStatus::Downloading, SecondaryStatus::Training, SecondaryStatus::Stopping, SecondaryStatus::Uploading];

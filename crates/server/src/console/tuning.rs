@@ -15,7 +15,7 @@ use super::{
     tunings::{badge, best, strategy, trials},
 };
 use crate::{
-    api::{Api, Caller, ending},
+    api::{Api, Caller, best_model, ending},
     core::now_ms,
     effects::World,
     http::Body,
@@ -40,11 +40,15 @@ struct TuningPage {
     live: bool,
     can_stop: bool,
     failure: Option<String>,
+    /// What else its user should know.
+    warning: Option<String>,
     /// Metric, value, training job.
     best: Option<(String, String, String)>,
     strategy: String,
     trials: String,
     at_work: u32,
+    waiting: u32,
+    paused: u32,
     created_ms: u64,
     duration: u64,
     since_ms: Option<u64>,
@@ -52,7 +56,7 @@ struct TuningPage {
     tables: Vec<Table>,
 }
 
-/// The objective over the trials, in the order of their ends.
+/// The objective over the trials, in the order of their starts: that of their ends would put all that rest to the search's end behind the best ones.
 struct Picture {
     metric: String,
     dots: Vec<Dot>,
@@ -134,10 +138,13 @@ fn page(world: &World, frame: Frame, row: &TuningRow) -> Result<TuningPage, Trou
         live: view.ended.is_none(),
         can_stop: view.status == shoal_plane::TuningStatus::InProgress,
         failure: view.failure_reason.clone(),
+        warning: best_model::warning(world, &view)?,
         best: best(&request, &view).map(|(metric, value)| (metric, value, job)),
         strategy: strategy(world, row, &request),
         trials: trials(&request, &view),
-        at_work: view.active,
+        at_work: view.active.saturating_sub(view.waiting),
+        waiting: view.waiting,
+        paused: view.training.in_progress.saturating_sub(view.active),
         created_ms: row.created_ms,
         duration: end_ms.saturating_sub(view.created.0),
         since_ms: view.ended.is_none().then_some(view.created.0),
@@ -190,6 +197,7 @@ fn line(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<Line, Troub
     let (kind, word) = match state {
         "Completed" => ("completed", "Completed"),
         "Stopped" => ("stopped", "Stopped early"),
+        "MaxResource" => ("stopped", "Stopped at MaxResource"),
         "Cancelled" => ("stopped", "Cancelled"),
         "Failed" => ("failed", "Failed"),
         "Paused" => ("waiting", "Paused"),
@@ -227,14 +235,15 @@ fn picture(world: &World, row: &TuningRow, request: &CreateTuningJob, goal: Goal
     let mut ended = Vec::new();
     for (trial, job) in world.rows.list_trials(&filter)?.rows {
         if let Some(value) = trial.value.filter(|value| value.is_finite() && job.ended) {
-            ended.push((job.ended_ms.unwrap_or(job.modified_ms), value, state(&trial, &job, study)?.0, trial.job));
+            ended.push((value, state(&trial, &job, study)?.0, trial.job));
         }
     }
     if ended.len() < 2 {
         return Ok(None);
     }
-    ended.sort_by_key(|(at, ..)| *at);
-    let values = || ended.iter().map(|(_, value, ..)| *value);
+    // The newest trials were asked for.
+    ended.reverse();
+    let values = || ended.iter().map(|(value, ..)| *value);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     let span = if high > low { high - low } else { 1.0 };
     let x = |place: usize| 12.0 + (WIDTH - 24.0) * place as f64 / (ended.len() - 1) as f64;
@@ -249,7 +258,7 @@ fn picture(world: &World, row: &TuningRow, request: &CreateTuningJob, goal: Goal
         }
         steps.push(format!("{:.1},{:.1}", x(place), y(so_far.unwrap_or(value))));
     }
-    let dots = ended.iter().enumerate().map(|(place, (_, value, state, job))| Dot {
+    let dots = ended.iter().enumerate().map(|(place, (value, state, job))| Dot {
         x: format!("{:.1}", x(place)),
         y: format!("{:.1}", y(*value)),
         kind: if *state == "Completed" { "completed" } else { "stopped" },
