@@ -38,6 +38,9 @@ const INSIST: Duration = Duration::from_secs(1);
 /// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
 const DELAY: Duration = Duration::from_secs(60);
 
+/// How long a finished job's artifacts wait for room on the disk; as long as the core waits for their upload.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// Everything that effects touch.
 pub(crate) struct World {
     pub(crate) core: Core,
@@ -68,6 +71,8 @@ pub(crate) struct World {
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
     pub(crate) silence: Duration,
+    /// Bytes of log lines, and of metric points, that a training job may store.
+    pub(crate) log_quota: u64,
 }
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
@@ -205,7 +210,7 @@ impl World {
     fn await_room(&self, job: &str, attempt: &str) -> bool {
         let mut complained = false;
         let mut told: Option<Instant> = None;
-        while let Err(error) = self.data_dir.ensure_room() {
+        while let Err(error) = self.data_dir.ensure_room_to_start() {
             if !std::mem::replace(&mut complained, true) {
                 tracing::error!("training job {job} is not launched yet: {error}");
             }
@@ -331,13 +336,37 @@ impl World {
     }
 
     fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
-        let stored = self.request(job).and_then(|request| {
-            artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job).map_err(|error| describe(&error))
-        });
+        let request = match self.request(job) {
+            Ok(request) => request,
+            Err(reason) => return self.insist(&Command::ArtifactsFailed { attempt, reason }),
+        };
+        let begin = Instant::now();
+        let mut is_waiting = false;
+        let stored = loop {
+            let stored = artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job);
+            match stored {
+                Err(error) if error.is_full() && begin.elapsed() < ROOM_TIMEOUT && !self.is_stopping(&attempt) => {
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        tracing::error!("training job {job}: its artifacts wait for the disk: {}", describe(&error));
+                    }
+                    thread::sleep(INSIST);
+                    if matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
+                        return Err(Refusal::Stopping);
+                    }
+                }
+                // What a job that is stopped leaves may be small.
+                Err(error) if error.is_full() && self.is_stopping(&attempt) && self.data_dir.release_reserve() => {}
+                stored => break stored.map_err(|error| describe(&error)),
+            }
+        };
         match stored {
             Ok(()) => self.insist(&Command::ArtifactsStored { attempt }),
             Err(reason) => self.insist(&Command::ArtifactsFailed { attempt, reason }),
         }
+    }
+
+    fn is_stopping(&self, attempt: &str) -> bool {
+        self.attempts.get(attempt).is_some_and(|running| running.is_stopping(1))
     }
 
     /// Lets the agents go, makes sure that they are gone, and removes what they had.
