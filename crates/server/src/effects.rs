@@ -264,7 +264,10 @@ impl World {
         if let Some(capped) = &placement.capped {
             let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
             let logs = LogLines { stream: plan.streams[0].clone(), lines };
-            self.telemetry.append_logs(&[logs]).map_err(|error| error.to_string())?;
+            // The job is the same without this note.
+            if let Err(error) = self.telemetry.append_logs(&[logs]) {
+                tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job);
+            }
         }
         Ok(())
     }
