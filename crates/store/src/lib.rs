@@ -13,6 +13,7 @@ mod journal;
 mod link_tree;
 mod listing;
 mod log_block;
+mod log_groups;
 mod log_sealing;
 mod log_segments;
 mod logs;
@@ -46,6 +47,7 @@ pub use error::StoreError;
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};
 pub use link_tree::check_tree;
 pub use listing::Listing;
+pub use log_groups::GroupInfo;
 pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;

@@ -49,6 +49,8 @@ pub struct LogEvent {
 /// Which lines to read. A *position* is a place between two lines: `n` has `n` lines before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogQuery {
+    /// The log group's name.
+    pub group: String,
     /// The stream's name.
     pub stream: String,
     /// Start here; `None` is the start of the stream for forward reads, its end for backward ones.
@@ -80,6 +82,7 @@ pub enum LogDirection {
 impl Default for LogQuery {
     fn default() -> Self {
         Self {
+            group: TRAINING_JOBS.to_owned(),
             stream: String::new(),
             from: None,
             direction: LogDirection::Forward,
@@ -103,17 +106,24 @@ pub struct LogPage {
 }
 
 impl Telemetry {
-    /// At most `limit` streams whose name starts with `prefix` and comes after `after`, by name.
+    /// At most `limit` streams of training jobs whose name starts with `prefix` and comes after `after`, by name.
     ///
     /// # Errors
     /// The storage's.
     pub fn streams(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
+        self.streams_of(TRAINING_JOBS, prefix, after, limit)
+    }
+
+    /// The same of another log group.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn streams_of(&self, group: &str, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
         self.database.read(|connection| {
             let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms, bytes FROM log_stream
                 WHERE log_group = ? AND name >= ? AND name > ? ORDER BY name LIMIT ?";
             let mut select = connection.prepare_cached(sql)?;
-            let mut rows =
-                select.query(params![TRAINING_JOBS, prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+            let mut rows = select.query(params![group, prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
             let mut streams = Vec::new();
             while let Some(row) = rows.next()? {
                 let name: String = row.get(0)?;
@@ -152,7 +162,7 @@ impl Telemetry {
     fn try_read(&self, connection: &Connection, query: &LogQuery) -> Result<Option<Option<LogPage>>, StoreError> {
         let find = "SELECT id, lines FROM log_stream WHERE log_group = ? AND name = ?";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let found = connection.prepare_cached(find)?.query_row([TRAINING_JOBS, &query.stream], row).optional()?;
+        let found = connection.prepare_cached(find)?.query_row([&query.group, &query.stream], row).optional()?;
         let Some((stream, lines)): Option<(i64, u64)> = found else { return Ok(Some(None)) };
         let start = match query.direction {
             LogDirection::Forward => query.from.unwrap_or(0),
@@ -183,15 +193,19 @@ impl Telemetry {
     pub fn delete_streams(&self, prefix: &str) -> Result<(), StoreError> {
         let names: Vec<_> = self.streams(prefix, None, usize::MAX)?.into_iter().map(|stream| stream.name).collect();
         for name in names {
-            self.delete_stream(&name)?;
+            self.delete_log_stream(TRAINING_JOBS, &name)?;
         }
         Ok(())
     }
 
-    fn delete_stream(&self, name: &str) -> Result<(), StoreError> {
+    /// Removes a stream with its lines, if there is one of that name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn delete_log_stream(&self, group: &str, name: &str) -> Result<(), StoreError> {
         let find = "SELECT id FROM log_stream WHERE log_group = ? AND name = ?";
         let find = |connection: &Connection| -> Result<Option<i64>, StoreError> {
-            Ok(connection.prepare_cached(find)?.query_row([TRAINING_JOBS, name], |row| row.get(0)).optional()?)
+            Ok(connection.prepare_cached(find)?.query_row([group, name], |row| row.get(0)).optional()?)
         };
         // A full disk has no room for the log of one large transaction. The last lines go first: what a crash leaves has no gaps.
         let some = "DELETE FROM line WHERE stream = ?1 AND position >=

@@ -183,7 +183,7 @@ impl Telemetry {
         let mut is_due = false;
         self.database.write_beside_reserve(|tx| {
             for LogLines { stream, lines } in logs {
-                is_due |= Stream::find(tx, stream, now)?.append(tx, &borrowed(lines), now)?;
+                is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
             }
             Ok(())
         })?;
@@ -211,14 +211,14 @@ fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
     let mut is_due = false;
     let Some(quota) = &report.quota else {
         for LogLines { stream, lines } in &report.logs {
-            is_due |= Stream::find(tx, stream, now)?.append(tx, &borrowed(lines), now)?;
+            is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
         }
         insert_points(tx, &report.job, &report.points)?;
         return Ok(is_due);
     };
     let mut left = Left { bytes: quota.bytes, used: used_by_lines(tx, &report.job)? };
     for LogLines { stream, lines } in &report.logs {
-        let mut stream = Stream::find(tx, stream, now)?;
+        let mut stream = Stream::find(tx, TRAINING_JOBS, stream, now)?;
         let (kept, dropped) = left.divide(&stream, lines, quota);
         if dropped > 0 {
             tx.prepare_cached("UPDATE log_stream SET dropped = dropped + ? WHERE id = ?")?.execute(params![dropped, stream.id])?;
@@ -233,7 +233,7 @@ fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
     let room = usize::try_from((quota.bytes / POINT_BYTES).saturating_sub(used)).unwrap_or(usize::MAX);
     insert_points(tx, &report.job, &report.points[..room.min(report.points.len())])?;
     if let Some(dropped) = report.points.len().checked_sub(room).filter(|dropped| *dropped > 0) {
-        let mut stream = Stream::find(tx, &quota.stream, now)?;
+        let mut stream = Stream::find(tx, TRAINING_JOBS, &quota.stream, now)?;
         let count = "UPDATE log_stream SET dropped_points = dropped_points + ? WHERE id = ? RETURNING dropped_points";
         let in_all: usize = tx.prepare_cached(count)?.query_row(params![dropped, stream.id], |row| row.get(0))?;
         if in_all == dropped {
@@ -289,7 +289,7 @@ fn counted(text: &str) -> u64 {
 }
 
 /// A log stream whose end is written.
-struct Stream {
+pub(crate) struct Stream {
     id: i64,
     lines: u64,
     dropped: u64,
@@ -297,19 +297,19 @@ struct Stream {
 
 impl Stream {
     /// The stream of this name, made if there is none.
-    fn find(tx: &Connection, name: &str, now: u64) -> Result<Self, StoreError> {
+    pub(crate) fn find(tx: &Connection, group: &str, name: &str, now: u64) -> Result<Self, StoreError> {
         let select = "SELECT id, lines, dropped FROM log_stream WHERE log_group = ? AND name = ?";
         let read = |row: &rusqlite::Row<'_>| Ok(Self { id: row.get(0)?, lines: row.get(1)?, dropped: row.get(2)? });
-        if let Some(found) = tx.prepare_cached(select)?.query_row([TRAINING_JOBS, name], read).optional()? {
+        if let Some(found) = tx.prepare_cached(select)?.query_row([group, name], read).optional()? {
             return Ok(found);
         }
         let insert = "INSERT INTO log_stream (log_group, name, created_ms) VALUES (?, ?, ?)";
-        tx.prepare_cached(insert)?.execute(params![TRAINING_JOBS, name, now])?;
+        tx.prepare_cached(insert)?.execute(params![group, name, now])?;
         Ok(Self { id: tx.last_insert_rowid(), lines: 0, dropped: 0 })
     }
 
     /// Appends a block of lines; returns whether the lines outside segments are enough for one.
-    fn append(&mut self, tx: &Connection, lines: &[(u64, &str)], now: u64) -> Result<bool, StoreError> {
+    pub(crate) fn append(&mut self, tx: &Connection, lines: &[(u64, &str)], now: u64) -> Result<bool, StoreError> {
         let mut block = BlockWriter::default();
         lines.iter().for_each(|(at_ms, text)| block.push(*at_ms, now, text));
         let Some(block) = block.take() else { return Ok(false) };
