@@ -1,7 +1,10 @@
 """CloudWatch Logs: a stream per host, in pages, to the last line."""
 
+import time
+
 import pytest
-from jobs import GROUP
+import records
+from jobs import GROUP, Jobs
 
 LINES = 2500
 
@@ -25,6 +28,25 @@ def page(jobs, stream, **options):
 
 def numbered(events):
     return [event["message"] for event in events if event["message"].startswith("line ")]
+
+
+def test_a_job_that_logs_too_much(new_house):
+    """Lines and points beyond the quota are dropped, the log says where, and the program runs on."""
+    jobs = Jobs(new_house("--log-quota", "20KiB"))
+    line = "i=1; while [ $i -le 2000 ]; do echo \"line $i loss=$i;\"; i=$((i+1)); done; echo done > $SM_MODEL_DIR/m"
+    name = jobs.command(line, metrics=[("loss", r"loss=(\d+);")])
+    jobs.completed(name)
+    lines = jobs.logs(name)["algo-1"]
+    notices = [text for text in lines if "setting log_quota" in text]
+    assert sorted("log lines" in text for text in notices) == [False, True], lines[-5:]
+    written = jobs.lines(name)
+    assert written == [f"line {i} loss={i};" for i in range(1, len(written) + 1)] and 300 < len(written) < 600
+    assert records.points(jobs.house, name, "loss") == [float(i) for i in range(1, 20480 // 48 + 1)]
+    assert jobs.artifact(name) == {"m": b"done\n"}
+    metrics = jobs.house.client("sagemaker-metrics")
+    put = {"MetricName": "more", "Timestamp": time.time(), "Value": 1.0}
+    answer = metrics.batch_put_metrics(TrialComponentName=f"{name}-aws-training-job", MetricData=[put])
+    assert [(it["Code"], it["MetricIndex"]) for it in answer["Errors"]] == [("METRIC_LIMIT_EXCEEDED", 0)]
 
 
 def test_a_stream_per_host(jobs, name):

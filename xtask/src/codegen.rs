@@ -12,7 +12,22 @@ use serde_json::Value;
 const OPERATIONS: &[(&str, &[&str])] = &[
     ("cloudwatch", &["GetMetricData", "GetMetricStatistics", "ListMetrics"]),
     ("iam", &["GetRole", "ListRoles", "SimulatePrincipalPolicy"]),
-    ("logs", &["DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents"]),
+    (
+        "logs",
+        &[
+            "CreateLogGroup",
+            "CreateLogStream",
+            "DeleteLogGroup",
+            "DeleteLogStream",
+            "DeleteRetentionPolicy",
+            "DescribeLogGroups",
+            "DescribeLogStreams",
+            "FilterLogEvents",
+            "GetLogEvents",
+            "PutLogEvents",
+            "PutRetentionPolicy",
+        ],
+    ),
     (
         "sagemaker",
         &[

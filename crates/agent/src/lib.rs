@@ -33,6 +33,7 @@ mod program;
 mod python;
 mod run;
 mod script;
+mod shared_disk;
 mod source;
 mod spool;
 mod stacks;

@@ -29,7 +29,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, package, script, visit, volume};
+use crate::{Options, artifacts, connection, forward, gpus, inside, package, script, shared_disk, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -246,6 +246,14 @@ impl Agent<'_> {
                     self.tell(&[format!("setup.py requires more than the environment has, which is laid over it: {more}")])?;
                     continue;
                 }
+            }
+            if outcome != RankOutcome::Exited(SUCCESS)
+                && !exit.out_of_memory
+                && !self.is_to_stop()
+                && self.wishes.overfull.is_none()
+                && let Some(reason) = shared_disk::failure(&said.stderr_tail, &self.home.ml())
+            {
+                return Err(Trouble::NoSpace(reason));
             }
             let failure = script::failure(assignment, outcome, &bare.command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
             let stderr_tail = failure.unwrap_or(said.stderr_tail);

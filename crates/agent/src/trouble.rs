@@ -30,6 +30,9 @@ pub(crate) enum Trouble {
     /// The machine does not tell how the program ended.
     #[error("could not learn how the program ended")]
     Wait(#[source] SandboxError),
+    /// The program found no space on the disk that all instances share.
+    #[error("{0}")]
+    NoSpace(String),
     /// What it left behind cannot be sent.
     #[error(transparent)]
     Pack(PackError),

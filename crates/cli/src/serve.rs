@@ -15,7 +15,7 @@ use serde_json::json;
 use shoal_launch::Local;
 use shoal_plane::{Capacity, Catalog};
 use shoal_sandbox::Support;
-use shoal_server::{Options, Server};
+use shoal_server::{Options, Server, TelemetryLimits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -127,6 +127,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
+        telemetry: TelemetryLimits { job_bytes: settings.log_quota, total_bytes: settings.telemetry_space, days: settings.telemetry_days },
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,

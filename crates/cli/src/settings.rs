@@ -44,6 +44,12 @@ pub(crate) struct Settings {
     pub(crate) lease_s: Option<u64>,
     /// An agent's silence after which its instance is given up, in seconds.
     pub(crate) silence_s: u64,
+    /// Bytes of log lines, and of metric points, that a training job may store.
+    pub(crate) log_quota: u64,
+    /// Bytes on disk that logs and metric points take in all.
+    pub(crate) telemetry_space: u64,
+    /// Days for which they are kept; `None` is as long as there is room.
+    pub(crate) telemetry_days: Option<u32>,
     /// CPU cores for instances.
     pub(crate) cpus: u32,
     /// Memory for instances, bytes.
@@ -91,13 +97,19 @@ impl Settings {
             grace_s: parse(typed, "grace_s", "a number of seconds")?,
             lease_s: if lease == "auto" { None } else { Some(parse(typed, "lease_s", "`auto` or a number of seconds")?) },
             silence_s: parse(typed, "silence_s", "a number of seconds")?,
+            log_quota: size(typed, "log_quota")?,
+            telemetry_space: size(typed, "telemetry_space")?,
+            telemetry_days: match typed.value("telemetry_days") {
+                "none" => None,
+                _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
+            },
             cpus: parse(typed, "cpus", "a number of cores")?,
-            memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
             packing: match typed.value("packing") {
                 "use" => Packing::Use,
                 "promise" => Packing::Promise,
                 _ => return Err(wrong(typed, "packing", "`use` or `promise`")),
             },
+            memory: size(typed, "memory")?,
             gpus: parse(typed, "gpus", "a number of GPUs")?,
             instances: parse(typed, "instances", "a number of instances")?,
             wheel_house: wheel_house(typed)?,
@@ -143,6 +155,10 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+fn size(typed: &Typed, name: &str) -> Result<u64> {
+    sizes::bytes(typed.value(name)).ok_or_else(|| wrong(typed, name, "a size such as 8GiB"))
 }
 
 fn wheel_house(typed: &Typed) -> Result<Option<PathBuf>> {

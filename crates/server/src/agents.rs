@@ -18,7 +18,7 @@ use std::{
 
 use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, Phase, RankOutcome, Report, ReportBody, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
-use shoal_store::{Ingest, LogLines, MetricPoint};
+use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
 use crate::{
     attempts::{Attempt, Attempts, Brought, Down},
@@ -114,7 +114,7 @@ struct Connection<'a> {
     decoder: Decoder,
     acked: u64,
     parts: HashMap<Artifact, PartsWriter>,
-    /// Parts are no longer kept: the job has failed for want of space.
+    /// Parts are no longer stored: the job is being stopped and there is no space for them.
     no_space: bool,
 }
 
@@ -211,7 +211,12 @@ impl Connection<'_> {
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction.
     fn ingest(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
-        let stored = self.store(seq, lines, points);
+        self.attempt.sync_plan()?;
+        self.sync_parts()?;
+        let stored = match self.store(seq, lines, points) {
+            Err(StoreError::Full(_)) if self.attempt.is_stopping(self.host) => self.store_without_lines(seq),
+            stored => stored,
+        };
         let (job, host) = (&self.attempt.plan.job, self.host);
         match (&stored, self.attempt.waits_for_disk(host, stored.is_err())) {
             // The connection ends, and the agent says it again; once told is enough.
@@ -219,12 +224,17 @@ impl Connection<'_> {
             (Ok(()), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
             (_, false) => {}
         }
-        stored
+        stored.map_err(io::Error::other)
     }
 
-    fn store(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
-        self.attempt.sync_plan()?;
-        self.sync_parts()?;
+    /// The number alone: a job that is stopped on a full disk must end, and its end comes after its last lines.
+    fn store_without_lines(&mut self, seq: u64) -> Result<(), StoreError> {
+        let (job, host) = (&self.attempt.plan.job, self.host);
+        tracing::warn!("training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped");
+        self.store(seq, &mut LogLines::default(), &mut Vec::new())
+    }
+
+    fn store(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> Result<(), StoreError> {
         let empty = LogLines { stream: lines.stream.clone(), lines: Vec::new() };
         let lines = std::mem::replace(lines, empty);
         let ingest = Ingest {
@@ -234,9 +244,10 @@ impl Connection<'_> {
             job: self.attempt.plan.job.clone(),
             logs: if lines.lines.is_empty() { Vec::new() } else { vec![lines] },
             points: std::mem::take(points),
+            quota: Some(self.quota()),
         };
         let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
-        self.acked = self.world.telemetry.ingest(&ingest).map_err(io::Error::other)?.max(self.acked);
+        self.acked = self.world.telemetry.ingest(&ingest)?.max(self.acked);
         self.world.exporter.ingested(new_lines, new_points);
         Ok(())
     }
@@ -279,13 +290,24 @@ impl Connection<'_> {
         Some(Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report })
     }
 
-    /// Keeps a part. On a full disk the job fails and its parts go: they hold the space that everything else waits for.
+    /// Stores a part. On a full disk the agent sends it again until there is room or the core's limit for uploads is over; a job that is being stopped
+    /// gives up its artifacts instead.
     fn part(&mut self, artifact: Artifact, seq: u64, bytes: &[u8]) -> io::Result<()> {
         if self.no_space {
             return Ok(());
         }
         match self.writer(artifact).and_then(|writer| writer.append(seq, bytes)) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Err(error) if is_full(&error) && !self.attempt.is_stopping(self.host) => {
+                if self.attempt.waits_for_disk(self.host, true) {
+                    tracing::error!(
+                        "training job {}: the artifacts of algo-{} wait for the disk: {error}",
+                        self.attempt.plan.job,
+                        self.host
+                    );
+                }
+                Err(error)
+            }
+            Err(error) if is_full(&error) => {
                 self.no_space = true;
                 self.parts.clear();
                 for artifact in [Artifact::Model, Artifact::Output] {
@@ -293,7 +315,7 @@ impl Connection<'_> {
                     let _ = fs::remove_file(parts::path(&self.attempt.run_dir(), self.host, artifact));
                 }
                 let reason = format!(
-                    "no space is left in {} for the artifacts of algo-{}; free some and submit the job again",
+                    "no space is left in {} for the artifacts of algo-{}, and the job is being stopped; free some and submit the job again",
                     self.world.runs.display(),
                     self.host
                 );
@@ -320,9 +342,22 @@ impl Connection<'_> {
         self.parts.values_mut().try_for_each(PartsWriter::sync)
     }
 
+    fn quota(&self) -> Quota {
+        let bytes = self.world.log_quota;
+        let notice = |what: &str| {
+            let limit = format!("the limit of {bytes} bytes for each training job (setting log_quota)");
+            format!("[shoal] this training job has reached {limit}: its further {what} are dropped; the program keeps running")
+        };
+        Quota { bytes, stream: self.stream_name(), lines_notice: notice("log lines"), points_notice: notice("metric points") }
+    }
+
     fn stream_name(&self) -> String {
         self.attempt.plan.streams[self.host as usize - 1].clone()
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Whether the caller may speak for this host.

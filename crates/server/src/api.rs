@@ -6,6 +6,7 @@ pub(crate) mod ending;
 mod filter_logs;
 mod hold;
 mod identity;
+mod log_changes;
 mod logs;
 mod metrics;
 mod near;
@@ -103,6 +104,7 @@ impl Api {
             Call::DescribeLogStreams(request) => self.log_streams(request).await,
             Call::GetLogEvents(request) => self.log_events(request).await,
             Call::FilterLogEvents(request) => self.filter_log_events(request).await,
+            Call::ChangeLogs(change) => self.change_logs(change).await,
             Call::DescribeLogGroups(request) => self.log_groups(request).await,
             Call::GetMetricStatistics(request) => self.metric_statistics(request).await,
             Call::GetMetricData(request) => self.metric_data(request).await,

@@ -43,6 +43,17 @@ pub(crate) enum ArtifactError {
     },
 }
 
+impl ArtifactError {
+    /// Whether the disk is full: the same may succeed later.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Store { source, .. } => matches!(source, StoreError::Full(_)),
+            Self::Write { source, .. } => matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded),
+            Self::Read { .. } => false,
+        }
+    }
+}
+
 /// Where a job's model artifact is, as Describe says it.
 pub(crate) fn model_uri(output: &Output, job: &str) -> String {
     let file = match output.compression {

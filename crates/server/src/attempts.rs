@@ -274,6 +274,11 @@ impl Attempt {
         std::mem::replace(&mut host.waits_for_disk, waits) != waits
     }
 
+    /// Whether a host was ordered to stop or may go.
+    pub(crate) fn is_stopping(&self, host: u32) -> bool {
+        self.lock()[host as usize - 1].orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
+    }
+
     /// Time has passed in which the server listened: how long each host has been silent, by number.
     pub(crate) fn listened(&self, time: Duration) -> Vec<(u32, Duration)> {
         (1..).zip(self.lock().iter_mut().map(|host| host.ear.passes(time))).collect()

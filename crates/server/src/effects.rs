@@ -38,6 +38,9 @@ const INSIST: Duration = Duration::from_secs(1);
 /// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
 const DELAY: Duration = Duration::from_secs(60);
 
+/// How long a finished job's artifacts wait for room on the disk; as long as the core waits for their upload.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// Everything that effects touch.
 pub(crate) struct World {
     pub(crate) core: Core,
@@ -70,6 +73,8 @@ pub(crate) struct World {
     pub(crate) silence: Duration,
     pub(crate) capacity: Capacity,
     pub(crate) catalog: Catalog,
+    /// Bytes of log lines, and of metric points, that a training job may store.
+    pub(crate) log_quota: u64,
 }
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
@@ -207,7 +212,7 @@ impl World {
     fn await_room(&self, job: &str, attempt: &str) -> bool {
         let mut complained = false;
         let mut told: Option<Instant> = None;
-        while let Err(error) = self.data_dir.ensure_room() {
+        while let Err(error) = self.data_dir.ensure_room_to_start() {
             if !std::mem::replace(&mut complained, true) {
                 tracing::error!("training job {job} is not launched yet: {error}");
             }
@@ -261,7 +266,10 @@ impl World {
         if let Some(capped) = &placement.capped {
             let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
             let logs = LogLines { stream: plan.streams[0].clone(), lines };
-            self.telemetry.append_logs(&[logs]).map_err(|error| error.to_string())?;
+            // The job is the same without this note.
+            if let Err(error) = self.telemetry.append_logs(&[logs]) {
+                tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job);
+            }
         }
         Ok(())
     }
@@ -333,13 +341,37 @@ impl World {
     }
 
     fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
-        let stored = self.request(job).and_then(|request| {
-            artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job).map_err(|error| describe(&error))
-        });
+        let request = match self.request(job) {
+            Ok(request) => request,
+            Err(reason) => return self.insist(&Command::ArtifactsFailed { attempt, reason }),
+        };
+        let begin = Instant::now();
+        let mut is_waiting = false;
+        let stored = loop {
+            let stored = artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job);
+            match stored {
+                Err(error) if error.is_full() && begin.elapsed() < ROOM_TIMEOUT && !self.is_stopping(&attempt) => {
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        tracing::error!("training job {job}: its artifacts wait for the disk: {}", describe(&error));
+                    }
+                    thread::sleep(INSIST);
+                    if matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
+                        return Err(Refusal::Stopping);
+                    }
+                }
+                // What a job that is stopped leaves may be small.
+                Err(error) if error.is_full() && self.is_stopping(&attempt) && self.data_dir.release_reserve() => {}
+                stored => break stored.map_err(|error| describe(&error)),
+            }
+        };
         match stored {
             Ok(()) => self.insist(&Command::ArtifactsStored { attempt }),
             Err(reason) => self.insist(&Command::ArtifactsFailed { attempt, reason }),
         }
+    }
+
+    fn is_stopping(&self, attempt: &str) -> bool {
+        self.attempts.get(attempt).is_some_and(|running| running.is_stopping(1))
     }
 
     /// Lets the agents go, makes sure that they are gone, and removes what they had.

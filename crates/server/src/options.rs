@@ -40,6 +40,8 @@ pub struct Options {
     pub grace_s: u32,
     /// How long an agent may be silent, in seconds, before its instance is given up.
     pub silence_s: u64,
+    /// How much of log lines and metric points is kept.
+    pub telemetry: TelemetryLimits,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.
     pub lease_s: Option<u64>,
     /// Resolves image names.
@@ -48,6 +50,17 @@ pub struct Options {
     pub sweep: Sweep,
     /// Removes a directory that programs have written in, however deep.
     pub remove_tree: RemoveTree,
+}
+
+/// How much of log lines and metric points is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TelemetryLimits {
+    /// Bytes of lines, and of points, that a training job may store; what comes after is dropped.
+    pub job_bytes: u64,
+    /// Bytes on disk of all of them; the oldest are removed.
+    pub total_bytes: u64,
+    /// Days that they are kept; `None`: as long as there is room.
+    pub days: Option<u32>,
 }
 
 /// See [`Options::sweep`].

@@ -35,7 +35,7 @@ use crate::{
     exporter::Exporter,
     http::Front,
     keys::KeyRing,
-    recovery,
+    recovery, retention,
     search::SearchIndex,
     sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
@@ -139,6 +139,7 @@ impl Server {
             silence: Duration::from_secs(options.silence_s),
             capacity: options.capacity,
             catalog: options.catalog.clone(),
+            log_quota: options.telemetry.job_bytes,
         });
         recovery::restore(&world, &live);
 
@@ -155,6 +156,7 @@ impl Server {
         let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
         background.spawn(effects::run(world.clone(), tuner.clone(), actions, pending));
         background.spawn(world.clone().watch());
+        background.spawn(retention::run(world.telemetry.clone(), options.telemetry));
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
         let s3_options = shoal_s3::Options {

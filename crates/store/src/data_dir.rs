@@ -8,12 +8,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::statvfs;
+
 use crate::StoreError;
 use crate::error::io_at;
 use crate::reserve::Reserve;
 
 /// Format of the directory, as its `VERSION` file says.
 pub const FORMAT: u32 = 1;
+
+/// Room beyond the reserve without which no new work begins.
+const STARTING_BYTES: u64 = 2 << 20;
 
 /// A data directory that this process has for itself until it drops this.
 ///
@@ -88,7 +93,30 @@ impl DataDir {
     /// # Errors
     /// [`StoreError::Full`].
     pub fn ensure_room(&self) -> Result<(), StoreError> {
-        Reserve::beside(&self.root.join("VERSION")).ensure()
+        self.reserve().ensure()
+    }
+
+    /// Whether an instance may start: it needs room beyond the reserve for itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`].
+    pub fn ensure_room_to_start(&self) -> Result<(), StoreError> {
+        self.reserve().ensure()?;
+        match statvfs(&self.root) {
+            Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < STARTING_BYTES => {
+                Err(StoreError::Full(self.root.display().to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a part of the reserve to what must be written now; returns whether there was any. It comes back when there is room.
+    pub fn release_reserve(&self) -> bool {
+        self.reserve().release()
+    }
+
+    fn reserve(&self) -> Reserve {
+        Reserve::beside(&self.root.join("VERSION"))
     }
 
     /// Names this directory in sandboxes, cgroups and process names: 16 hexadecimal digits, drawn once.

@@ -61,6 +61,9 @@ pub enum StoreError {
     /// A list cursor that no list call gave out.
     #[error("`{0}` is not a list cursor")]
     BadCursor(String),
+    /// Lines of a log stream were deleted while they were moved.
+    #[error("log stream {0} was deleted meanwhile")]
+    LogGone(i64),
     /// S3: the bucket does not exist.
     #[error("bucket `{0}` does not exist")]
     NoSuchBucket(String),

@@ -12,12 +12,17 @@ mod error;
 mod journal;
 mod link_tree;
 mod listing;
+mod log_block;
+mod log_groups;
+mod log_sealing;
+mod log_segments;
 mod logs;
 mod multipart;
 mod object_rows;
 mod object_writer;
 mod objects;
 mod reserve;
+mod retention;
 mod rows;
 mod series;
 mod snapshot_file;
@@ -42,16 +47,18 @@ pub use error::StoreError;
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};
 pub use link_tree::check_tree;
 pub use listing::Listing;
+pub use log_groups::GroupInfo;
 pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamInfo};
 #[cfg(any(test, feature = "conformance"))]
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
+pub use retention::Bounds;
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
-pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};
+pub use telemetry::{Ingest, LogLines, MetricPoint, POINT_BYTES, Quota, TRAINING_JOBS, Telemetry};
 pub use tuning_rows::{
     EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
 };

@@ -1,8 +1,18 @@
 //! Log streams: reading and dropping them.
 
-use rusqlite::{OptionalExtension, params};
+use std::ops::ControlFlow;
 
-use crate::{StoreError, Telemetry};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::log_block::read_block;
+use crate::log_sealing::damaged;
+use crate::{StoreError, TRAINING_JOBS, Telemetry};
+
+/// How often a read begins again because a segment was removed under it.
+const MAX_TRIES: usize = 5;
+
+/// Lines of the first layout that one transaction deletes.
+const DELETED_LINES: usize = 20_000;
 
 /// A log stream. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +25,8 @@ pub struct StreamInfo {
     pub lines: u64,
     /// Time of its earliest line; `None` if it has none.
     pub first_ms: Option<u64>,
+    /// Bytes of its lines, each with [`LINE_OVERHEAD`] more.
+    pub bytes: u64,
     /// Time of its latest line.
     pub last_ms: Option<u64>,
     /// When its last line came in.
@@ -37,6 +49,8 @@ pub struct LogEvent {
 /// Which lines to read. A *position* is a place between two lines: `n` has `n` lines before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogQuery {
+    /// The log group's name.
+    pub group: String,
     /// The stream's name.
     pub stream: String,
     /// Start here; `None` is the start of the stream for forward reads, its end for backward ones.
@@ -68,6 +82,7 @@ pub enum LogDirection {
 impl Default for LogQuery {
     fn default() -> Self {
         Self {
+            group: TRAINING_JOBS.to_owned(),
             stream: String::new(),
             from: None,
             direction: LogDirection::Forward,
@@ -91,15 +106,24 @@ pub struct LogPage {
 }
 
 impl Telemetry {
-    /// At most `limit` streams whose name starts with `prefix` and comes after `after`, by name.
+    /// At most `limit` streams of training jobs whose name starts with `prefix` and comes after `after`, by name.
     ///
     /// # Errors
     /// The storage's.
     pub fn streams(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
+        self.streams_of(TRAINING_JOBS, prefix, after, limit)
+    }
+
+    /// The same of another log group.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn streams_of(&self, group: &str, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
         self.database.read(|connection| {
-            let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms FROM stream WHERE name >= ? AND name > ? ORDER BY name LIMIT ?";
+            let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms, bytes FROM log_stream
+                WHERE log_group = ? AND name >= ? AND name > ? ORDER BY name LIMIT ?";
             let mut select = connection.prepare_cached(sql)?;
-            let mut rows = select.query(params![prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+            let mut rows = select.query(params![group, prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
             let mut streams = Vec::new();
             while let Some(row) = rows.next()? {
                 let name: String = row.get(0)?;
@@ -113,6 +137,7 @@ impl Telemetry {
                     first_ms: row.get(3)?,
                     last_ms: row.get(4)?,
                     ingested_ms: row.get(5)?,
+                    bytes: row.get(6)?,
                 });
             }
             Ok(streams)
@@ -124,34 +149,41 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn read_logs(&self, query: &LogQuery) -> Result<Option<LogPage>, StoreError> {
-        self.database.read(|connection| {
-            let find = "SELECT id, lines FROM stream WHERE name = ?";
-            let found = connection.prepare_cached(find)?.query_row([&query.stream], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-            let Some((stream, lines)): Option<(i64, u64)> = found else { return Ok(None) };
-            let (beyond, order, start) = match query.direction {
-                LogDirection::Forward => (">=", "ASC", query.from.unwrap_or(0)),
-                LogDirection::Backward => ("<", "DESC", query.from.unwrap_or(lines)),
-            };
-            let start = start.min(lines);
-            let sql = format!(
-                "SELECT position, at_ms, ingested_ms, text FROM line
-                 WHERE stream = ? AND position {beyond} ? AND at_ms >= ? AND at_ms < ? ORDER BY position {order} LIMIT ?"
-            );
-            let time = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-            let (from_ms, to_ms) = (time(query.start_ms.unwrap_or(0)), time(query.end_ms.unwrap_or(u64::MAX)));
-            let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
-            let mut select = connection.prepare_cached(&sql)?;
-            let rows = select.query_map(params![stream, start, from_ms, to_ms, limit], |row| {
-                Ok(LogEvent { position: row.get(0)?, at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? })
-            })?;
-            let mut rows = within(rows, query.max_bytes)?;
-            if query.direction == LogDirection::Backward {
-                rows.reverse();
+        for _ in 0..MAX_TRIES {
+            if let Some(result) = self.database.read(|connection| self.try_read(connection, query))? {
+                return Ok(result);
             }
-            let backward = rows.first().map_or(start, |event| event.position);
-            let forward = rows.last().map_or(start, |event| event.position + 1);
-            Ok(Some(LogPage { events: rows, backward, forward }))
-        })
+        }
+        let path = self.database.path().to_owned();
+        Err(StoreError::Corrupt { path, detail: format!("it names files in `logs` that are missing, of log stream {}", query.stream) })
+    }
+
+    /// `None` if a segment is missing: it was deleted after this view of the database was taken.
+    fn try_read(&self, connection: &Connection, query: &LogQuery) -> Result<Option<Option<LogPage>>, StoreError> {
+        let find = "SELECT id, lines FROM log_stream WHERE log_group = ? AND name = ?";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let found = connection.prepare_cached(find)?.query_row([&query.group, &query.stream], row).optional()?;
+        let Some((stream, lines)): Option<(i64, u64)> = found else { return Ok(Some(None)) };
+        let start = match query.direction {
+            LogDirection::Forward => query.from.unwrap_or(0),
+            LogDirection::Backward => query.from.unwrap_or(lines),
+        };
+        let mut page = PageWriter { query, start: start.min(lines), left: query.max_bytes, events: Vec::new() };
+        // Lines of the first layout are before all blocks.
+        let is_whole = match query.direction {
+            LogDirection::Forward => match page.old_lines(connection, stream)? {
+                ControlFlow::Continue(()) => page.blocks(self, connection, stream)?,
+                ControlFlow::Break(()) => Some(()),
+            },
+            LogDirection::Backward => {
+                let read = page.blocks(self, connection, stream)?;
+                if read.is_some() && !page.is_full() {
+                    let _ = page.old_lines(connection, stream)?;
+                }
+                read
+            }
+        };
+        Ok(is_whole.map(|()| Some(page.finish())))
     }
 
     /// Drops the streams whose name starts with `prefix`, with their lines.
@@ -159,30 +191,164 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn delete_streams(&self, prefix: &str) -> Result<(), StoreError> {
-        let names = self.streams(prefix, None, usize::MAX)?;
-        self.database.write(|tx| {
-            for StreamInfo { name, .. } in &names {
-                tx.prepare_cached("DELETE FROM line WHERE stream = (SELECT id FROM stream WHERE name = ?)")?.execute([name])?;
-                tx.prepare_cached("DELETE FROM stream WHERE name = ?")?.execute([name])?;
-            }
-            Ok(())
-        })
+        let names: Vec<_> = self.streams(prefix, None, usize::MAX)?.into_iter().map(|stream| stream.name).collect();
+        for name in names {
+            self.delete_log_stream(TRAINING_JOBS, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a stream with its lines, if there is one of that name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn delete_log_stream(&self, group: &str, name: &str) -> Result<(), StoreError> {
+        let find = "SELECT id FROM log_stream WHERE log_group = ? AND name = ?";
+        let find = |connection: &Connection| -> Result<Option<i64>, StoreError> {
+            Ok(connection.prepare_cached(find)?.query_row([group, name], |row| row.get(0)).optional()?)
+        };
+        // A full disk has no room for the log of one large transaction. The last lines go first: what a crash leaves has no gaps.
+        let some = "DELETE FROM line WHERE stream = ?1 AND position >=
+            (SELECT min(position) FROM (SELECT position FROM line WHERE stream = ?1 ORDER BY position DESC LIMIT ?2))";
+        while self.database.write(|tx| match find(tx)? {
+            Some(stream) => Ok(tx.prepare_cached(some)?.execute(params![stream, DELETED_LINES])?),
+            None => Ok(0),
+        })? > 0
+        {}
+        let files = self.database.write(|tx| {
+            let Some(stream) = find(tx)? else { return Ok(Vec::new()) };
+            let mut delete = tx.prepare_cached("DELETE FROM log_segment WHERE stream = ? RETURNING file")?;
+            let files = delete.query_map([stream], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            tx.prepare_cached("DELETE FROM log_block WHERE stream = ?")?.execute([stream])?;
+            tx.prepare_cached("DELETE FROM line WHERE stream = ?")?.execute([stream])?;
+            tx.prepare_cached("DELETE FROM log_stream WHERE id = ?")?.execute([stream])?;
+            Ok(files)
+        })?;
+        self.segments.remove(&files);
+        Ok(())
     }
 }
 
-/// As many lines as fit, at least one; what does not fit is not read.
-fn within(rows: impl Iterator<Item = rusqlite::Result<LogEvent>>, max_bytes: usize) -> rusqlite::Result<Vec<LogEvent>> {
-    let (mut fitting, mut left) = (Vec::new(), max_bytes);
-    for row in rows {
-        let row = row?;
-        let taken = row.text.len().saturating_add(LINE_OVERHEAD);
-        if taken > left && !fitting.is_empty() {
-            break;
-        }
-        left = left.saturating_sub(taken);
-        fitting.push(row);
+/// The lines of a page, in the order in which they are found.
+struct PageWriter<'a> {
+    query: &'a LogQuery,
+    start: u64,
+    left: usize,
+    events: Vec<LogEvent>,
+}
+
+impl PageWriter<'_> {
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.query.limit || (self.left == 0 && !self.events.is_empty())
     }
-    Ok(fitting)
+
+    /// Takes a line if the query asks for it; breaks when the page is full. A line that is longer than a page comes alone.
+    fn push(&mut self, event: LogEvent) -> ControlFlow<()> {
+        let is_beyond = match self.query.direction {
+            LogDirection::Forward => event.position < self.start,
+            LogDirection::Backward => event.position >= self.start,
+        };
+        let (from_ms, to_ms) = (self.query.start_ms.unwrap_or(0), self.query.end_ms.unwrap_or(u64::MAX));
+        if is_beyond || event.at_ms < from_ms || event.at_ms >= to_ms {
+            return ControlFlow::Continue(());
+        }
+        if self.is_full() {
+            return ControlFlow::Break(());
+        }
+        let taken = event.text.len().saturating_add(LINE_OVERHEAD);
+        if taken > self.left && !self.events.is_empty() {
+            self.left = 0;
+            return ControlFlow::Break(());
+        }
+        self.left = self.left.saturating_sub(taken);
+        self.events.push(event);
+        if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Comparison, order and first place of rows in this direction.
+    fn order(&self) -> (&'static str, &'static str) {
+        match self.query.direction {
+            LogDirection::Forward => (">=", "ASC"),
+            LogDirection::Backward => ("<", "DESC"),
+        }
+    }
+
+    fn times(&self) -> (i64, i64) {
+        let time = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        (time(self.query.start_ms.unwrap_or(0)), time(self.query.end_ms.unwrap_or(u64::MAX)))
+    }
+
+    /// Lines of the first layout.
+    fn old_lines(&mut self, connection: &Connection, stream: i64) -> Result<ControlFlow<()>, StoreError> {
+        let (beyond, order) = self.order();
+        let sql = format!(
+            "SELECT position, at_ms, ingested_ms, text FROM line
+             WHERE stream = ? AND position {beyond} ? AND at_ms >= ? AND at_ms < ? ORDER BY position {order}"
+        );
+        let (from_ms, to_ms) = self.times();
+        let mut select = connection.prepare_cached(&sql)?;
+        let mut rows = select.query(params![stream, self.start, from_ms, to_ms])?;
+        while let Some(row) = rows.next()? {
+            let event = LogEvent { position: row.get(0)?, at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? };
+            if self.push(event).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Lines of blocks; `None` if a segment is missing.
+    fn blocks(&mut self, telemetry: &Telemetry, connection: &Connection, stream: i64) -> Result<Option<()>, StoreError> {
+        let (beyond, order) = self.order();
+        // Forward, the start may be inside the block before it.
+        let start: u64 = match self.query.direction {
+            LogDirection::Backward => self.start,
+            LogDirection::Forward => {
+                let holds = "SELECT coalesce(max(position), 0) FROM log_block WHERE stream = ? AND position <= ?";
+                connection.prepare_cached(holds)?.query_row(params![stream, self.start], |row| row.get(0))?
+            }
+        };
+        let sql = format!(
+            "SELECT position, segment, offset, length, body FROM log_block
+             WHERE stream = ? AND position {beyond} ? AND last_ms >= ? AND first_ms < ? ORDER BY position {order}"
+        );
+        let (from_ms, to_ms) = self.times();
+        let mut select = connection.prepare_cached(&sql)?;
+        let mut file = connection.prepare_cached("SELECT file FROM log_segment WHERE id = ?")?;
+        let mut rows = select.query(params![stream, start, from_ms, to_ms])?;
+        while let Some(row) = rows.next()? {
+            let position: u64 = row.get(0)?;
+            let events = match row.get::<_, Option<i64>>(1)? {
+                None => {
+                    let body = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
+                    read_block(body, position).ok_or_else(|| damaged(&telemetry.database, stream, position))?
+                }
+                Some(segment) => {
+                    let file: String = file.query_row([segment], |row| row.get(0))?;
+                    let (offset, length): (u64, usize) = (row.get(2)?, row.get(3)?);
+                    let Some(block) = telemetry.segments.read(&file, offset, length)? else { return Ok(None) };
+                    read_block(&block, position).ok_or_else(|| telemetry.segments.corrupt(&file, offset))?
+                }
+            };
+            let is_full = match self.query.direction {
+                LogDirection::Forward => events.into_iter().try_for_each(|event| self.push(event)),
+                LogDirection::Backward => events.into_iter().rev().try_for_each(|event| self.push(event)),
+            };
+            if is_full.is_break() {
+                break;
+            }
+        }
+        Ok(Some(()))
+    }
+
+    fn finish(mut self) -> LogPage {
+        if self.query.direction == LogDirection::Backward {
+            self.events.reverse();
+        }
+        let backward = self.events.first().map_or(self.start, |event| event.position);
+        let forward = self.events.last().map_or(self.start, |event| event.position + 1);
+        LogPage { events: self.events, backward, forward }
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ const SCHEMA: Schema = Schema {
     CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
     ",
     ],
+    gives_back_space: false,
 };
 
 /// The objects of a data directory. All methods may be called from many threads at once.
@@ -109,8 +110,9 @@ impl Objects {
         let path = dir.object_index_path();
         let (files, index) = (dir.objects_path(), Arc::new(Database::open(&path, &SCHEMA)?));
         object_writer::make_shards(&files)?;
-        unsynced::restore(&files, &index)?;
-        let objects = Self { unsynced: Unsynced::new(&files, &index), reserve: Reserve::beside(&path), files, index };
+        let reserve = Reserve::beside(&path);
+        reserve.with_room(|| unsynced::restore(&files, &index))?;
+        let objects = Self { unsynced: Unsynced::new(&files, &index), reserve, files, index };
         objects.sweep()?;
         Ok(objects)
     }

@@ -1,7 +1,8 @@
 //! Space kept for a full disk: what ends jobs, and so frees what they fill the disk with, must still be written then.
 //!
-//! A file of [`BYTES`] bytes in the data directory, `reserve`. The first write to a database that finds no room removes it, goes on, and
-//! takes back what is left of it; new work (objects, training jobs) is taken only while it is whole or can be made so.
+//! A file of [`BYTES`] bytes in the data directory, `reserve`. A control write (facts, deletes, acknowledgements) that finds no room
+//! shortens the file by a step, tries again, and takes the space back when there is some. Objects, training jobs, log lines and metric points
+//! are accepted only while the file is complete or can be made so: they never use the reserve.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,8 +12,10 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::StoreError;
 
-/// Logs of running jobs take it too, so it is more than facts need.
 const BYTES: u64 = 8 << 20;
+
+/// How much a write takes from it: programs that fill the same disk get no more than that between release and write.
+const STEP_BYTES: u64 = 1 << 20;
 
 /// The reserve of a data directory. It keeps nothing in memory.
 #[derive(Debug, Clone)]
@@ -56,9 +59,31 @@ impl Reserve {
         }
     }
 
-    /// Gives its space away; says whether there was any.
+    /// Gives a step of its space away; returns whether there was any.
     pub(crate) fn release(&self) -> bool {
-        fs::remove_file(&self.path).is_ok()
+        let left = fs::metadata(&self.path).map_or(0, |found| found.len());
+        if left <= STEP_BYTES {
+            return fs::remove_file(&self.path).is_ok();
+        }
+        OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(left - STEP_BYTES)).is_ok()
+    }
+
+    /// Runs `work` until it finds room or the reserve has no more to give.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut is_released = false;
+        let result = loop {
+            match work() {
+                Err(StoreError::Full(_)) if self.release() => is_released = true,
+                result => break result,
+            }
+        };
+        if is_released {
+            self.refill();
+        }
+        result
     }
 }
 
@@ -76,7 +101,9 @@ mod tests {
             let entries: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             assert_eq!(entries, ["reserve"]);
             assert_eq!(fs::metadata(dir.path().join("reserve")).unwrap().len(), BYTES);
-            assert!(reserve.release());
+            for _ in 0..BYTES / STEP_BYTES {
+                assert!(reserve.release());
+            }
             assert!(!reserve.release());
         }
     }

@@ -5,6 +5,9 @@ use rusqlite::{OptionalExtension, params};
 use crate::telemetry::insert_points;
 use crate::{MetricPoint, StoreError, Telemetry};
 
+/// Points that one transaction deletes.
+const DELETED_POINTS: usize = 20_000;
+
 /// A value at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
@@ -53,7 +56,7 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn append_steps(&self, job: &str, points: &[MetricPoint], steps: &[Option<u32>]) -> Result<(), StoreError> {
-        self.database.write(|tx| {
+        self.database.write_beside_reserve(|tx| {
             // The point that went in last has the position that its series counts.
             let insert =
                 "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
@@ -155,10 +158,30 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn delete_series(&self, job: &str) -> Result<(), StoreError> {
+        let all: Vec<i64> = self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT id FROM series WHERE job = ?")?;
+            Ok(select.query_map([job], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+        })?;
+        all.into_iter().try_for_each(|series| self.remove_points(series, u64::MAX))
+    }
+
+    /// Removes the points of a series before this time, and the series with its last one. A full disk has no room for the log of one large
+    /// transaction, so they are several.
+    pub(crate) fn remove_points(&self, series: i64, before_ms: u64) -> Result<(), StoreError> {
+        let before_ms = i64::try_from(before_ms).unwrap_or(i64::MAX);
+        let some = |table: &str, key: &str| {
+            format!(
+                "DELETE FROM {table} WHERE (series, {key}) IN (SELECT series, {key} FROM {table} WHERE series = ? AND at_ms <= ? LIMIT {DELETED_POINTS})"
+            )
+        };
+        // Points before a time; for the last millisecond that there is, all.
+        let until = if before_ms == i64::MAX { before_ms } else { before_ms - 1 };
+        for sql in [some("step", "step, at_ms, position"), some("point", "at_ms, position")] {
+            while self.database.write(|tx| Ok(tx.prepare_cached(&sql)?.execute(params![series, until])?))? > 0 {}
+        }
         self.database.write(|tx| {
-            tx.execute("DELETE FROM point WHERE series IN (SELECT id FROM series WHERE job = ?)", [job])?;
-            tx.execute("DELETE FROM step WHERE series IN (SELECT id FROM series WHERE job = ?)", [job])?;
-            tx.execute("DELETE FROM series WHERE job = ?", [job])?;
+            let delete = "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM point WHERE series = ?1)";
+            tx.prepare_cached(delete)?.execute([series])?;
             Ok(())
         })
     }

@@ -4,13 +4,15 @@
 //! process then reads back need not be on the disk, and a second fsync proves nothing. So the file is not trusted any more: every later write is refused,
 //! and the next start writes all that it finds in the log anew, before anything rests on it.
 
+use std::fs::{self, OpenOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::StoreError;
 use crate::reserve::Reserve;
@@ -23,13 +25,22 @@ pub(crate) struct Schema {
     /// What each format adds to the one before, from format 1 on. The last one is the `user_version` that this code reads and writes; a
     /// file of an earlier format is brought up to it when it is opened.
     pub(crate) formats: &'static [&'static str],
+    /// Free pages can be cut off the file (`PRAGMA incremental_vacuum`).
+    pub(crate) gives_back_space: bool,
 }
 
 /// The log goes into the file after so many pages (16 MiB): a page that many commits change is then written there once.
 const CHECKPOINT_PAGES: u32 = 4096;
 
-/// How often a full disk is tried: others may have taken what the reserve gave.
-const TRIES: usize = 3;
+/// Space that the log has beyond its end, so that control writes find room whatever else fills the disk: hundreds of small commits.
+const LOG_ROOM_BYTES: u64 = 2 << 20;
+
+/// Fewer free pages than these (1 MiB) are left to be used again.
+const LEAST_FREE_PAGES: u64 = 256;
+
+/// Pages (256 KiB) that one transaction cuts off, and how many such transactions follow each other.
+const VACUUM_PAGES: u64 = 64;
+const VACUUM_STEPS: u64 = 64;
 
 /// Most writers that one commit carries.
 const GROUP: usize = 128;
@@ -48,6 +59,8 @@ pub(crate) struct Database {
     reserve: Reserve,
     /// Why it is not trusted any more.
     failure: OnceLock<String>,
+    /// Up to which byte the log has its blocks.
+    log_room: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -62,10 +75,18 @@ struct Writer {
 type Outcome = OnceLock<Result<(), rusqlite::Error>>;
 
 impl Database {
-    /// Opens the file, creating it with the schema when it is new.
+    /// Opens the file, creating it with the schema when it is new. On a full disk this uses the reserve.
     pub(crate) fn open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
+        Reserve::beside(path).with_room(|| Self::try_open(path, schema))
+    }
+
+    fn try_open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
         let mut writer = Connection::open(path)?;
         configure(&writer)?;
+        if schema.gives_back_space {
+            // Has an effect on a new file only; an old one is changed when it is rewritten.
+            writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -86,7 +107,7 @@ impl Database {
             tx.pragma_update(None, "user_version", known as i64)?;
             tx.commit()?;
         }
-        Ok(Self {
+        let database = Self {
             path: path.to_owned(),
             writer: Mutex::new(Writer { connection: writer, members: 0, outcome: Arc::default() }),
             coming: AtomicUsize::new(0),
@@ -94,7 +115,15 @@ impl Database {
             readers: Mutex::default(),
             reserve: Reserve::beside(path),
             failure: OnceLock::new(),
-        })
+            log_room: AtomicU64::new(0),
+        };
+        // On a full disk there is none.
+        let _ = database.keep_log_room();
+        Ok(database)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Why this file is not trusted any more, if so: nothing is written to it until it is opened anew.
@@ -102,23 +131,93 @@ impl Database {
         self.failure.get().map(String::as_str)
     }
 
-    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. It may be run
-    /// again if the disk is full and there is a reserve. After [`StoreError::NotDurable`] nobody knows whether it will have happened at the
-    /// next start.
+    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. This is for control
+    /// writes: on a full disk they use the reserve, and `work` may run several times. After [`StoreError::NotDurable`] nobody knows whether it will
+    /// have happened at the next start.
     pub(crate) fn write<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let mut released = false;
-        let mut tries = 0;
-        let done = loop {
-            tries += 1;
-            match self.attempt(&mut work) {
-                Err(StoreError::Full(_)) if tries < TRIES => released |= self.reserve.release(),
-                done => break done,
+        match self.attempt(&mut work) {
+            Err(StoreError::Full(_)) => {}
+            result => return result,
+        }
+        // A log whose pages are all in the file is written from its beginning again and needs no more room.
+        self.checkpoint();
+        self.reserve.with_room(|| self.attempt(&mut work))
+    }
+
+    /// The same for what may wait for room: it is refused unless the reserve is complete, and never uses it.
+    pub(crate) fn write_beside_reserve<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.reserve.ensure()?;
+        self.keep_log_room()?;
+        self.attempt(&mut work)
+    }
+
+    /// Allocates blocks for the log beyond its end, where the file system can, so that control writes find room there.
+    fn keep_log_room(&self) -> Result<(), StoreError> {
+        let mut log = self.path.as_os_str().to_owned();
+        log.push("-wal");
+        let log = Path::new(&log);
+        let length = fs::metadata(log).map_or(0, |found| found.len());
+        if length + LOG_ROOM_BYTES / 2 <= self.log_room.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Ok(file) = OpenOptions::new().write(true).open(log) else { return Ok(()) };
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, length + LOG_ROOM_BYTES) {
+            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => return Err(StoreError::Full("the database".to_owned())),
+            // Elsewhere the log grows as it is written.
+            _ => self.log_room.store(length + LOG_ROOM_BYTES, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+
+    /// Cuts free pages off the file, some at a time. A file from before `gives_back_space` is rewritten when most of it is free.
+    pub(crate) fn give_back_space(&self) -> Result<(), StoreError> {
+        let (mode, pages, free): (u32, u64, u64) = self.read(|connection| {
+            let pragma = |name| connection.pragma_query_value(None, name, |row| row.get(0));
+            Ok((connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?, pragma("page_count")?, pragma("freelist_count")?))
+        })?;
+        if free < LEAST_FREE_PAGES {
+            // Nothing to cut off.
+        } else if mode != 0 {
+            // Pages from the end move to free places by way of the log: in steps, it needs little room.
+            for _ in 0..VACUUM_STEPS.min(free.div_ceil(VACUUM_PAGES)) {
+                self.write(|tx| {
+                    let mut vacuum = tx.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+                    let mut rows = vacuum.query([])?;
+                    while rows.next()?.is_some() {}
+                    Ok(())
+                })?;
+                self.checkpoint();
             }
-        };
-        if released {
+        } else if free > pages / 2 {
+            self.alone("PRAGMA auto_vacuum = INCREMENTAL; VACUUM; PRAGMA wal_checkpoint(PASSIVE)")?;
+        }
+        if self.reserve.ensure().is_err() {
+            // Where it is missed, the log's own space goes back, too.
+            self.alone("PRAGMA wal_checkpoint(TRUNCATE)")?;
+            self.log_room.store(0, Ordering::Relaxed);
             self.reserve.refill();
         }
-        done
+        Ok(())
+    }
+
+    /// Moves pages from the log to the file as far as readers and the disk allow.
+    fn checkpoint(&self) {
+        let _ = self.alone("PRAGMA wal_checkpoint(PASSIVE)");
+    }
+
+    /// Runs statements that are no part of a transaction, unless one is open.
+    fn alone(&self, sql: &str) -> Result<(), StoreError> {
+        let writer = lock(&self.writer);
+        if writer.members > 0 || self.failure().is_some() {
+            return Ok(());
+        }
+        let done = writer.connection.execute_batch(sql);
+        if let Err(error) = &done
+            && is_lost(error)
+        {
+            self.fail(&self.path, error);
+        }
+        Ok(done?)
     }
 
     fn attempt<T>(&self, work: &mut impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -263,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    const SCHEMA: Schema = Schema { formats: &["CREATE TABLE t (n INTEGER PRIMARY KEY)"] };
+    const SCHEMA: Schema = Schema { formats: &["CREATE TABLE t (n INTEGER PRIMARY KEY)"], gives_back_space: false };
 
     fn insert(connection: &Connection, n: i64) -> Result<(), StoreError> {
         connection.prepare_cached("INSERT INTO t VALUES (?)")?.execute([n])?;

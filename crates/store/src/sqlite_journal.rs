@@ -36,6 +36,7 @@ const SCHEMA: Schema = Schema {
     ",
         tuning::TABLES,
     ],
+    gives_back_space: false,
 };
 
 /// Events that go in one transaction: whoever appends meanwhile waits for it.

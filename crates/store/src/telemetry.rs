@@ -1,13 +1,31 @@
 //! What instances report in bulk: log lines and metric points, each report at most once.
+//!
+//! `telemetry.db` holds the newest lines of each stream as blocks (`log_block.rs`), in the transaction of the report's number; a stream's older
+//! blocks are compressed in files of their own (`log_segments.rs`, `log_sealing.rs`), which the database has the places of.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::StoreError;
 use crate::clock::now_ms;
+use crate::log_block::BlockWriter;
+use crate::log_sealing::{self, Sealer};
+use crate::log_segments::Segments;
 use crate::sqlite::{Database, Schema};
+use crate::{LINE_OVERHEAD, StoreError};
+
+/// Log group of training jobs.
+pub const TRAINING_JOBS: &str = "/aws/sagemaker/TrainingJobs";
+
+/// Bytes that a metric point counts against a job's quota, about what it takes on disk.
+pub const POINT_BYTES: u64 = 48;
+
+/// Lines that begin so are the server's and the agent's own; a job that is past its quota has this much room for them.
+const NOTE: &str = "[shoal] ";
+const NOTES_BYTES: u64 = 64 << 10;
 
 const SCHEMA: Schema = Schema {
     formats: &[
@@ -31,13 +49,17 @@ const SCHEMA: Schema = Schema {
         PRIMARY KEY (series, step, at_ms, position)) WITHOUT ROWID;
     ",
         crate::warm_pools::TABLES,
+        log_sealing::TABLES,
     ],
+    gives_back_space: true,
 };
 
 /// Logs, series and acknowledgements of a data directory: `telemetry.db`. All methods may be called from many threads at once.
 #[derive(Debug)]
 pub struct Telemetry {
-    pub(crate) database: Database,
+    pub(crate) database: Arc<Database>,
+    pub(crate) segments: Segments,
+    pub(crate) sealer: Sealer,
 }
 
 /// Lines for the end of a log stream, which is made when it does not exist.
@@ -75,6 +97,21 @@ pub struct Ingest {
     pub job: String,
     /// Metric points.
     pub points: Vec<MetricPoint>,
+    /// What the job may store in all.
+    pub quota: Option<Quota>,
+}
+
+/// How much a job may log. What exceeds it is dropped, and the log says once where that begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Bytes of lines (each with [`LINE_OVERHEAD`] more), and bytes of points ([`POINT_BYTES`] each), in all streams of the job.
+    pub bytes: u64,
+    /// Stream that has the notices.
+    pub stream: String,
+    /// Line that takes the place of the first dropped line of a stream.
+    pub lines_notice: String,
+    /// Line that is logged when points are dropped for the first time.
+    pub points_notice: String,
 }
 
 impl Telemetry {
@@ -83,7 +120,11 @@ impl Telemetry {
     /// # Errors
     /// [`StoreError::Format`] for another version's file.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { database: Database::open(path, &SCHEMA)? })
+        let segments = Segments::beside(path)?;
+        let database = Arc::new(Database::open(path, &SCHEMA)?);
+        log_sealing::sweep(&database, &segments)?;
+        let sealer = Sealer::new(&database, &segments);
+        Ok(Self { database, segments, sealer })
     }
 
     /// Why nothing can be stored any more until the file is opened anew, if so.
@@ -92,22 +133,26 @@ impl Telemetry {
     }
 
     /// Stores a report and its number in one transaction, unless that number or a higher one is stored already. Returns the
-    /// highest stored number of its attempt and host.
+    /// highest stored number of its attempt and host. Lines and points never use the reserve of a full disk; the number alone does.
     ///
     /// # Errors
     /// [`StoreError::Full`] and others; then nothing of the report is stored.
     pub fn ingest(&self, report: &Ingest) -> Result<u64, StoreError> {
-        self.database.write(|tx| {
+        let mut is_due = false;
+        let work = |tx: &Connection| {
             let acked = acked(tx, &report.attempt, report.host)?;
             if report.seq <= acked {
                 return Ok(acked);
             }
-            insert_lines(tx, &report.logs)?;
-            insert_points(tx, &report.job, &report.points)?;
+            is_due = insert_report(tx, report)?;
             let upsert = "INSERT OR REPLACE INTO ack (attempt, host, seq) VALUES (?, ?, ?)";
             tx.prepare_cached(upsert)?.execute(params![report.attempt, report.host, report.seq])?;
             Ok(report.seq)
-        })
+        };
+        let is_control = report.points.is_empty() && report.logs.iter().all(|logs| logs.lines.is_empty());
+        let acked = if is_control { self.database.write(work) } else { self.database.write_beside_reserve(work) }?;
+        self.sealer.wake_if(is_due);
+        Ok(acked)
     }
 
     /// The highest stored report number of an instance; 0 if none is.
@@ -134,7 +179,16 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn append_logs(&self, logs: &[LogLines]) -> Result<(), StoreError> {
-        self.database.write(|tx| insert_lines(tx, logs))
+        let now = now_ms();
+        let mut is_due = false;
+        self.database.write_beside_reserve(|tx| {
+            for LogLines { stream, lines } in logs {
+                is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
+            }
+            Ok(())
+        })?;
+        self.sealer.wake_if(is_due);
+        Ok(())
     }
 
     /// Appends points that come from no report.
@@ -142,7 +196,7 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn append_points(&self, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
-        self.database.write(|tx| insert_points(tx, job, points))
+        self.database.write_beside_reserve(|tx| insert_points(tx, job, points))
     }
 }
 
@@ -151,28 +205,127 @@ fn acked(connection: &Connection, attempt: &str, host: u32) -> Result<u64, Store
     Ok(select.query_row(params![attempt, host], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
-fn insert_lines(connection: &Connection, logs: &[LogLines]) -> Result<(), StoreError> {
+/// Stores what the quota permits; returns whether a stream has enough lines for a segment.
+fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
     let now = now_ms();
-    let mut make = connection.prepare_cached("INSERT INTO stream (name, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING")?;
-    let mut find = connection.prepare_cached("SELECT id, lines FROM stream WHERE name = ?")?;
-    let mut insert = connection.prepare_cached("INSERT INTO line (stream, position, at_ms, ingested_ms, text) VALUES (?, ?, ?, ?, ?)")?;
-    let mut update = connection.prepare_cached(
-        "UPDATE stream SET lines = ?2, first_ms = min(coalesce(first_ms, ?3), ?3), last_ms = max(coalesce(last_ms, ?4), ?4), ingested_ms = ?5
-         WHERE id = ?1",
-    )?;
-    for LogLines { stream, lines } in logs {
-        make.execute(params![stream, now])?;
-        let (id, mut position): (i64, u64) = find.query_row([stream], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        for (at_ms, text) in lines {
-            insert.execute(params![id, position, at_ms, now, text])?;
-            position += 1;
+    let mut is_due = false;
+    let Some(quota) = &report.quota else {
+        for LogLines { stream, lines } in &report.logs {
+            is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
         }
-        let times = || lines.iter().map(|(at_ms, _)| at_ms);
-        if let (Some(first), Some(last)) = (times().min(), times().max()) {
-            update.execute(params![id, position, first, last, now])?;
+        insert_points(tx, &report.job, &report.points)?;
+        return Ok(is_due);
+    };
+    let mut left = Left { bytes: quota.bytes, used: used_by_lines(tx, &report.job)? };
+    for LogLines { stream, lines } in &report.logs {
+        let mut stream = Stream::find(tx, TRAINING_JOBS, stream, now)?;
+        let (kept, dropped) = left.divide(&stream, lines, quota);
+        if dropped > 0 {
+            tx.prepare_cached("UPDATE log_stream SET dropped = dropped + ? WHERE id = ?")?.execute(params![dropped, stream.id])?;
+        }
+        is_due |= stream.append(tx, &kept, now)?;
+    }
+    if report.points.is_empty() {
+        return Ok(is_due);
+    }
+    let count = "SELECT coalesce(sum(points), 0) FROM series WHERE job = ?";
+    let used: u64 = tx.prepare_cached(count)?.query_row([&report.job], |row| row.get(0))?;
+    let room = usize::try_from((quota.bytes / POINT_BYTES).saturating_sub(used)).unwrap_or(usize::MAX);
+    insert_points(tx, &report.job, &report.points[..room.min(report.points.len())])?;
+    if let Some(dropped) = report.points.len().checked_sub(room).filter(|dropped| *dropped > 0) {
+        let mut stream = Stream::find(tx, TRAINING_JOBS, &quota.stream, now)?;
+        let count = "UPDATE log_stream SET dropped_points = dropped_points + ? WHERE id = ? RETURNING dropped_points";
+        let in_all: usize = tx.prepare_cached(count)?.query_row(params![dropped, stream.id], |row| row.get(0))?;
+        if in_all == dropped {
+            is_due |= stream.append(tx, &[(now, &quota.points_notice)], now)?;
         }
     }
-    Ok(())
+    Ok(is_due)
+}
+
+/// Bytes of the lines that a job has in all its streams.
+fn used_by_lines(tx: &Connection, job: &str) -> Result<u64, StoreError> {
+    // `0` is the character after `/`.
+    let sum = "SELECT coalesce(sum(bytes), 0) FROM log_stream WHERE log_group = ? AND name > ? AND name < ?";
+    let names = params![TRAINING_JOBS, format!("{job}/"), format!("{job}0")];
+    Ok(tx.prepare_cached(sum)?.query_row(names, |row| row.get(0))?)
+}
+
+/// What is left of a job's quota.
+struct Left {
+    bytes: u64,
+    used: u64,
+}
+
+impl Left {
+    /// The lines to store and how many are dropped. A stream that has lost a line loses all later ones, so that it has one end and no gaps.
+    fn divide<'a>(&mut self, stream: &Stream, lines: &'a [(u64, String)], quota: &'a Quota) -> (Vec<(u64, &'a str)>, u64) {
+        let mut dropped = 0;
+        let mut kept = Vec::with_capacity(lines.len());
+        for (at_ms, text) in lines {
+            let bytes = counted(text);
+            let is_cut = stream.dropped + dropped > 0;
+            let limit = if text.starts_with(NOTE) { self.bytes + NOTES_BYTES } else { self.bytes };
+            if (!is_cut || text.starts_with(NOTE)) && self.used + bytes <= limit {
+                self.used += bytes;
+                kept.push((*at_ms, text.as_str()));
+                continue;
+            }
+            if !is_cut {
+                kept.push((*at_ms, quota.lines_notice.as_str()));
+            }
+            dropped += 1;
+        }
+        (kept, dropped)
+    }
+}
+
+fn borrowed(lines: &[(u64, String)]) -> Vec<(u64, &str)> {
+    lines.iter().map(|(at_ms, text)| (*at_ms, text.as_str())).collect()
+}
+
+fn counted(text: &str) -> u64 {
+    (text.len() + LINE_OVERHEAD) as u64
+}
+
+/// A log stream whose end is written.
+pub(crate) struct Stream {
+    id: i64,
+    lines: u64,
+    dropped: u64,
+}
+
+impl Stream {
+    /// The stream of this name, made if there is none.
+    pub(crate) fn find(tx: &Connection, group: &str, name: &str, now: u64) -> Result<Self, StoreError> {
+        let select = "SELECT id, lines, dropped FROM log_stream WHERE log_group = ? AND name = ?";
+        let read = |row: &rusqlite::Row<'_>| Ok(Self { id: row.get(0)?, lines: row.get(1)?, dropped: row.get(2)? });
+        if let Some(found) = tx.prepare_cached(select)?.query_row([group, name], read).optional()? {
+            return Ok(found);
+        }
+        let insert = "INSERT INTO log_stream (log_group, name, created_ms) VALUES (?, ?, ?)";
+        tx.prepare_cached(insert)?.execute(params![group, name, now])?;
+        Ok(Self { id: tx.last_insert_rowid(), lines: 0, dropped: 0 })
+    }
+
+    /// Appends a block of lines; returns whether the lines outside segments are enough for one.
+    pub(crate) fn append(&mut self, tx: &Connection, lines: &[(u64, &str)], now: u64) -> Result<bool, StoreError> {
+        let mut block = BlockWriter::default();
+        lines.iter().for_each(|(at_ms, text)| block.push(*at_ms, now, text));
+        let Some(block) = block.take() else { return Ok(false) };
+        let bytes: u64 = lines.iter().map(|(_, text)| counted(text)).sum();
+        let insert =
+            "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+        let row = params![self.id, self.lines, block.lines, block.first_ms, block.last_ms, now, bytes, block.bytes];
+        tx.prepare_cached(insert)?.execute(row)?;
+        self.lines += block.lines;
+        let update =
+            "UPDATE log_stream SET lines = ?2, first_ms = min(coalesce(first_ms, ?3), ?3), last_ms = max(coalesce(last_ms, ?4), ?4),
+            ingested_ms = ?5, bytes = bytes + ?6, tail_bytes = tail_bytes + ?7 WHERE id = ?1 RETURNING tail_bytes";
+        let row = params![self.id, self.lines, block.first_ms, block.last_ms, now, bytes, block.bytes.len()];
+        let tail: u64 = tx.prepare_cached(update)?.query_row(row, |row| row.get(0))?;
+        Ok(tail >= log_sealing::SEGMENT_BYTES)
+    }
 }
 
 pub(crate) fn insert_points(connection: &Connection, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
@@ -212,6 +365,7 @@ mod tests {
             logs: vec![LogLines { stream: format!("job/algo-{host}"), lines: vec![(seq, format!("line {seq}"))] }],
             job: "job".to_owned(),
             points: vec![MetricPoint { metric: "loss".to_owned(), at_ms: seq, value: 0.5 }],
+            quota: None,
         };
         // Host, number, highest stored after it.
         for (host, seq, expected) in [(1, 1, 1), (1, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (1, 3, 3)] {
@@ -227,5 +381,47 @@ mod tests {
         assert_eq!(at, [1, 1, 2, 3]);
         telemetry.forget("u-1").unwrap();
         assert_eq!(telemetry.acked("u-1", 1).unwrap(), 0);
+    }
+    #[test]
+    fn a_job_past_its_quota_has_one_notice_in_each_stream() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let quota = Quota {
+            bytes: 10 * (LINE_OVERHEAD as u64 + 10),
+            stream: "job/algo-1".to_owned(),
+            lines_notice: "no more lines".to_owned(),
+            points_notice: "no more points".to_owned(),
+        };
+        let report = |host: u32, seq, lines: &[&str], points| Ingest {
+            attempt: "u-1".to_owned(),
+            host,
+            seq,
+            logs: vec![LogLines {
+                stream: format!("job/algo-{host}"),
+                lines: lines.iter().map(|line| (1, format!("{line:10}"))).collect(),
+            }],
+            job: "job".to_owned(),
+            points: (0..points).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect(),
+            quota: Some(quota.clone()),
+        };
+        let read = |stream: &str| {
+            let page = telemetry.read_logs(&LogQuery { stream: stream.to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+            page.events.into_iter().map(|event| event.text.trim().to_owned()).collect::<Vec<_>>()
+        };
+        telemetry.ingest(&report(2, 1, &["a", "b", "c", "d"], 0)).unwrap();
+        telemetry.ingest(&report(1, 1, &["e", "f", "g", "h", "i", "j", "k", "l"], 0)).unwrap();
+        telemetry.ingest(&report(2, 2, &["m"], 0)).unwrap();
+        for seq in [2, 3] {
+            telemetry.ingest(&report(1, seq, &["n", "[shoal] ended"], 6)).unwrap();
+        }
+        assert_eq!(read("job/algo-2"), ["a", "b", "c", "d", "no more lines"]);
+        let expected = ["e", "f", "g", "h", "i", "j", "no more lines", "[shoal] ended", "[shoal] ended", "no more points"];
+        assert_eq!(read("job/algo-1"), expected);
+        assert_eq!(telemetry.read_points("job", "loss", 0, 9).unwrap().len() as u64, quota.bytes / POINT_BYTES);
+        assert_eq!(telemetry.acked("u-1", 1).unwrap(), 3);
+        // Another job's quota is its own, and a deleted job's name begins again.
+        telemetry.delete_streams("job/").unwrap();
+        telemetry.ingest(&report(2, 3, &["again"], 0)).unwrap();
+        assert_eq!(read("job/algo-2"), ["again"]);
     }
 }

@@ -7,7 +7,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use shoal_store::{Attributes, Batch, DataDir, JobRow, Journal, Objects, RowChange, Rows, SqliteJournal, StoreError};
+use shoal_store::{
+    Attributes, Batch, Bounds, DataDir, Ingest, JobRow, Journal, LogLines, Objects, RowChange, Rows, SqliteJournal, StoreError, Telemetry,
+};
 
 const TEST: &str = "a_full_disk_is_told_and_survived";
 const ENTER: &str = r#"mount -t tmpfs -o size=32m tmpfs "$1" && exec "$2" inside "$1""#;
@@ -83,4 +85,70 @@ fn fill(disk: &Path) {
     let objects = Objects::open(&dir).unwrap();
     assert_eq!(objects.list("b", "", None, None, 1000).unwrap().objects.len(), stored + 1);
     check(&SqliteJournal::open(&dir.journal_path()).unwrap(), version);
+    for number in 1..stored {
+        objects.delete("b", &number.to_string()).unwrap();
+    }
+    log_until_full(&dir, &objects, disk);
+}
+
+/// Log lines never use the reserve: facts, deletes, acknowledgements and a start find room while nothing else does.
+fn log_until_full(dir: &DataDir, objects: &Objects, disk: &Path) {
+    let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
+    dir.ensure_room().unwrap();
+    let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
+    let report = |seq: u64, lines: u64| Ingest {
+        attempt: "u-1".to_owned(),
+        host: 1,
+        seq,
+        logs: vec![LogLines { stream: "job/algo-1".to_owned(), lines: (0..lines).map(|line| (line, noise(seq * 100 + line))).collect() }],
+        job: "job".to_owned(),
+        ..Ingest::default()
+    };
+    let mut acked = 0;
+    let full = loop {
+        match telemetry.ingest(&report(acked + 1, 100)) {
+            Ok(now) => acked = now,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StoreError::Full(_)), "{full:?}");
+    let fill = || {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(disk.join("ballast")).unwrap();
+        while std::io::Write::write(&mut file, &[0; 4096]).is_ok_and(|written| written > 0) {}
+    };
+    fill();
+    assert_eq!(std::fs::metadata(disk.join("data/reserve")).unwrap().len(), 8 << 20, "log lines have used the reserve");
+    // Something else on the disk takes what the reserve gives, at once.
+    std::fs::remove_file(disk.join("data/reserve")).unwrap();
+    fill();
+    for _ in 0..20 {
+        let row = JobRow { name: "job".to_owned(), view: (journal.version().unwrap() + 1).to_string().into_bytes(), ..JobRow::default() };
+        journal.append(&Batch { events: vec![vec![0; 500]], rows: vec![RowChange::PutJob(Box::new(row))] }).unwrap();
+        fill();
+    }
+    assert!(objects.delete("b", "0").unwrap());
+    acked = telemetry.ingest(&report(acked + 1, 0)).unwrap();
+    assert!(matches!(telemetry.ingest(&report(acked + 1, 1)), Err(StoreError::Full(_))));
+    drop(telemetry);
+    let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
+    assert_eq!(telemetry.acked("u-1", 1).unwrap(), acked);
+    telemetry.delete_streams("job/").unwrap();
+    telemetry.delete_series("job").unwrap();
+    telemetry.tidy(0, &Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
+    std::fs::remove_file(disk.join("ballast")).unwrap();
+    let first = acked;
+    while let Ok(now) = telemetry.ingest(&report(acked + 1, 100)) {
+        acked = now;
+    }
+    assert!(acked - first > first / 2, "the space of {first} reports holds only {}", acked - first);
+}
+
+/// A line of a thousand characters that hardly compresses.
+fn noise(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(2) + 1;
+    let mut digit = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + (state >> 33) as u8 % 90)
+    };
+    (0..1000).map(|_| digit()).collect()
 }

@@ -6,10 +6,12 @@ use std::io::Read;
 use std::path::Path;
 
 use rusqlite::Connection;
-use shoal_store::{DataDir, Journal, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter};
+use shoal_store::{
+    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter,
+};
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 3)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 4)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -126,6 +128,45 @@ fn format_3_of_telemetry_is_read() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
     let pool = Telemetry::open(&path).unwrap().warm_pool("titanic").unwrap().unwrap();
     assert_eq!((pool.status.as_str(), pool.retained_s, pool.reused_by.as_deref()), ("Reused", Some(12), Some("olympic")));
+}
+
+#[test]
+fn format_4_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 4)).unwrap();
+    let segment = "00112233445566778899aabbccddeeff";
+    fs::create_dir(temp.path().join("logs")).unwrap();
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v4").join(segment), temp.path().join("logs").join(segment)).unwrap();
+    let telemetry = Telemetry::open(&path).unwrap();
+    let query = LogQuery { stream: "titanic/algo-1-1700000000".to_owned(), ..LogQuery::default() };
+    let lines = || telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>();
+    assert_eq!(lines(), ["[0]#011train-rmse:0.5", "out of order", "done"]);
+    telemetry.delete_streams("titanic/").unwrap();
+    assert!(!temp.path().join("logs").join(segment).exists());
+}
+
+/// Lines of the first layout are read where they are, and moved by and by.
+#[test]
+fn old_lines_become_segments() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
+    let telemetry = Telemetry::open(&path).unwrap();
+    let stream = telemetry.streams("titanic/", None, 9).unwrap().remove(0);
+    telemetry.append_logs(&[LogLines { stream: stream.name.clone(), lines: vec![(7, "more".to_owned())] }]).unwrap();
+    let page = |direction, limit| {
+        let query = LogQuery { stream: stream.name.clone(), direction, limit, ..LogQuery::default() };
+        telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        assert_eq!(page(LogDirection::Forward, 9), ["[0]#011train-rmse:0.5", "done", "more"]);
+        assert_eq!(page(LogDirection::Forward, 1), ["[0]#011train-rmse:0.5"]);
+        assert_eq!(page(LogDirection::Backward, 2), ["done", "more"]);
+        telemetry.tidy(0, &Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
+    }
+    let left: u64 = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM line", [], |row| row.get(0)).unwrap();
+    assert_eq!((left, fs::read_dir(temp.path().join("logs")).unwrap().count()), (0, 1));
 }
 
 /// Whoever changes a table makes a new format, with the code that brings the old one up to it.

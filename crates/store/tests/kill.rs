@@ -77,7 +77,8 @@ fn write_until_killed(path: &Path) {
         // As an agent does after a reconnection: once more what is acknowledged, then what is not.
         let acked = telemetry.acked("attempt", 1).unwrap();
         for seq in [acked, acked + 1] {
-            let logs = vec![LogLines { stream: "s".to_owned(), lines: vec![(seq, seq.to_string())] }];
+            // So long that segments are made, too.
+            let logs = vec![LogLines { stream: "s".to_owned(), lines: vec![(seq, format!("{seq}{}", " ".repeat(300_000)))] }];
             let report = Ingest { attempt: "attempt".to_owned(), host: 1, seq, logs, ..Ingest::default() };
             let acked = telemetry.ingest(&report).unwrap();
             said(format!("report {acked}"));
@@ -173,8 +174,10 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     let seq = telemetry.acked("attempt", 1).unwrap();
     assert!(seq >= acknowledged.seq);
     let lines = telemetry.read_logs(&LogQuery { stream: "s".to_owned(), limit: usize::MAX, ..LogQuery::default() }).unwrap();
-    let lines: Vec<u64> = lines.map_or(Vec::new(), |page| page.events.iter().map(|event| event.text.parse().unwrap()).collect());
+    let lines: Vec<u64> = lines.map_or(Vec::new(), |page| page.events.iter().map(|event| event.text.trim().parse().unwrap()).collect());
     assert_eq!(lines, (1..=seq).collect::<Vec<_>>(), "every report counts once");
+    let segments = walk(&path.join("logs"));
+    assert!(segments as u64 >= seq / 100, "{segments} segments after {seq} reports");
 }
 
 fn walk(dir: &Path) -> usize {

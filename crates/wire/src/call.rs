@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use crate::{
     AssumeRole, BatchPutMetrics, CreateTrainingJob, CreateTuningJob, DESCRIBE_STUDY, DescribeLogGroups, DescribeLogStreams, DescribeStudy,
     Error, ErrorCode, FEED_VISIT, FeedVisit, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, INTERRUPT_TRAINING_JOB,
-    LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs, ListTrials, ListTuningJobs, Output, Paging, Protocol, READ_VISIT,
-    ReadVisit, START_VISIT, Search, SeriesQuery, Service, SimulatePrincipalPolicy, StartVisit, Tag, TrainingJobGist, UPDATE_TUNING_JOB,
-    UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints, filter_logs, identity, logs, query, search, semantics, tags, training_job,
-    trial_metrics, tuning_job, validate::validate,
+    LIST_CHECKPOINTS, ListCheckpoints, ListMetrics, ListTrainingJobs, ListTrials, ListTuningJobs, LogChange, Output, Paging, Protocol,
+    READ_VISIT, ReadVisit, START_VISIT, Search, SeriesQuery, Service, SimulatePrincipalPolicy, StartVisit, Tag, TrainingJobGist,
+    UPDATE_TUNING_JOB, UpdateTrainingJob, UpdateTuningJob, cloudwatch, constraints, filter_logs, identity, log_changes, logs, query,
+    search, semantics, tags, training_job, trial_metrics, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -133,6 +133,8 @@ pub enum Call {
     FilterLogEvents(FilterLogEvents),
     /// CloudWatch Logs.
     DescribeLogGroups(DescribeLogGroups),
+    /// CloudWatch Logs.
+    ChangeLogs(LogChange),
     /// CloudWatch.
     GetMetricStatistics(GetMetricStatistics),
     /// CloudWatch.
@@ -221,6 +223,13 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
         (Service::Logs, "DescribeLogStreams") => read::<logs::DescribeLogStreamsRequest>(input)?.check().map(Call::DescribeLogStreams),
         (Service::Logs, "GetLogEvents") => read::<logs::GetLogEventsRequest>(input)?.check().map(Call::GetLogEvents),
         (Service::Logs, "FilterLogEvents") => read::<filter_logs::FilterLogEventsRequest>(input)?.check().map(Call::FilterLogEvents),
+        (Service::Logs, "CreateLogGroup") => read::<log_changes::CreateLogGroupRequest>(input)?.check().map(Call::ChangeLogs),
+        (Service::Logs, "DeleteLogGroup") => Ok(Call::ChangeLogs(read::<log_changes::GroupRequest>(input)?.deletion())),
+        (Service::Logs, "PutRetentionPolicy") => read::<log_changes::GroupRequest>(input)?.retention().map(Call::ChangeLogs),
+        (Service::Logs, "DeleteRetentionPolicy") => Ok(Call::ChangeLogs(read::<log_changes::GroupRequest>(input)?.no_retention())),
+        (Service::Logs, "CreateLogStream") => Ok(Call::ChangeLogs(read::<log_changes::StreamRequest>(input)?.creation())),
+        (Service::Logs, "DeleteLogStream") => Ok(Call::ChangeLogs(read::<log_changes::StreamRequest>(input)?.deletion())),
+        (Service::Logs, "PutLogEvents") => read::<log_changes::StreamRequest>(input)?.events().map(Call::ChangeLogs),
         (Service::Logs, "DescribeLogGroups") => read::<filter_logs::DescribeLogGroupsRequest>(input)?.check().map(Call::DescribeLogGroups),
         (Service::CloudWatch, "GetMetricStatistics") => {
             read::<cloudwatch::GetMetricStatisticsRequest>(input)?.check().map(Call::GetMetricStatistics)

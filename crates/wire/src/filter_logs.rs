@@ -57,8 +57,12 @@ pub struct LogGroup {
     pub name: String,
     /// [`crate::arn::log_group`].
     pub arn: String,
-    /// When its first stream was made, in milliseconds since the epoch.
+    /// When it or its first stream was made, in milliseconds since the epoch.
     pub created_ms: u64,
+    /// Events are removed after so many days; `None` keeps them.
+    pub retention_days: Option<u32>,
+    /// Bytes of its events.
+    pub bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -162,15 +166,19 @@ pub(crate) fn events(events: &[FilteredLogEvent], next_token: Option<&str>) -> V
 /// The body of `DescribeLogGroups`.
 pub(crate) fn groups(groups: &[LogGroup]) -> Value {
     let entry = |group: &LogGroup| {
-        json!({
+        let mut entry = json!({
             "logGroupName": group.name,
             "arn": format!("{}:*", group.arn),
             "logGroupArn": group.arn,
             "creationTime": group.created_ms,
             "metricFilterCount": 0,
-            "storedBytes": 0,
+            "storedBytes": group.bytes,
             "logGroupClass": "STANDARD",
-        })
+        });
+        if let Some(days) = group.retention_days {
+            entry["retentionInDays"] = json!(days);
+        }
+        entry
     };
     json!({"logGroups": groups.iter().map(entry).collect::<Value>()})
 }

@@ -15,6 +15,7 @@ mod filter_logs;
 mod filter_pattern;
 mod identity;
 mod interruption;
+mod log_changes;
 mod logs;
 mod pattern;
 mod query;
@@ -44,6 +45,7 @@ pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogG
 pub use filter_pattern::FilterPattern;
 pub use identity::{AssumeRole, AssumedRole, Evaluation, Paging, Role, SimulatePrincipalPolicy};
 pub use interruption::INTERRUPT_TRAINING_JOB;
+pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use reason_of_script::reason_of_script;
 pub use reply::{NOTICE, Reply, respond, respond_error};

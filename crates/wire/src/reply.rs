@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
-    Protocol, Role, SearchResource, SeriesResult, Service, Statistic, StudyDescription, Tag, TrainingJobDescription, TrainingJobSummary,
-    TrialSummary, TuningJobDescription, TuningJobSummary, VisitOutput, VisitResult, checkpoints, cloudwatch, filter_logs, identity, logs,
-    search, tags, training_job, trial_metrics, tuning_job, visits, xml,
+    Protocol, RejectedLogEvents, Role, SearchResource, SeriesResult, Service, Statistic, StudyDescription, Tag, TrainingJobDescription,
+    TrainingJobSummary, TrialSummary, TuningJobDescription, TuningJobSummary, VisitOutput, VisitResult, checkpoints, cloudwatch,
+    filter_logs, identity, log_changes, logs, search, tags, training_job, trial_metrics, tuning_job, visits, xml,
 };
 
 /// A header of ours: what a client that shows things to people should show. AWS's shapes have no place for it.
@@ -180,6 +180,10 @@ pub enum Reply {
         /// If there may be more.
         next_token: Option<String>,
     },
+    /// CloudWatch Logs: done, and nothing to tell.
+    LogsChanged,
+    /// CloudWatch Logs.
+    PutLogEvents(RejectedLogEvents),
     /// CloudWatch Logs.
     DescribeLogGroups {
         /// All that are asked for.
@@ -295,6 +299,8 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
             (Logs, "GetLogEvents", logs::events(events, forward_token, backward_token))
         }
         Reply::FilterLogEvents { events, next_token } => (Logs, "FilterLogEvents", filter_logs::events(events, next_token.as_deref())),
+        Reply::LogsChanged => (Logs, "CreateLogGroup", Value::Null),
+        Reply::PutLogEvents(rejected) => (Logs, "PutLogEvents", log_changes::put(rejected)),
         Reply::DescribeLogGroups { groups } => (Logs, "DescribeLogGroups", filter_logs::groups(groups)),
         Reply::GetMetricStatistics { label, statistics, datapoints } => {
             (CloudWatch, "GetMetricStatistics", cloudwatch::statistics(label, statistics, datapoints))

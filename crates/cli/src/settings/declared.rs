@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 18] = [
+pub(super) const SETTINGS: [Setting; 21] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -79,6 +79,27 @@ pub(super) const SETTINGS: [Setting; 18] = [
         help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up",
         client: false,
         default: |_| "60".to_owned(),
+    },
+    Setting {
+        name: "log_quota",
+        value: "SIZE",
+        help: "Log lines, and metric points, that a training job may store; further ones are dropped",
+        client: false,
+        default: |_| "512MiB".to_owned(),
+    },
+    Setting {
+        name: "telemetry_space",
+        value: "SIZE",
+        help: "Disk space for logs and metrics of all jobs; the oldest are removed",
+        client: false,
+        default: |_| "8GiB".to_owned(),
+    },
+    Setting {
+        name: "telemetry_days",
+        value: "DAYS",
+        help: "For how many days logs and metrics are kept; `none` is as long as there is space",
+        client: false,
+        default: |_| "none".to_owned(),
     },
     Setting { name: "cpus", value: "N", help: "CPU cores for instances", client: false, default: |_| machine::cpus().to_string() },
     Setting {

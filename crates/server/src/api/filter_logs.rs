@@ -9,12 +9,12 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-use shoal_store::{LINE_OVERHEAD, LogEvent, LogQuery, StreamInfo, Telemetry};
+use shoal_store::{GroupInfo, LINE_OVERHEAD, LogEvent, LogQuery, StreamInfo, Telemetry};
 use shoal_wire::{Error, ErrorCode, FilterLogEvents, FilterPattern, FilteredLogEvent, LogGroup, Reply, Streams, arn};
 
 use super::{
     Api, blocking,
-    logs::{GROUP, MOST_BYTES, check_group},
+    logs::{MOST_BYTES, check_group},
     token,
 };
 use crate::{admission::internal, keys::sha256_hex};
@@ -29,10 +29,11 @@ const ALL_AHEAD_BYTES: usize = 8 << 20;
 
 impl Api {
     pub(super) async fn filter_log_events(&self, request: FilterLogEvents) -> Result<Reply, Error> {
-        check_group(&request.group)?;
         let world = self.world.clone();
         blocking(move || {
-            let question = format!("{:?} {:?} {:?} {}", request.streams, request.start_ms, request.end_ms, request.pattern_text);
+            check_group(&world.telemetry, &request.group)?;
+            let question =
+                format!("{} {:?} {:?} {:?} {}", request.group, request.streams, request.start_ms, request.end_ms, request.pattern_text);
             let from = match &request.next_token {
                 Some(given) => Place::read(&token::open(&question, given)?)?,
                 None => Place::default(),
@@ -44,8 +45,9 @@ impl Api {
                 end_ms: request.end_ms.map_or(u64::MAX, |end| end.saturating_add(1)),
                 limit: request.limit as usize,
                 look_at: MOST_LOOKED_AT,
+                group: &request.group,
             };
-            let (events, next) = merge(telemetry, &chosen(telemetry, &request.streams)?, &filter, &from)?;
+            let (events, next) = merge(telemetry, &chosen(telemetry, &request.group, &request.streams)?, &filter, &from)?;
             Ok(Reply::FilterLogEvents { events, next_token: next.map(|place| token::seal(&question, &place.write())) })
         })
         .await
@@ -53,20 +55,24 @@ impl Api {
 
     pub(super) async fn log_groups(&self, request: shoal_wire::DescribeLogGroups) -> Result<Reply, Error> {
         let world = self.world.clone();
-        let arn = arn::log_group(&self.identity.region, &self.identity.account, GROUP);
+        let (region, account) = (self.identity.region.clone(), self.identity.account.clone());
         blocking(move || {
-            let streams = world.telemetry.streams("", None, usize::MAX).map_err(|error| internal(&error))?;
-            let created_ms = streams.iter().map(|stream| stream.created_ms).min();
-            // As at AWS, the group is there once something was logged.
-            let group = created_ms.filter(|_| request.wants(GROUP)).map(|created_ms| LogGroup { name: GROUP.to_owned(), arn, created_ms });
-            Ok(Reply::DescribeLogGroups { groups: group.into_iter().collect() })
+            let groups = world.telemetry.log_groups().map_err(|error| internal(&error))?;
+            let group = |group: GroupInfo| LogGroup {
+                arn: arn::log_group(&region, &account, &group.name),
+                name: group.name,
+                created_ms: group.created_ms,
+                retention_days: group.retention_days,
+                bytes: group.bytes,
+            };
+            Ok(Reply::DescribeLogGroups { groups: groups.into_iter().filter(|group| request.wants(&group.name)).map(group).collect() })
         })
         .await
     }
 }
 
-fn chosen(telemetry: &Telemetry, streams: &Streams) -> Result<Vec<StreamInfo>, Error> {
-    let with_prefix = |prefix: &str| telemetry.streams(prefix, None, usize::MAX).map_err(|error| internal(&error));
+fn chosen(telemetry: &Telemetry, group: &str, streams: &Streams) -> Result<Vec<StreamInfo>, Error> {
+    let with_prefix = |prefix: &str| telemetry.streams_of(group, prefix, None, usize::MAX).map_err(|error| internal(&error));
     match streams {
         Streams::Prefix(prefix) => with_prefix(prefix),
         Streams::Named(names) => {
@@ -90,6 +96,7 @@ struct Filter<'a> {
     end_ms: u64,
     limit: usize,
     look_at: usize,
+    group: &'a str,
 }
 
 /// Where a page ended.
@@ -161,6 +168,7 @@ impl<'a> Source<'a> {
     fn head(&mut self, telemetry: &Telemetry, filter: &Filter<'_>, open: usize) -> Result<Option<u64>, Error> {
         if let (true, Some(from)) = (self.ahead.is_empty(), self.next) {
             let query = LogQuery {
+                group: filter.group.to_owned(),
                 stream: self.stream.name.clone(),
                 from: Some(from),
                 start_ms: Some(filter.start_ms.max(self.start_ms)),
@@ -241,7 +249,7 @@ fn event_id(stream: &str, line: &LogEvent) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use shoal_store::LogLines;
+    use shoal_store::{LogLines, TRAINING_JOBS};
 
     use super::*;
 
@@ -257,8 +265,8 @@ mod tests {
 
     fn pages(telemetry: &Telemetry, pattern: &str, limit: usize, look_at: usize) -> (Vec<String>, Vec<String>) {
         let pattern = FilterPattern::parse(pattern).unwrap();
-        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit, look_at };
-        let streams = chosen(telemetry, &Streams::Prefix(String::new())).unwrap();
+        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit, look_at, group: TRAINING_JOBS };
+        let streams = chosen(telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
         let (mut lines, mut ids, mut place) = (Vec::new(), Vec::new(), Place::default());
         loop {
             let (events, next) = merge(telemetry, &streams, &filter, &place).unwrap();
@@ -299,10 +307,10 @@ mod tests {
     #[test]
     fn streams_outside_the_window_are_not_read() {
         let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15, 99]), ("c", &[40, 50])]);
-        let streams = chosen(&telemetry, &Streams::Prefix(String::new())).unwrap();
+        let streams = chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
         let pattern = FilterPattern::default();
         for (start_ms, end_ms, expected, read) in [(21, 40, &[][..], 1), (0, 16, &["a0", "b0"], 2), (45, 100, &["c1", "b1"], 2)] {
-            let filter = Filter { pattern: &pattern, start_ms, end_ms, limit: 100, look_at: 100 };
+            let filter = Filter { pattern: &pattern, start_ms, end_ms, limit: 100, look_at: 100, group: TRAINING_JOBS };
             assert_eq!(streams.iter().filter(|it| Source::new(it, &Place::default(), &filter).is_some()).count(), read);
             let (events, place) = merge(&telemetry, &streams, &filter, &Place::default()).unwrap();
             assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), expected);
@@ -314,8 +322,8 @@ mod tests {
     fn what_comes_in_meanwhile_is_told_once() {
         let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15])]);
         let pattern = FilterPattern::default();
-        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100 };
-        let all = || chosen(&telemetry, &Streams::Prefix(String::new())).unwrap();
+        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100, group: TRAINING_JOBS };
+        let all = || chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
         let (events, place) = merge(&telemetry, &all(), &filter, &Place::default()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a0", "b0"]);
         // A new stream, and one that seemed over.

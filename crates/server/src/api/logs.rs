@@ -1,13 +1,11 @@
 //! CloudWatch Logs: one stream per host of a training job.
 
-use shoal_store::{LogDirection, LogQuery, Telemetry};
+use shoal_store::{LogDirection, LogQuery, TRAINING_JOBS, Telemetry};
 use shoal_wire::{DescribeLogStreams, Error, ErrorCode, GetLogEvents, LogEvent, LogStream, LogStreamOrder, Reply, arn};
 
 use super::{Api, blocking};
 use crate::admission::internal;
 
-/// The one log group.
-pub(super) const GROUP: &str = "/aws/sagemaker/TrainingJobs";
 /// Streams of a DescribeLogStreams reply without a prefix, unless the request says fewer.
 const MOST_STREAMS: usize = 50;
 /// Most bytes of a reply with lines, as AWS has it.
@@ -15,7 +13,6 @@ pub(super) const MOST_BYTES: usize = 1 << 20;
 
 impl Api {
     pub(super) async fn log_streams(&self, request: DescribeLogStreams) -> Result<Reply, Error> {
-        check_group(&request.group)?;
         let world = self.world.clone();
         // With a prefix all come at once, whatever the limit: SDK v2 asks for as many as there are instances and never sends a token back.
         let (by_time, whole) = (request.order == LogStreamOrder::LastEventTime, request.prefix.is_some());
@@ -24,7 +21,11 @@ impl Api {
         let most = if paged { limit } else { usize::MAX };
         let prefix = request.prefix.unwrap_or_default();
         let after = request.next_token;
-        let found = blocking(move || world.telemetry.streams(&prefix, after.as_deref(), most).map_err(|error| internal(&error)));
+        let group = request.group.clone();
+        let found = blocking(move || {
+            check_group(&world.telemetry, &group)?;
+            world.telemetry.streams_of(&group, &prefix, after.as_deref(), most).map_err(|error| internal(&error))
+        });
         let mut found = found.await?;
         if by_time {
             found.sort_by_key(|stream| stream.last_ms);
@@ -39,7 +40,7 @@ impl Api {
         let streams = found
             .into_iter()
             .map(|stream| LogStream {
-                arn: arn::log_stream(&self.identity.region, &self.identity.account, GROUP, &stream.name),
+                arn: arn::log_stream(&self.identity.region, &self.identity.account, &request.group, &stream.name),
                 created_ms: stream.created_ms,
                 first_event_ms: stream.first_ms,
                 last_event_ms: stream.last_ms,
@@ -51,13 +52,13 @@ impl Api {
     }
 
     pub(super) async fn log_events(&self, request: GetLogEvents) -> Result<Reply, Error> {
-        check_group(&request.group)?;
         let (direction, from) = match &request.next_token {
             Some(token) => parse_token(token)?,
             None if request.from_head => (LogDirection::Forward, None),
             None => (LogDirection::Backward, None),
         };
         let query = LogQuery {
+            group: request.group,
             stream: request.stream,
             from,
             direction,
@@ -67,7 +68,11 @@ impl Api {
             max_bytes: MOST_BYTES,
         };
         let world = self.world.clone();
-        blocking(move || read(&world.telemetry, &query)).await
+        blocking(move || {
+            check_group(&world.telemetry, &query.group)?;
+            read(&world.telemetry, &query)
+        })
+        .await
     }
 }
 
@@ -90,11 +95,11 @@ fn parse_token(token: &str) -> Result<(LogDirection, Option<u64>), Error> {
     }
 }
 
-pub(super) fn check_group(group: &str) -> Result<(), Error> {
-    match group {
-        GROUP => Ok(()),
-        _ => Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist.")),
-    }
+/// Refuses a group that nobody made. The training jobs' is there before its first line.
+pub(super) fn check_group(telemetry: &Telemetry, group: &str) -> Result<(), Error> {
+    let is_there =
+        group == TRAINING_JOBS || telemetry.log_groups().map_err(|error| internal(&error))?.iter().any(|found| found.name == group);
+    if is_there { Ok(()) } else { Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist.")) }
 }
 
 #[cfg(test)]

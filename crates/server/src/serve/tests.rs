@@ -3,7 +3,7 @@
 use shoal_plane::{Capacity, Catalog, Packing};
 
 use super::*;
-use crate::{Image, ImageError, Images};
+use crate::{Image, ImageError, Images, TelemetryLimits};
 
 struct NoImages;
 
@@ -35,6 +35,7 @@ fn options(data_dir: &Path) -> Options {
         agent_env: Vec::new(),
         grace_s: 1,
         silence_s: 60,
+        telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,
         images: Arc::new(NoImages),
         sweep: Arc::new(|_| Vec::new()),

@@ -6,15 +6,49 @@ use super::Shape;
 
 /// The input of each operation of `logs` that is served.
 pub(super) static OPERATIONS: &[(&str, &Shape)] = &[
+    ("CreateLogGroup", &CREATE_LOG_GROUP_REQUEST),
+    ("CreateLogStream", &CREATE_LOG_STREAM_REQUEST),
+    ("DeleteLogGroup", &DELETE_LOG_GROUP_REQUEST),
+    ("DeleteLogStream", &DELETE_LOG_STREAM_REQUEST),
+    ("DeleteRetentionPolicy", &DELETE_RETENTION_POLICY_REQUEST),
     ("DescribeLogGroups", &DESCRIBE_LOG_GROUPS_REQUEST),
     ("DescribeLogStreams", &DESCRIBE_LOG_STREAMS_REQUEST),
     ("FilterLogEvents", &FILTER_LOG_EVENTS_REQUEST),
     ("GetLogEvents", &GET_LOG_EVENTS_REQUEST),
+    ("PutLogEvents", &PUT_LOG_EVENTS_REQUEST),
+    ("PutRetentionPolicy", &PUT_RETENTION_POLICY_REQUEST),
 ];
 
 static ACCOUNT_ID: Shape = Shape::String { min: 12, max: 12, pattern: Some(Pattern::new("^\\d{12}$")) };
 
 static ACCOUNT_IDS: Shape = Shape::List { min: 0, max: 20, member: &ACCOUNT_ID };
+
+static CREATE_LOG_GROUP_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME },
+    Member { name: "kmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "tags", required: false, shape: &TAGS },
+    Member { name: "logGroupClass", required: false, shape: &LOG_GROUP_CLASS },
+    Member { name: "deletionProtectionEnabled", required: false, shape: &DELETION_PROTECTION_ENABLED },
+]);
+
+static CREATE_LOG_STREAM_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME },
+    Member { name: "logStreamName", required: true, shape: &LOG_STREAM_NAME },
+]);
+
+static DAYS: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: f64::INFINITY };
+
+static DELETE_LOG_GROUP_REQUEST: Shape = Shape::Structure(&[Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME }]);
+
+static DELETE_LOG_STREAM_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME },
+    Member { name: "logStreamName", required: true, shape: &LOG_STREAM_NAME },
+]);
+
+static DELETE_RETENTION_POLICY_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME }]);
+
+static DELETION_PROTECTION_ENABLED: Shape = Shape::Boolean;
 
 static DESCENDING: Shape = Shape::Boolean;
 
@@ -42,6 +76,25 @@ static DESCRIBE_LOG_STREAMS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "nextToken", required: false, shape: &NEXT_TOKEN },
     Member { name: "limit", required: false, shape: &DESCRIBE_LIMIT },
 ]);
+
+static ENTITY: Shape = Shape::Structure(&[
+    Member { name: "keyAttributes", required: false, shape: &ENTITY_KEY_ATTRIBUTES },
+    Member { name: "attributes", required: false, shape: &ENTITY_ATTRIBUTES },
+]);
+
+static ENTITY_ATTRIBUTES: Shape = Shape::Map { min: 0, max: 10, key: &ENTITY_ATTRIBUTES_KEY, value: &ENTITY_ATTRIBUTES_VALUE };
+
+static ENTITY_ATTRIBUTES_KEY: Shape = Shape::String { min: 1, max: 256, pattern: None };
+
+static ENTITY_ATTRIBUTES_VALUE: Shape = Shape::String { min: 1, max: 512, pattern: None };
+
+static ENTITY_KEY_ATTRIBUTES: Shape = Shape::Map { min: 2, max: 4, key: &ENTITY_KEY_ATTRIBUTES_KEY, value: &ENTITY_KEY_ATTRIBUTES_VALUE };
+
+static ENTITY_KEY_ATTRIBUTES_KEY: Shape = Shape::String { min: 1, max: 32, pattern: None };
+
+static ENTITY_KEY_ATTRIBUTES_VALUE: Shape = Shape::String { min: 1, max: 512, pattern: None };
+
+static EVENT_MESSAGE: Shape = Shape::String { min: 1, max: u64::MAX, pattern: None };
 
 static EVENTS_LIMIT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 10000.0 };
 
@@ -76,9 +129,18 @@ static GET_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
 
 static INCLUDE_LINKED_ACCOUNTS: Shape = Shape::Boolean;
 
+static INPUT_LOG_EVENT: Shape = Shape::Structure(&[
+    Member { name: "timestamp", required: true, shape: &TIMESTAMP },
+    Member { name: "message", required: true, shape: &EVENT_MESSAGE },
+]);
+
+static INPUT_LOG_EVENTS: Shape = Shape::List { min: 1, max: 10000, member: &INPUT_LOG_EVENT };
+
 static INPUT_LOG_STREAM_NAMES: Shape = Shape::List { min: 1, max: 100, member: &LOG_STREAM_NAME };
 
 static INTERLEAVED: Shape = Shape::Boolean;
+
+static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 256, pattern: None };
 
 static LOG_GROUP_CLASS: Shape = Shape::Enum(&["STANDARD", "INFREQUENT_ACCESS", "DELIVERY", "ESSENTIALS"]);
 
@@ -94,7 +156,28 @@ static NEXT_TOKEN: Shape = Shape::String { min: 1, max: u64::MAX, pattern: None 
 
 static ORDER_BY: Shape = Shape::Enum(&["LogStreamName", "LastEventTime"]);
 
+static PUT_LOG_EVENTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME },
+    Member { name: "logStreamName", required: true, shape: &LOG_STREAM_NAME },
+    Member { name: "logEvents", required: true, shape: &INPUT_LOG_EVENTS },
+    Member { name: "sequenceToken", required: false, shape: &SEQUENCE_TOKEN },
+    Member { name: "entity", required: false, shape: &ENTITY },
+]);
+
+static PUT_RETENTION_POLICY_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "logGroupName", required: true, shape: &LOG_GROUP_NAME },
+    Member { name: "retentionInDays", required: true, shape: &DAYS },
+]);
+
+static SEQUENCE_TOKEN: Shape = Shape::String { min: 1, max: u64::MAX, pattern: None };
+
 static START_FROM_HEAD: Shape = Shape::Boolean;
+
+static TAG_KEY: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("^([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]+)$")) };
+
+static TAG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("^([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)$")) };
+
+static TAGS: Shape = Shape::Map { min: 1, max: 50, key: &TAG_KEY, value: &TAG_VALUE };
 
 static TIMESTAMP: Shape = Shape::Number { bits: Some(64), min: 0.0, max: f64::INFINITY };
 

@@ -1,0 +1,109 @@
+//! Log groups and streams that users make.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::clock::now_ms;
+use crate::telemetry::Stream;
+use crate::{StoreError, Telemetry};
+
+/// A log group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// When it was made, or its first stream was, in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// Events are removed after so many days; `None` keeps them.
+    pub retention_days: Option<u32>,
+    /// Bytes of its lines, each with [`crate::LINE_OVERHEAD`] more.
+    pub bytes: u64,
+}
+
+impl Telemetry {
+    /// All groups, by name: those that were made, and those that have streams.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn log_groups(&self) -> Result<Vec<GroupInfo>, StoreError> {
+        self.database.read(|connection| {
+            let sql = "SELECT name, min(created_ms), max(retention_days), sum(bytes) FROM (
+                SELECT name, created_ms, retention_days, 0 AS bytes FROM log_group
+                UNION ALL SELECT log_group, min(created_ms), NULL, sum(bytes) FROM log_stream GROUP BY log_group) GROUP BY name ORDER BY name";
+            let mut select = connection.prepare_cached(sql)?;
+            let group = |row: &rusqlite::Row<'_>| {
+                Ok(GroupInfo { name: row.get(0)?, created_ms: row.get(1)?, retention_days: row.get(2)?, bytes: row.get(3)? })
+            };
+            Ok(select.query_map([], group)?.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// Makes a group; returns whether there was none of that name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn create_log_group(&self, name: &str) -> Result<bool, StoreError> {
+        self.database.write_beside_reserve(|tx| {
+            let insert = "INSERT INTO log_group (name, created_ms) SELECT ?1, ?2
+                WHERE NOT EXISTS (SELECT 1 FROM log_stream WHERE log_group = ?1) ON CONFLICT DO NOTHING";
+            Ok(tx.prepare_cached(insert)?.execute(params![name, now_ms()])? > 0)
+        })
+    }
+
+    /// Sets after how many days a group's lines are removed.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn set_log_retention(&self, group: &str, days: Option<u32>) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            let upsert = "INSERT INTO log_group (name, created_ms, retention_days) VALUES (?1, ?2, ?3)
+                ON CONFLICT DO UPDATE SET retention_days = ?3";
+            tx.prepare_cached(upsert)?.execute(params![group, now_ms(), days])?;
+            Ok(())
+        })
+    }
+
+    /// Removes a group with its streams.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn delete_log_group(&self, group: &str) -> Result<(), StoreError> {
+        for stream in self.streams_of(group, "", None, usize::MAX)? {
+            self.delete_log_stream(group, &stream.name)?;
+        }
+        self.database.write(|tx| {
+            tx.prepare_cached("DELETE FROM log_group WHERE name = ?")?.execute([group])?;
+            Ok(())
+        })
+    }
+
+    /// Makes a stream; returns whether there was none of that name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn create_log_stream(&self, group: &str, name: &str) -> Result<bool, StoreError> {
+        self.database.write_beside_reserve(|tx| {
+            let insert = "INSERT INTO log_stream (log_group, name, created_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+            Ok(tx.prepare_cached(insert)?.execute(params![group, name, now_ms()])? > 0)
+        })
+    }
+
+    /// Appends lines to a stream; returns whether there is one of that name.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn put_log_events(&self, group: &str, name: &str, lines: &[(u64, String)]) -> Result<bool, StoreError> {
+        let mut is_due = false;
+        let is_there = self.database.write_beside_reserve(|tx| {
+            let find = "SELECT 1 FROM log_stream WHERE log_group = ? AND name = ?";
+            if tx.prepare_cached(find)?.query_row([group, name], |_| Ok(())).optional()?.is_none() {
+                return Ok(false);
+            }
+            let now = now_ms();
+            let lines: Vec<_> = lines.iter().map(|(at_ms, text)| (*at_ms, text.as_str())).collect();
+            is_due = Stream::find(tx, group, name, now)?.append(tx, &lines, now)?;
+            Ok(true)
+        })?;
+        self.sealer.wake_if(is_due);
+        Ok(is_there)
+    }
+}

@@ -1,0 +1,248 @@
+//! What keeps telemetry bounded: old lines and points are removed by age and by the space that all of them take, and free pages of the database
+//! are given back to the disk.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::log_sealing::{move_old_lines, seal_idle};
+use crate::{StoreError, Telemetry};
+
+/// A stream without new lines for this long is compressed, whatever it has.
+const IDLE_MS: u64 = 10 * 60 * 1000;
+
+/// Segments of the first layout's lines that one call makes, so that it ends soon.
+const MAX_MOVES: usize = 10;
+
+/// Streams that one transaction shortens.
+const REMOVED_TOGETHER: usize = 16;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes on disk of all lines and points. The oldest lines are removed first; points only when there are no lines left.
+    pub bytes: u64,
+    /// Lines and points before this time are removed, in milliseconds since the epoch; 0 keeps all.
+    pub oldest_ms: u64,
+}
+
+impl Telemetry {
+    /// Removes what is beyond the bounds or a log group's retention, compresses what is at rest, and gives space back. To be called every few
+    /// seconds; each call does a limited amount of work.
+    ///
+    /// # Errors
+    /// The storage's; what was done before stays done.
+    pub fn tidy(&self, now_ms: u64, bounds: &Bounds) -> Result<(), StoreError> {
+        let mut has_old_lines = true;
+        for _ in 0..MAX_MOVES {
+            has_old_lines = move_old_lines(&self.database, &self.segments)?;
+            if !has_old_lines {
+                break;
+            }
+        }
+        seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS))?;
+        if !has_old_lines {
+            self.remove_old(now_ms, bounds.oldest_ms)?;
+            while self.stored_bytes()? > bounds.bytes && self.remove_some()? {}
+            self.database.give_back_space()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes on disk that lines and points take; free pages of the database are not counted.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn stored_bytes(&self) -> Result<u64, StoreError> {
+        self.database.read(|connection| {
+            let sum = "SELECT coalesce(sum(bytes), 0) FROM log_segment";
+            let segments: u64 = connection.prepare_cached(sum)?.query_row([], |row| row.get(0))?;
+            let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
+            Ok(segments + (pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
+        })
+    }
+
+    fn remove_old(&self, now_ms: u64, oldest_ms: u64) -> Result<(), StoreError> {
+        let [now_ms, oldest_ms] = [now_ms, oldest_ms].map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        // (stream, before which time)
+        let due: Vec<(i64, i64)> = self.database.read(|connection| {
+            let sql = "SELECT id, max(?1, coalesce(?2 - retention_days * 86400000, 0)) AS oldest
+                FROM log_stream LEFT JOIN log_group ON log_group.name = log_group WHERE first_ms < oldest";
+            let mut select = connection.prepare_cached(sql)?;
+            Ok(select.query_map(params![oldest_ms, now_ms], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+        })?;
+        for streams in due.chunks(REMOVED_TOGETHER) {
+            let files = self.database.write(|tx| {
+                let mut files = Vec::new();
+                for (stream, oldest) in streams {
+                    let sql = "DELETE FROM log_segment WHERE stream = ? AND last_ms < ? RETURNING id, file";
+                    files.extend(remove_segments(tx, sql, params![stream, oldest])?);
+                    let sql = "DELETE FROM log_block WHERE stream = ? AND last_ms < ? AND segment IS NULL";
+                    tx.prepare_cached(sql)?.execute(params![stream, oldest])?;
+                    count_again(tx, *stream)?;
+                }
+                Ok(files)
+            })?;
+            self.segments.remove(&files);
+        }
+        let due: Vec<i64> = self.database.read(|connection| {
+            let sql = "SELECT id FROM series WHERE EXISTS (SELECT 1 FROM point WHERE series = series.id AND at_ms < ?)";
+            Ok(connection.prepare_cached(sql)?.query_map([oldest_ms], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+        })?;
+        for series in due {
+            self.remove_points(series, oldest_ms.cast_unsigned())?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is oldest; returns whether there was anything.
+    fn remove_some(&self) -> Result<bool, StoreError> {
+        let files = self.database.write(|tx| {
+            let sql = "DELETE FROM log_segment WHERE id = (SELECT id FROM log_segment ORDER BY ingested_ms, id LIMIT 1) RETURNING id, file";
+            remove_segments(tx, sql, params![])
+        })?;
+        self.segments.remove(&files);
+        if !files.is_empty() {
+            return Ok(true);
+        }
+        let streams: Vec<i64> = self.database.write(|tx| {
+            let sql = "SELECT id FROM log_stream WHERE tail_bytes > 0 ORDER BY ingested_ms LIMIT ?";
+            let found = tx.prepare_cached(sql)?.query_map([REMOVED_TOGETHER], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+            for stream in &found {
+                tx.prepare_cached("DELETE FROM log_block WHERE stream = ? AND segment IS NULL")?.execute([stream])?;
+                count_again(tx, *stream)?;
+            }
+            Ok(found)
+        })?;
+        if !streams.is_empty() {
+            return Ok(true);
+        }
+        let oldest = self.database.read(|connection| {
+            let sql = "SELECT job FROM series ORDER BY id LIMIT 1";
+            Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, String>(0)).optional()?)
+        })?;
+        oldest.map_or(Ok(false), |job| self.delete_series(&job).map(|()| true))
+    }
+}
+
+/// Removes segments' rows by this statement, and those of their blocks; returns their files.
+fn remove_segments(tx: &Connection, delete: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<String>, StoreError> {
+    let mut delete = tx.prepare_cached(delete)?;
+    let removed = delete.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
+    let mut blocks = tx.prepare_cached("DELETE FROM log_block WHERE segment = ? RETURNING stream")?;
+    let mut streams = Vec::new();
+    for (segment, _) in &removed {
+        streams.extend(blocks.query_map([segment], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    streams.sort_unstable();
+    streams.dedup();
+    streams.into_iter().try_for_each(|stream| count_again(tx, stream))?;
+    Ok(removed.into_iter().map(|(_, file)| file).collect())
+}
+
+/// Writes what a stream's row states about its blocks.
+fn count_again(tx: &Connection, stream: i64) -> Result<(), StoreError> {
+    let update = "UPDATE log_stream SET
+        first_ms = (SELECT min(first_ms) FROM log_block WHERE stream = ?1), last_ms = (SELECT max(last_ms) FROM log_block WHERE stream = ?1),
+        bytes = (SELECT coalesce(sum(bytes), 0) FROM log_block WHERE stream = ?1),
+        tail_bytes = (SELECT coalesce(sum(length(body)), 0) FROM log_block WHERE stream = ?1 AND segment IS NULL)
+        WHERE id = ?1";
+    tx.prepare_cached(update)?.execute([stream])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LogLines, LogQuery, MetricPoint};
+
+    const ALL: Bounds = Bounds { bytes: u64::MAX, oldest_ms: 0 };
+
+    fn telemetry() -> (tempfile::TempDir, Telemetry) {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        (temp, telemetry)
+    }
+
+    /// Lines that hardly compress, each of this length.
+    fn lines(count: u64, length: usize) -> Vec<(u64, String)> {
+        let mut state = 1_u64;
+        let mut digit = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + (state >> 33) as u8 % 90)
+        };
+        (0..count).map(|at_ms| (at_ms, (0..length).map(|_| digit()).collect())).collect()
+    }
+
+    fn on_disk(temp: &tempfile::TempDir) -> u64 {
+        // The log of the database keeps its size, as it is written from its beginning again.
+        let segments = std::fs::read_dir(temp.path().join("logs")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        segments.sum::<u64>() + std::fs::metadata(temp.path().join("telemetry.db")).unwrap().len()
+    }
+
+    fn count(telemetry: &Telemetry, stream: &str) -> usize {
+        let query = LogQuery { stream: stream.to_owned(), limit: usize::MAX, ..LogQuery::default() };
+        telemetry.read_logs(&query).unwrap().map_or(0, |page| page.events.len())
+    }
+
+    fn append(telemetry: &Telemetry, stream: &str, lines: &[(u64, String)]) {
+        for lines in lines.chunks(1000) {
+            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: lines.to_vec() }]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_deleted_log_gives_its_space_back() {
+        let (temp, telemetry) = telemetry();
+        let (written, text) = (20_000_000, lines(20_000, 1000));
+        append(&telemetry, "job/algo-1", &text);
+        for _ in 0..2 {
+            telemetry.tidy(u64::MAX, &ALL).unwrap();
+        }
+        assert!(on_disk(&temp) < written + (written >> 3), "{}", on_disk(&temp));
+        assert_eq!(count(&telemetry, "job/algo-1"), 20_000);
+        telemetry.delete_streams("job/").unwrap();
+        telemetry.tidy(u64::MAX, &ALL).unwrap();
+        assert!(on_disk(&temp) < written >> 3, "{}", on_disk(&temp));
+        assert!(std::fs::read_dir(temp.path().join("logs")).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn the_oldest_lines_go_first() {
+        let (_temp, telemetry) = telemetry();
+        let text = lines(6_000, 1000);
+        for stream in ["one/algo-1", "two/algo-1"] {
+            append(&telemetry, stream, &text);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let points: Vec<_> = (0..9).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect();
+        telemetry.append_points("one", &points).unwrap();
+        telemetry.tidy(u64::MAX, &ALL).unwrap();
+        let all = telemetry.stored_bytes().unwrap();
+        telemetry.tidy(u64::MAX, &Bounds { bytes: all / 2, oldest_ms: 0 }).unwrap();
+        assert!(telemetry.stored_bytes().unwrap() <= all / 2);
+        let left = [count(&telemetry, "one/algo-1"), count(&telemetry, "two/algo-1")];
+        assert!(left[0] < left[1], "{left:?}");
+        assert_eq!(telemetry.read_points("one", "loss", 0, 99).unwrap().len(), 9);
+        telemetry.tidy(u64::MAX, &Bounds { bytes: 0, oldest_ms: 0 }).unwrap();
+        assert_eq!([count(&telemetry, "one/algo-1"), count(&telemetry, "two/algo-1")], [0, 0]);
+        assert_eq!(telemetry.metrics("one").unwrap(), Vec::<String>::new());
+        append(&telemetry, "two/algo-1", &lines(3, 9));
+        let page = telemetry.read_logs(&LogQuery { stream: "two/algo-1".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+        assert_eq!(page.events.iter().map(|event| event.position).collect::<Vec<_>>(), [6_000, 6_001, 6_002]);
+    }
+
+    #[test]
+    fn lines_and_points_have_an_age() {
+        let (_temp, telemetry) = telemetry();
+        let points: Vec<_> = (0..9).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect();
+        telemetry.append_points("job", &points).unwrap();
+        telemetry.append_points("old", &points[..3]).unwrap();
+        append(&telemetry, "job/algo-1", &[(3, "old".to_owned())]);
+        append(&telemetry, "job/algo-1", &[(4, "old".to_owned()), (5, "new".to_owned())]);
+        telemetry.tidy(9, &Bounds { bytes: u64::MAX, oldest_ms: 5 }).unwrap();
+        assert_eq!(count(&telemetry, "job/algo-1"), 2, "a block goes when all its lines may");
+        let stream = &telemetry.streams("job/", None, 9).unwrap()[0];
+        assert_eq!((stream.first_ms, stream.last_ms, stream.lines), (Some(4), Some(5), 3));
+        assert_eq!(telemetry.read_points("job", "loss", 0, 99).unwrap().len(), 4);
+        assert_eq!(telemetry.metrics("old").unwrap(), Vec::<String>::new());
+    }
+}
