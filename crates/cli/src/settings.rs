@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) lease_s: Option<u64>,
     /// An agent's silence after which its instance is given up, in seconds.
     pub(crate) silence_s: u64,
+    /// Refuse fields that have no effect here.
+    pub(crate) strict: bool,
     /// CPU cores for instances.
     pub(crate) cpus: u32,
     /// Memory for instances, bytes.
@@ -88,6 +90,7 @@ impl Settings {
             grace_s: parse(typed, "grace_s", "a number of seconds")?,
             lease_s: if lease == "auto" { None } else { Some(parse(typed, "lease_s", "`auto` or a number of seconds")?) },
             silence_s: parse(typed, "silence_s", "a number of seconds")?,
+            strict: parse(typed, "strict", "`true` or `false`")?,
             cpus: parse(typed, "cpus", "a number of cores")?,
             memory: sizes::bytes(typed.value("memory")).ok_or_else(|| wrong(typed, "memory", "a size such as 8GiB"))?,
             gpus: parse(typed, "gpus", "a number of GPUs")?,

@@ -16,6 +16,7 @@ mod filter_pattern;
 mod identity;
 mod interruption;
 mod logs;
+pub mod no_effect;
 mod pattern;
 mod query;
 mod reason_of_script;
