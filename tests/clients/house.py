@@ -25,7 +25,7 @@ BUCKET = "tests"
 class House:
     """A server, its data directory, and clients of it."""
 
-    def __init__(self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0):
+    def __init__(self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0, open_files=None):
         # Short times, so that jobs of a test that failed do not stay for long.
         defaults = {"--grace-s": "5", "--lease-s": "30"}
         self.flags = [*flags, *(word for name, value in defaults.items() if name not in flags for word in (name, value))]
@@ -37,6 +37,8 @@ class House:
         (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
         self.binary = SHOAL
         self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        if open_files:
+            self.prefix = ["prlimit", f"--nofile={open_files}:{open_files}", *self.prefix]
         # What this machine's container engine has is no test's business but theirs who ask for it.
         self.variables = {**os.environ, "SHOAL_ENGINE": "none", **(variables or {})}
         if port:

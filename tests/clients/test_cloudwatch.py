@@ -101,7 +101,8 @@ def test_what_is_not_there_has_no_points(cloudwatch, job, changes):
         (dict(ExtendedStatistics=["p50"]), "InvalidParameterCombination"),
         (dict(Statistics=["Median"]), "ValidationError"),
         (dict(Statistics=None, ExtendedStatistics=["p101"]), "InvalidParameterValue"),
-        (dict(StartTime=datetime.datetime(2030, 1, 1), EndTime=datetime.datetime(2029, 1, 1)), "InvalidParameterCombination"),
+        (dict(StartTime=datetime.datetime(2030, 1, 1), EndTime=datetime.datetime(2029, 1, 1)), "InvalidParameterValue"),
+        (dict(StartTime=datetime.datetime(2029, 1, 1), EndTime=datetime.datetime(2029, 1, 1)), "InvalidParameterValue"),
         (dict(StartTime=datetime.datetime(2020, 1, 1), Period=60), "InvalidParameterCombination"),
     ],
 )

@@ -63,6 +63,20 @@ def test_unknown_jobs(jobs, operation):
     assert (answer["Code"], answer["Message"]) == ("ValidationException", "Requested resource not found.")
 
 
+def test_a_taken_name_is_the_first_complaint(jobs):
+    """Whatever else the request has become unfit for: its data is gone, and the instance is none that this machine can be."""
+    name = jobs.script("sleep 30")
+    request = jobs.request(
+        "taken", TrainingJobName=name, AlgorithmSpecification=host(TrainingImage="no-such-image"), InputDataConfig=s3_channel("s3://tests/gone/")
+    )
+    request["ResourceConfig"]["InstanceType"] = "ml.p4d.24xlarge"
+    with pytest.raises(jobs.sagemaker.exceptions.ResourceInUse):
+        jobs.sagemaker.create_training_job(**request)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    with pytest.raises(jobs.sagemaker.exceptions.ResourceInUse):
+        jobs.sagemaker.create_training_job(**request)
+
+
 def test_a_job_that_is_over_cannot_be_stopped(jobs):
     name = jobs.script("true")
     jobs.completed(name)

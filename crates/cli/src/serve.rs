@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     fs, io,
+    net::SocketAddr,
     path::Path,
     sync::Arc,
     thread,
@@ -66,6 +67,9 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
         let server = Server::start(options).await?;
         announce(&settings, &server);
         show(&greeting(&settings, &support))?;
+        if let Some(warning) = exposure(server.address()) {
+            eprintln!("{warning}");
+        }
         let ended = server
             .run(async {
                 tokio::select! {
@@ -113,6 +117,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         region: settings.region.clone(),
         account: settings.account.clone(),
         max_skew_s: settings.max_skew_s,
+        strict: settings.strict,
         capacity: Capacity {
             cpus: settings.cpus,
             memory_bytes: settings.memory,
@@ -184,6 +189,16 @@ fn isolation(support: &Support) -> String {
     report.iter().take(1).map(|(_, _, how)| how).chain(missing).map(|how| format!("  isolation  {how}\n")).collect()
 }
 
+/// What the network can see of a server that listens at this address; none if only this machine reaches it.
+fn exposure(address: SocketAddr) -> Option<String> {
+    (!address.ip().to_canonical().is_loopback()).then(|| {
+        format!(
+            "warning: {address} is reached from other machines, and this server has no TLS: the network sees all data, and can repeat what it saw for \
+             some minutes. Listen on 127.0.0.1 behind a proxy that has TLS, or reach it through ssh (docs/operations.md)."
+        )
+    })
+}
+
 fn greeting(settings: &Settings, support: &Support) -> String {
     let dir = settings.data_dir.display();
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
@@ -199,4 +214,26 @@ fn greeting(settings: &Settings, support: &Support) -> String {
         memory = readable(settings.memory),
         cpus = settings.cpus,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_others_reach_warns() {
+        for (address, warns) in [
+            ("127.0.0.1:9777", false),
+            ("127.8.9.1:1", false),
+            ("[::1]:9777", false),
+            ("[::ffff:127.0.0.1]:9777", false),
+            ("0.0.0.0:9777", true),
+            ("192.168.1.5:9777", true),
+            ("[::]:9777", true),
+        ] {
+            let warning = exposure(address.parse().unwrap());
+            assert_eq!(warning.is_some(), warns, "{address}");
+            assert!(warning.is_none_or(|text| text.contains("docs/operations.md")));
+        }
+    }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) telemetry_space: u64,
     /// Days for which they are kept; `None` is as long as there is room.
     pub(crate) telemetry_days: Option<u32>,
+    /// Refuse fields that have no effect here.
+    pub(crate) strict: bool,
     /// CPU cores for instances.
     pub(crate) cpus: u32,
     /// Memory for instances, bytes.
@@ -103,6 +105,7 @@ impl Settings {
                 "none" => None,
                 _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
             },
+            strict: parse(typed, "strict", "`true` or `false`")?,
             cpus: parse(typed, "cpus", "a number of cores")?,
             packing: match typed.value("packing") {
                 "use" => Packing::Use,

@@ -91,10 +91,10 @@ impl<'a> Decision<'a> {
     }
 
     fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
-        cut(spec, &self.state.capacity, &self.state.catalog)?;
         if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
         }
+        cut(spec, &self.state.capacity, &self.state.catalog)?;
         let message = "Starting the training job".to_owned();
         let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message, trial: None };
         self.events.push(Event { at: self.now, job: name.to_owned(), fact });

@@ -1,6 +1,7 @@
 //! Who may do what: keys, session tokens and scopes.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
@@ -8,7 +9,7 @@ use s3s::dto::{CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectsInput
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 
-use crate::signed_headers;
+use crate::{presigned, signed_headers};
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
@@ -104,6 +105,10 @@ fn covers(prefixes: &[(String, String)], bucket: &str, key: &str) -> bool {
     prefixes.iter().any(|(allowed, prefix)| allowed == bucket && key.starts_with(prefix.as_str()))
 }
 
+/// Called once a request's signature is verified, before its body is read, if it is among the request's extensions.
+#[derive(Clone)]
+pub struct OnVerified(pub Arc<dyn Fn(&Scope) + Send + Sync>);
+
 /// The secrets, for the framework's signature check.
 pub(crate) struct Keys(pub(crate) Arc<dyn KeyStore>);
 
@@ -125,11 +130,15 @@ impl S3Access for ScopedAccess {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
         signed_headers::check(cx.headers(), cx.uri().query())?;
+        presigned::check_expiry(cx.uri().query(), SystemTime::now())?;
         let scope = self.0.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
             KeyFault::Unknown => denied(),
             KeyFault::WrongToken => s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."),
             KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
         })?;
+        if let Some(OnVerified(report)) = cx.extensions_mut().get::<OnVerified>() {
+            report(&scope);
+        }
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
         }

@@ -34,8 +34,8 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
             (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
-        StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, error.to_string()),
-        _ => (S3ErrorCode::InternalError, error.to_string()),
+        StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, error.without_paths()),
+        _ => (S3ErrorCode::InternalError, error.without_paths()),
     };
     let mut translated = S3Error::with_message(code, message);
     translated.set_source(Box::new(error));
@@ -51,7 +51,7 @@ pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static s
 
 /// With a status that clients do not retry: the disk does not empty itself.
 fn insufficient_storage(error: StoreError) -> S3Error {
-    let mut translated = S3Error::with_message(S3ErrorCode::Custom("InsufficientStorage".into()), error.to_string());
+    let mut translated = S3Error::with_message(S3ErrorCode::Custom("InsufficientStorage".into()), error.without_paths());
     translated.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
     translated.set_source(Box::new(error));
     translated
@@ -63,6 +63,9 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
     if text.contains("Sha256Mismatch") {
         let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
         custom("XAmzContentSHA256Mismatch", StatusCode::BAD_REQUEST, message)
+    } else if let Some((_, why)) = text.split_once("RequestTimeout: ") {
+        let message = format!("Your socket connection to the server was not read from or written to within the timeout period: {why}");
+        S3Error::with_message(S3ErrorCode::RequestTimeout, message)
     } else if text.contains("SignatureMismatch") {
         S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "The signature of a chunk of the body does not match.")
     } else {
@@ -77,6 +80,11 @@ pub(crate) fn document(status: StatusCode, code: &str, message: &str) -> Respons
     *response.status_mut() = status;
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     response
+}
+
+/// The answer to a form upload whose memory is needed for others; clients send it again.
+pub fn slow_down() -> Response<Body> {
+    document(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate: many unfinished uploads by forms are open.")
 }
 
 /// What an error code of the framework means, for people.
@@ -104,5 +112,28 @@ pub(crate) fn meaning(code: &str) -> &'static str {
         "EntityTooLarge" => "Your proposed upload exceeds the maximum allowed object size.",
         "InternalError" => "We encountered an internal error; the server's log has more.",
         _ => "The request cannot be served; see the error code.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn clients_do_not_learn_where_the_server_keeps_its_files() {
+        let path = PathBuf::from("/home/ann/.local/share/shoal/objects/ab");
+        let source = || std::io::Error::other("why");
+        for error in [
+            StoreError::Full(path.display().to_string()),
+            StoreError::NotDurable(format!("the disk did not take what was written to {}", path.display())),
+            StoreError::Io { what: "write", path: path.clone(), source: source() },
+            StoreError::Corrupt { path: path.clone(), detail: "short".to_owned() },
+        ] {
+            let translated = from_store(error);
+            let message = translated.message().expect("a message");
+            assert!(!message.contains("/home"), "{message}");
+        }
     }
 }

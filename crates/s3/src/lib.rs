@@ -17,12 +17,14 @@ mod list;
 mod list_uploads;
 mod multipart;
 mod operations;
+mod presigned;
 mod settings;
 mod signed_headers;
 mod tags;
 mod upload;
 
-pub use access::{KeyFault, KeyStore, Scope};
+pub use access::{KeyFault, KeyStore, OnVerified, Scope};
+pub use errors::slow_down;
 pub use front::{Options, S3Front};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

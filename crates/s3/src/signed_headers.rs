@@ -1,4 +1,4 @@
-//! Which headers a signature of version 4 must cover: all that mean something to S3. The framework verifies those that it names and leaves
+//! Which headers a signature of version 4 must cover: `Host`, and all that mean something to S3. The framework verifies those that it names and leaves
 //! the rest to us; a header that somebody put in on the way could make another request of it (`x-amz-copy-source`).
 
 use http::HeaderMap;
@@ -14,8 +14,9 @@ pub(crate) fn check(headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
         let message = format!("The header '{missing}' is among the signed headers and not in the request.");
         return Err(S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, message));
     }
-    let unsigned = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-") && !signed.contains(name));
-    let unsigned: Vec<&str> = unsigned.collect();
+    let present = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
+    // A signature without the host would be good for any server that has the keys.
+    let unsigned: Vec<&str> = ["host"].into_iter().chain(present).filter(|name| !signed.contains(name)).collect();
     if unsigned.is_empty() {
         return Ok(());
     }
@@ -43,7 +44,10 @@ mod tests {
         let v2 = "AWS AK:signature";
         let presigned = "X-Amz-SignedHeaders=host%3Bx-amz-meta-a&X-Amz-Signature=0";
         type Headers = &'static [(&'static str, &'static str)];
-        let cases: [(Option<&str>, Headers, &str, Option<&str>); 8] = [
+        let no_host = v4.replace("host;", "");
+        let cases: [(Option<&str>, Headers, &str, Option<&str>); 10] = [
+            (Some(&no_host), &[("x-amz-date", "now")], "", Some("not signed: host")),
+            (None, &[("x-amz-meta-a", "1")], "X-Amz-SignedHeaders=x-amz-meta-a&X-Amz-Signature=0", Some("not signed: host")),
             (Some(v4), &[("x-amz-date", "now"), ("range", "0-1")], "", None),
             (Some(v4), &[("x-amz-date", "now"), ("x-amz-copy-source", "b/k")], "", Some("not signed: x-amz-copy-source")),
             (Some(v4), &[("date", "now")], "", Some("'x-amz-date' is among the signed headers")),

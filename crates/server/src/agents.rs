@@ -3,6 +3,8 @@
 //! Reports are handled in order and acknowledged when durable: log lines and metric points together with their number in one
 //! transaction; facts through the core first, then their number (the core drops repeats); artifact parts in their file first.
 
+mod strangers;
+
 use std::{
     collections::HashMap,
     fs,
@@ -29,18 +31,26 @@ use crate::{
     silence::{self, Ear},
 };
 
-/// Accepts agents until `stopping`, which [`wake`] makes it see.
+use self::strangers::{HELLO_TIMEOUT, Stranger, first_message};
+
+/// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data directory, which no other user may enter and no
+/// program in a sandbox sees; programs that run as plain processes of the server's user reach it, and get no further than the first message.
 pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &AtomicBool) {
     let connections = AtomicU64::new(1);
+    let strangers = Arc::default();
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
             return;
         }
+        let Some(stranger) = Stranger::count(&strangers) else {
+            tracing::warn!("agent socket: too many callers have not said who they are; the next one is closed");
+            continue;
+        };
         let number = connections.fetch_add(1, Ordering::Relaxed);
         let started = stream.and_then(|stream| {
             let world = world.clone();
             thread::Builder::new().name(format!("agent {number}")).stack_size(256 << 10).spawn(move || {
-                if let Err(error) = converse(&world, stream, number) {
+                if let Err(error) = converse(&world, stream, number, stranger) {
                     tracing::debug!("agent connection {number}: {error}");
                 }
             })
@@ -53,30 +63,24 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
 }
 
 /// Reads the hello, answers it, and takes reports until the agent hangs up or calls anew.
-fn converse(world: &World, mut stream: UnixStream, number: u64) -> io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+fn converse(world: &World, mut stream: UnixStream, number: u64, stranger: Stranger) -> io::Result<()> {
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let down = Down::new(stream.try_clone()?);
-    let mut decoder = Decoder::default();
-    let hello = loop {
-        match decoder.next::<ToServer>().map_err(io::Error::other)? {
-            Some(Frame::Message(ToServer::Hello(hello))) => break hello,
-            Some(Frame::Message(ToServer::Checkpoints(hello))) => {
-                return bring(world, &hello, Brought::Checkpoints, number, stream, &down, decoder);
-            }
-            Some(Frame::Message(ToServer::Intermediate(hello))) => {
-                return bring(world, &hello, Brought::Intermediate, number, stream, &down, decoder);
-            }
-            Some(Frame::Message(ToServer::Visit { hello, id })) => {
-                return match admit(&world.attempts, &hello) {
-                    Ok(_) => world.visits.receive(&hello, &id, stream, &down, decoder),
-                    Err(reason) => down.send(ToAgent::Refused { reason }),
-                };
-            }
-            Some(Frame::Message(ToServer::Idle(hello))) => return world.hold(&hello, stream, &down, decoder),
-            Some(_) => return Err(io::Error::other("the first message is not hello")),
-            None => read_some(&mut stream, &mut decoder)?,
+    let (first, decoder) = first_message(&mut stream, HELLO_TIMEOUT)?;
+    stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
+    drop(stranger);
+    let hello = match first {
+        ToServer::Hello(hello) => hello,
+        ToServer::Checkpoints(hello) => return bring(world, &hello, Brought::Checkpoints, number, stream, &down, decoder),
+        ToServer::Intermediate(hello) => return bring(world, &hello, Brought::Intermediate, number, stream, &down, decoder),
+        ToServer::Visit { hello, id } => {
+            return match admit(&world.attempts, &hello) {
+                Ok(_) => world.visits.receive(&hello, &id, stream, &down, decoder),
+                Err(reason) => down.send(ToAgent::Refused { reason }),
+            };
         }
+        ToServer::Idle(hello) => return world.hold(&hello, stream, &down, decoder),
+        _ => return Err(io::Error::other("the first message is not hello")),
     };
     let attempt = match admit(&world.attempts, &hello) {
         Ok(attempt) => attempt,
@@ -280,7 +284,7 @@ impl Connection<'_> {
             },
             ReportBody::Objective { ordinal, value } => InstanceReport::Objective { ordinal, value },
             ReportBody::Uploaded => InstanceReport::Uploaded,
-            ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason },
+            ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason: self.world.without_paths(&reason) },
             ReportBody::Phase { phase: Phase::Uploading }
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
@@ -315,8 +319,7 @@ impl Connection<'_> {
                     let _ = fs::remove_file(parts::path(&self.attempt.run_dir(), self.host, artifact));
                 }
                 let reason = format!(
-                    "no space is left in {} for the artifacts of algo-{}, and the job is being stopped; free some and submit the job again",
-                    self.world.runs.display(),
+                    "no space is left on the server's disk for the artifacts of algo-{}, and the job is being stopped; free some and submit the job again",
                     self.host
                 );
                 tracing::error!("training job {}: {reason}", self.attempt.plan.job);

@@ -50,6 +50,11 @@ pub(crate) struct Api {
 }
 
 impl Api {
+    /// A text for clients: see [`World::without_paths`].
+    pub(crate) fn without_paths(&self, text: &str) -> String {
+        self.world.without_paths(text)
+    }
+
     /// The API over this world.
     pub(crate) fn new(world: Arc<World>, search: Arc<SearchIndex>, identity: Identity) -> Self {
         Self { world, search, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }

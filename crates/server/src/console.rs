@@ -27,7 +27,7 @@ mod timeline;
 mod tuning;
 mod tunings;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
@@ -44,9 +44,11 @@ use self::{
 };
 use crate::{
     api::Api,
+    bodies::UNVERIFIED_TIMEOUT,
+    connections::Signer,
     core::now_ms,
     effects::World,
-    http::{Body, full},
+    http::{Body, Origin, full},
 };
 
 /// Longest form that is read, in bytes.
@@ -68,6 +70,7 @@ pub(crate) struct Console {
 /// A request for a page, as far as pages look at it.
 struct Visit {
     head: Parts,
+    source: IpAddr,
     query: Query,
     /// The path below `/console/`, decoded, in segments.
     path: Vec<String>,
@@ -80,8 +83,11 @@ impl Console {
     }
 
     /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`.
-    pub(crate) async fn answer(&self, api: &Api, head: Parts, body: Incoming) -> Response<Body> {
-        let visit = Visit::new(head);
+    pub(crate) async fn answer(&self, api: &Api, head: Parts, body: Incoming, origin: &Origin) -> Response<Body> {
+        let visit = Visit::new(head, origin.source);
+        if self.sessions.of(&visit.head.headers, now_ms()).is_some() {
+            origin.connection.signed(Signer::Owner);
+        }
         let mut response = match self.route(api, &visit, body).await {
             Ok(response) => response,
             Err(trouble) => trouble.page(&visit),
@@ -143,10 +149,10 @@ impl Console {
 }
 
 impl Visit {
-    fn new(head: Parts) -> Self {
+    fn new(head: Parts, source: IpAddr) -> Self {
         let below = head.uri.path().strip_prefix("/console").unwrap_or_default();
         let path = below.split('/').filter(|segment| !segment.is_empty()).map(query::decode).collect();
-        Self { query: Query::parse(head.uri.query().unwrap_or_default()), path, head }
+        Self { query: Query::parse(head.uri.query().unwrap_or_default()), path, head, source }
     }
 
     /// What every page shows around its own contents.
@@ -177,7 +183,9 @@ fn front_door(visit: &Visit) -> Response<Body> {
 
 async fn form(body: Incoming) -> Result<Query, Trouble> {
     let limited = http_body_util::Limited::new(body, MOST_FORM);
-    let bytes = limited.collect().await.map_err(|_| Trouble::new(StatusCode::BAD_REQUEST, "Too long", "The form could not be read."))?;
+    let read = tokio::time::timeout(UNVERIFIED_TIMEOUT, limited.collect()).await;
+    let read = read.map_err(|_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again."))?;
+    let bytes = read.map_err(|_| Trouble::new(StatusCode::BAD_REQUEST, "Too long", "The form could not be read."))?;
     Ok(Query::parse(&String::from_utf8_lossy(&bytes.to_bytes())))
 }
 

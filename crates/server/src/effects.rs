@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
-use shoal_wire::CreateTrainingJob;
+use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -75,6 +76,13 @@ pub(crate) struct World {
     pub(crate) catalog: Catalog,
     /// Bytes of log lines, and of metric points, that a training job may store.
     pub(crate) log_quota: u64,
+}
+
+impl World {
+    /// A text for clients, who need not know where the server keeps its files.
+    pub(crate) fn without_paths(&self, text: &str) -> String {
+        text.replace(&self.data_dir.root().display().to_string(), "DATA_DIR")
+    }
 }
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
@@ -204,7 +212,10 @@ impl World {
         let outcome = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
         match outcome {
             Ok(()) => Ok(()),
-            Err(reason) => self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason }),
+            Err(reason) => {
+                let reason = self.without_paths(&reason);
+                self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason })
+            }
         }
     }
 
@@ -217,7 +228,8 @@ impl World {
                 tracing::error!("training job {job} is not launched yet: {error}");
             }
             if told.is_none_or(|at| at.elapsed() >= DELAY) {
-                let delayed = Command::LaunchDelayed { attempt: attempt.to_owned(), reason: error.to_string() };
+                let reason = self.without_paths(&error.to_string());
+                let delayed = Command::LaunchDelayed { attempt: attempt.to_owned(), reason };
                 told = self.core.tell(delayed).is_ok().then(Instant::now);
             }
             thread::sleep(INSIST);
@@ -263,8 +275,14 @@ impl World {
             self.pool_is_used(&plan, None);
             self.launcher.submit(&spec).map_err(|error| describe(&error))?;
         }
-        if let Some(capped) = &placement.capped {
-            let lines = vec![(now_ms(), format!("[shoal] {capped}"))];
+        let mut notes = Vec::from_iter(placement.capped.clone());
+        // Later attempts' streams follow the first one's.
+        if attempt.ends_with("-1") {
+            let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
+            notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
+        }
+        if !notes.is_empty() {
+            let lines = notes.into_iter().map(|note| (now_ms(), format!("[shoal] {note}"))).collect();
             let logs = LogLines { stream: plan.streams[0].clone(), lines };
             // The job is the same without this note.
             if let Err(error) = self.telemetry.append_logs(&[logs]) {
@@ -366,7 +384,10 @@ impl World {
         };
         match stored {
             Ok(()) => self.insist(&Command::ArtifactsStored { attempt }),
-            Err(reason) => self.insist(&Command::ArtifactsFailed { attempt, reason }),
+            Err(reason) => {
+                let reason = self.without_paths(&reason);
+                self.insist(&Command::ArtifactsFailed { attempt, reason })
+            }
         }
     }
 

@@ -1,21 +1,34 @@
 //! The one port: requests are told apart by their signature's scope, verified, parsed, answered.
 
-use std::{convert::Infallible, sync::Arc, time::Instant};
+use std::{
+    convert::Infallible,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header, request::Parts};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited, combinators::BoxBody};
-use hyper::body::Incoming;
-use shoal_s3::{KeyFault, S3Front};
-use shoal_wire::{Error, ErrorCode, MAX_REQUEST_BYTES, Protocol, Reply, Route, Service, parse, respond, respond_error, route, sigv4};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::body::{Frame, Incoming, SizeHint};
+use shoal_s3::{KeyFault, OnVerified, S3Front, Scope};
+use shoal_wire::{
+    Error, ErrorCode, Protocol, Reply, Route, Service,
+    no_effect::{self, Found},
+    parse, respond, respond_error, route, sigv4,
+};
 
 use crate::{
     api::{Api, Caller},
     attempts::Attempts,
+    bodies::{PacedBody, Unverified},
+    connections::{Answering, Connection, Signer},
     console::Console,
     core::now_ms,
     exporter::{Asked, Exporter, Process},
-    keys::{KeyRing, random_hex, sha256_hex},
+    keys::{Holder, KeyRing, random_hex, sha256_hex},
 };
 
 /// Any response body.
@@ -29,24 +42,39 @@ pub(crate) struct Front {
     pub(crate) keys: Arc<KeyRing>,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) attempts: Arc<Attempts>,
-    /// Opens `/metrics` to other machines.
+    /// Opens `/metrics`.
     pub(crate) metrics_token: String,
     pub(crate) max_skew_s: u64,
+    /// Fields without effect are refused instead of noted.
+    pub(crate) strict: bool,
+    pub(crate) unverified: Arc<Unverified>,
+}
+
+/// Where a request comes from.
+pub(crate) struct Origin {
+    /// The peer's address.
+    pub(crate) source: IpAddr,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl Front {
-    /// Answers a request; what goes wrong is told in the answer. `near`: it comes from this machine.
-    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, near: bool) -> Result<Response<Body>, Infallible> {
+    /// Answers a request; what goes wrong is told in the answer.
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        origin: Arc<Origin>,
+        answering: Answering,
+    ) -> Result<Response<Body>, Infallible> {
         let started = Instant::now();
-        let (asked, response) = self.respond(request, near).await;
+        let (asked, response) = self.respond(request, &origin).await;
         self.exporter.answered(&asked, response.status(), started.elapsed());
-        Ok(response)
+        Ok(response.map(|body| AnsweringBody { body, _answering: answering }.boxed()))
     }
 
-    async fn respond(&self, request: Request<Incoming>, near: bool) -> (Asked, Response<Body>) {
+    async fn respond(&self, request: Request<Incoming>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
         let request_id = request_id();
-        let (head, body) = request.into_parts();
-        if let Some(response) = self.metrics(&head, near) {
+        let (mut head, body) = request.into_parts();
+        if let Some(response) = self.metrics(&head) {
             return (Asked::page(), response.map(full));
         }
         let (asked, response) = match route(&head) {
@@ -54,27 +82,40 @@ impl Front {
                 let asked = Asked::s3(&head);
                 self.exporter.received(&head.headers);
                 let has_body = head.method != Method::HEAD;
-                let mut response = self.s3.call(Request::from_parts(head, body)).await.map(BodyExt::boxed);
+                let verified = origin.clone();
+                head.extensions.insert(OnVerified(Arc::new(move |scope| {
+                    verified.connection.signed(if *scope == Scope::All { Signer::Owner } else { Signer::Job });
+                })));
+                let mut response = if is_form(&head) {
+                    let part = self.unverified.part();
+                    let taken = part.is_taken();
+                    let body = shoal_s3::Body::http_body_unsync(PacedBody::unverified(body, part));
+                    tokio::select! {
+                        () = taken => shoal_s3::slow_down(),
+                        response = self.s3.call(Request::from_parts(head, body)) => response,
+                    }
+                } else {
+                    let body = shoal_s3::Body::http_body_unsync(PacedBody::new(body));
+                    self.s3.call(Request::from_parts(head, body)).await
+                }
+                .map(BodyExt::boxed);
                 response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
                 if has_body {
                     self.exporter.sent(response.headers());
                 }
                 return (asked, response);
             }
-            Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body).await),
+            Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body, origin).await),
             Ok(Route::Api(service)) => {
                 let mut asked = Asked::unknown(service);
                 let protocol = Protocol::of(service, &head);
-                let answered = match collect(body).await {
-                    Ok(body) => self.call(service, &head, &body, &mut asked).await,
-                    Err(error) => Err(error),
-                };
-                let response = match answered {
-                    Ok(reply) => respond(&reply, protocol, &request_id),
-                    Err(error) => {
+                let response = match self.call(service, &head, body, &mut asked, &origin.connection).await {
+                    Ok((reply, without_effect)) => noted(respond(&reply, protocol, &request_id), &without_effect),
+                    Err(mut error) => {
                         if error.code.is_server_fault() {
                             tracing::error!("{request_id}: {error}");
                         }
+                        error.message = self.api.without_paths(&error.message);
                         respond_error(service, protocol, &error, &request_id)
                     }
                 };
@@ -91,8 +132,9 @@ impl Front {
         (asked, response.map(full))
     }
 
-    /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of that name).
-    fn metrics(&self, head: &Parts, near: bool) -> Option<Response<Vec<u8>>> {
+    /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of that name). Programs of jobs reach this port,
+    /// too, so that nobody may read it without the token.
+    fn metrics(&self, head: &Parts) -> Option<Response<Vec<u8>>> {
         let shown = head.headers.get(header::AUTHORIZATION).map(|shown| shown.to_str().unwrap_or_default());
         let token = shown.map(|shown| shown.strip_prefix("Bearer "));
         if head.method != Method::GET || head.uri.path() != "/metrics" || head.uri.query().is_some() || token == Some(None) {
@@ -101,7 +143,7 @@ impl Front {
         // Hashes are compared, so the time that it takes tells nothing of use.
         let good = token.flatten().is_some_and(|token| sha256_hex(token) == sha256_hex(&self.metrics_token));
         let (status, kind, text) = match Process::read() {
-            _ if !(good || near && !forwarded(head)) => {
+            _ if !good => {
                 (401, "text/plain", "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned())
             }
             None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),
@@ -110,7 +152,15 @@ impl Front {
         Some(plain(status, kind, text))
     }
 
-    async fn call(&self, service: Service, head: &Parts, body: &[u8], asked: &mut Asked) -> Result<Reply, Error> {
+    /// Verifies, reads and answers a call; with its fields that have no effect.
+    async fn call(
+        &self,
+        service: Service,
+        head: &Parts,
+        body: Incoming,
+        asked: &mut Asked,
+        connection: &Connection,
+    ) -> Result<(Reply, Vec<Found>), Error> {
         let key_id = sigv4::access_key_id(head)?;
         let token = head.headers.get("x-amz-security-token").and_then(|token| token.to_str().ok());
         let key = self.keys.find(&key_id, token).map_err(|fault| {
@@ -129,28 +179,62 @@ impl Front {
             secret_access_key: key.keys.secret_access_key,
             session_token: key.keys.session_token,
         };
+        let signer = if matches!(key.holder, Holder::Attempt { .. }) { Signer::Job } else { Signer::Owner };
+        // What the head shows to be wrong costs no body. Few clients but S3's send the body's hash, without which the signature waits for it.
+        if sigv4::verify_head(head, &credentials, now_ms(), self.max_skew_s)? {
+            connection.signed(signer);
+        }
+        let body = &self.unverified.collect(&head.headers, body).await?;
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
+        connection.signed(signer);
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         *asked = Asked::call(service, head, body);
-        match parse(service, head, body) {
-            Ok(call) => self.api.call(call, &Caller { user_agent, holder: key.holder }).await,
-            Err(error) => Err(error),
+        let call = parse(service, head, body)?;
+        let without_effect = no_effect::in_request(service, head, body);
+        if self.strict {
+            no_effect::refuse(&without_effect)?;
         }
+        let reply = self.api.call(call, &Caller { user_agent, holder: key.holder }).await?;
+        Ok((reply, without_effect))
     }
 }
 
-/// A proxy on this machine speaks for others: it says so, as proxies do.
-fn forwarded(head: &Parts) -> bool {
-    head.headers.contains_key(header::FORWARDED) || head.headers.contains_key("x-forwarded-for")
+/// Whether a browser's form uploads an object: its signature is in its body, which is gathered in memory.
+fn is_form(head: &Parts) -> bool {
+    let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    head.method == Method::POST && kind.get(..19).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/form-data"))
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, Error> {
-    match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Error::new(ErrorCode::RequestTooLarge, format!("the request is longer than {MAX_REQUEST_BYTES} bytes")))
-        }
-        Err(error) => Err(Error::new(ErrorCode::SerializationException, format!("the request's body broke off: {error}"))),
+/// Names the request's fields that had no effect in a header.
+fn noted(mut response: Response<Vec<u8>>, without_effect: &[Found]) -> Response<Vec<u8>> {
+    let names: Vec<&str> = without_effect.iter().map(|field| field.path.as_str()).collect();
+    if !names.is_empty() {
+        let value = HeaderValue::from_str(&names.join(", ")).expect("members' names are ASCII");
+        response.headers_mut().insert(no_effect::HEADER, value);
+    }
+    response
+}
+
+/// An answer's body, which keeps its connection from being closed for others until it is sent.
+struct AnsweringBody {
+    body: Body,
+    _answering: Answering,
+}
+
+impl hyper::body::Body for AnsweringBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Options {
     pub account: String,
     /// How far a client's clock may be off, in seconds.
     pub max_skew_s: u64,
+    /// Refuse requests with fields that have no effect here, instead of noting them.
+    pub strict: bool,
     /// What this machine gives to instances.
     pub capacity: Capacity,
     /// Instance types.

@@ -20,7 +20,7 @@ use shoal_s3::S3Front;
 use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
     task::JoinSet,
 };
 
@@ -28,12 +28,14 @@ use crate::{
     AccessKeys, Options, ServerError, agents,
     api::{Api, Identity},
     attempts::Attempts,
+    bodies::Unverified,
     channels::Trees,
+    connections::{Connections, Paced},
     console::Console,
     core::{self, Core},
     effects::{self, World},
     exporter::Exporter,
-    http::Front,
+    http::{Front, Origin},
     keys::KeyRing,
     recovery, retention,
     search::SearchIndex,
@@ -49,6 +51,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 /// Share of the files that the process may have open which connections may take, in parts of four.
 const CONNECTIONS_OF_FOUR: u64 = 3;
+/// Connections at most: each costs some tens of kilobytes of memory.
+const MAX_CONNECTIONS: usize = 16_384;
 
 /// A server that listens.
 pub struct Server {
@@ -173,6 +177,8 @@ impl Server {
             s3: S3Front::new(objects, ring.clone(), s3_options),
             keys: ring,
             max_skew_s: options.max_skew_s,
+            strict: options.strict,
+            unverified: Arc::new(Unverified::default()),
         });
         Ok(Self {
             address,
@@ -210,8 +216,8 @@ impl Server {
     /// [`ServerError::Thread`]: a thread panicked.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
-        let room = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let room = Arc::new(Semaphore::new(room));
+        let places = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).clamp(1, MAX_CONNECTIONS);
+        let open = Connections::new(places);
         let mut stop = std::pin::pin!(stop);
         let mut look = tokio::time::interval(LOOK);
         let mut ended = loop {
@@ -220,23 +226,13 @@ impl Server {
                 _ = look.tick() => if let Some(why) = self.failure() {
                     break Err(why);
                 },
-                accepted = accept(&self.listener, &room) => match accepted {
-                    Ok((stream, place)) => {
-                        let front = self.front.clone();
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
                         // Answers are small and waited for.
                         let _ = stream.set_nodelay(true);
-                        connections.spawn(async move {
-                            let _place = place;
-                            let near = stream.peer_addr().is_ok_and(is_near);
-                            let service = service_fn(move |request| front.clone().answer(request, near));
-                            let mut builder = hyper::server::conn::http1::Builder::new();
-                            // Who opens a connection and says nothing, or stops in the middle of a head, is not waited for.
-                            builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
-                            let served = builder.serve_connection(TokioIo::new(stream), service).await;
-                            if let Err(error) = served {
-                                tracing::debug!("connection: {error}");
-                            }
-                        });
+                        let connection = open.admit().await;
+                        let origin = Arc::new(Origin { source: peer.ip().to_canonical(), connection: connection.clone() });
+                        connection.is_served_by(connections.spawn(converse(stream, self.front.clone(), origin)));
                     }
                     Err(error) => {
                         tracing::warn!("accept: {error}");
@@ -278,16 +274,20 @@ impl Server {
     }
 }
 
-/// The next connection, once there is room for it: others wait in the kernel's queue.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
-}
-
-/// Whether a peer is on this machine. A socket for both families shows IPv4's addresses as IPv6's.
-fn is_near(peer: SocketAddr) -> bool {
-    peer.ip().to_canonical().is_loopback()
+/// Answers the requests of one connection until it ends.
+async fn converse(stream: TcpStream, front: Arc<Front>, origin: Arc<Origin>) {
+    let paced = Paced::new(stream, origin.connection.clone());
+    let service = service_fn(move |request| {
+        // Here, since the body may be read before the answer's future is first polled.
+        let answering = origin.connection.begin();
+        front.clone().answer(request, origin.clone(), answering)
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    // A client that opens a connection and sends nothing, or stops in the middle of a head, is not waited for.
+    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    if let Err(error) = builder.serve_connection(TokioIo::new(paced), service).await {
+        tracing::debug!("connection: {error}");
+    }
 }
 
 /// How many files this process may have open, raised as far as it is allowed to.

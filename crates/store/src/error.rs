@@ -120,6 +120,22 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The error for clients: without paths of the server's machine, which its own log has.
+    #[must_use]
+    pub fn without_paths(&self) -> String {
+        match self {
+            Self::Full(_) => "no space left on the server's disk".to_owned(),
+            Self::NotDurable(_) => "the server's disk did not take what was written; the server's log says more".to_owned(),
+            Self::Io { what, .. } => format!("the server cannot {what} one of its files; its log says which"),
+            Self::Corrupt { .. } | Self::Format { .. } | Self::NotADataDir(_) | Self::Locked { .. } => {
+                "one of the server's files is not as it should be; its log says which".to_owned()
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for StoreError {
     fn from(source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {

@@ -274,6 +274,15 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Option<&'static
     }
 }
 
+/// The validated input of a request; `None` if [`parse`] refuses it.
+pub(crate) fn raw_input(service: Service, head: &Parts, body: &[u8]) -> Option<Value> {
+    let (_, input) = match Protocol::of(service, head) {
+        Protocol::Query => query_call(service, head, body).ok()?,
+        Protocol::Json => json_call(service, head, body).ok()?,
+    };
+    Some(input)
+}
+
 /// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.
 ///
 /// # Errors

@@ -250,6 +250,14 @@ impl GetMetricDataRequest {
                 "The parameter MetricDataQueries must have 1 to {MOST_QUERIES} members; it has {count}."
             )));
         }
+        if timestamp::from_seconds(self.start_time) == timestamp::from_seconds(self.end_time) {
+            return Err(Error::validation("The parameter StartTime must not equal parameter EndTime."));
+        }
+        if self.start_time > self.end_time {
+            return Err(Error::validation("The parameter EndTime must be greater than StartTime."));
+        }
+        // AWS knows one code for whatever is wrong with this request.
+        let invalid = |error: Error| Error::validation(error.message);
         let mut queries: Vec<MetricQuery> = Vec::new();
         let mut ids: Vec<String> = Vec::new();
         for query in self.metric_data_queries {
@@ -283,8 +291,8 @@ impl GetMetricDataRequest {
                 label: query.label.unwrap_or_else(|| name.clone()),
                 id: query.id,
                 metric: Metric { namespace, name, dimensions: pairs(stat.metric.dimensions) },
-                span: Span::of(self.start_time, self.end_time, stat.period)?,
-                statistic: Statistic::parse(&stat.stat)?,
+                span: Span::of(self.start_time, self.end_time, stat.period).map_err(invalid)?,
+                statistic: Statistic::parse(&stat.stat).map_err(invalid)?,
                 unit: stat.unit,
             };
             if query.return_data != Some(false) {
@@ -296,10 +304,9 @@ impl GetMetricDataRequest {
         }
         let most = match self.max_datapoints {
             None => MOST_DATA,
-            Some(most) => u32::try_from(most)
-                .ok()
-                .filter(|most| (1..=MOST_DATA).contains(most))
-                .ok_or_else(|| value(&format!("The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}.")))?,
+            Some(most) => u32::try_from(most).ok().filter(|most| (1..=MOST_DATA).contains(most)).ok_or_else(|| {
+                Error::validation(format!("The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}."))
+            })?,
         };
         Ok(GetMetricData {
             queries,
@@ -332,7 +339,7 @@ impl Span {
         }
         let (start, end) = (timestamp::from_seconds(start_s), timestamp::from_seconds(end_s));
         if start >= end {
-            return Err(combination("The parameter StartTime must be less than the parameter EndTime."));
+            return Err(value("The parameter StartTime must be less than the parameter EndTime."));
         }
         let whole = u64::from(period_s.min(60)) * 1000;
         Ok(Self { start_ms: start / whole * whole, end_ms: end, period_ms: u64::from(period_s) * 1000 })
@@ -463,8 +470,8 @@ mod tests {
         check(125.5, 200.0, 300, Ok((120_000, 200_000)));
         check(127.5, 200.0, 5, Ok((125_000, 200_000)));
         check(127.5, 200.0, 1, Ok((127_000, 200_000)));
-        check(10.0, 10.0, 60, Err(ErrorCode::InvalidParameterCombination));
-        check(20.0, 10.0, 60, Err(ErrorCode::InvalidParameterCombination));
+        check(10.0, 10.0, 60, Err(ErrorCode::InvalidParameterValue));
+        check(20.0, 10.0, 60, Err(ErrorCode::InvalidParameterValue));
         check(0.0, 10.0, 7, Err(ErrorCode::InvalidParameterValue));
         check(0.0, 10.0, 90, Err(ErrorCode::InvalidParameterValue));
     }

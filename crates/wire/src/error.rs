@@ -39,6 +39,8 @@ pub enum ErrorCode {
     ThrottlingException,
     /// The request's body is too large.
     RequestTooLarge,
+    /// The request's body came too slowly; clients try again.
+    RequestTimeout,
     /// Our fault; clients try again.
     InternalFailure,
     /// Not now (starting, shutting down); clients try again.
@@ -84,6 +86,7 @@ impl ErrorCode {
             Self::AccessDenied => ("AccessDeniedException", "AccessDenied"),
             Self::ThrottlingException => ("ThrottlingException", "Throttling"),
             Self::RequestTooLarge => ("RequestEntityTooLargeException", "RequestEntityTooLarge"),
+            Self::RequestTimeout => ("RequestTimeoutException", "RequestTimeout"),
             Self::InternalFailure => ("InternalFailure", "InternalFailure"),
             Self::ServiceUnavailable => ("ServiceUnavailable", "ServiceUnavailable"),
         }
@@ -95,6 +98,7 @@ impl ErrorCode {
             Self::InternalFailure => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             _ if service.answers_json() => StatusCode::BAD_REQUEST,
             Self::MissingAuthenticationToken
             | Self::UnrecognizedClient

@@ -17,6 +17,7 @@ mod identity;
 mod interruption;
 mod log_changes;
 mod logs;
+pub mod no_effect;
 mod pattern;
 mod query;
 mod reason_of_script;

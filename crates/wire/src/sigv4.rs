@@ -54,6 +54,20 @@ pub(crate) fn scope_service(head: &Parts) -> Result<&str, Error> {
     Ok(Authorization::of(head)?.service)
 }
 
+/// Checks what of a request can be checked before its body is read: key, signed headers, age and session token, and the signature if the head
+/// has the body's hash. Gives whether the signature is verified; [`verify`] checks the body, too.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_head(head: &Parts, credentials: &Credentials, now_ms: u64, max_skew_s: u64) -> Result<bool, Error> {
+    let request = Request::of(head, credentials, now_ms, max_skew_s)?;
+    let hash = header_text(&head.headers, CONTENT_HASH).filter(|hash| hash.len() == 64);
+    if let Some(hash) = hash {
+        request.verify(head, hash, credentials)?;
+    }
+    Ok(hash.is_some())
+}
+
 /// Checks a request's signature, age and body.
 ///
 /// `now_ms` is the time in milliseconds since the epoch; a request may be `max_skew_s` seconds off in either direction. All `X-Amz-` headers
@@ -62,59 +76,80 @@ pub(crate) fn scope_service(head: &Parts) -> Result<&str, Error> {
 /// # Errors
 /// Missing or malformed signature, a wrong one, a changed header, body, path or query, a wrong session token, or a date too far off.
 pub fn verify(head: &Parts, body: &[u8], credentials: &Credentials, now_ms: u64, max_skew_s: u64) -> Result<Identity, Error> {
-    let authorization = Authorization::of(head)?;
-    if authorization.access_key_id != credentials.access_key_id {
-        return Err(Error::new(ErrorCode::UnrecognizedClient, "The security token included in the request is invalid."));
-    }
-    let signed: Vec<&str> = authorization.signed_headers.split(';').collect();
-    let unsigned = head
-        .headers
-        .keys()
-        .map(HeaderName::as_str)
-        .chain(["host"])
-        .find(|name| (*name == "host" || name.starts_with("x-amz-")) && !signed.contains(name));
-    if let Some(name) = unsigned {
-        return Err(invalid(format!(
-            "The header '{name}' must be among the signed headers, but SignedHeaders is '{}'.",
-            authorization.signed_headers
-        )));
-    }
-    let stamp = header_text(&head.headers, DATE).ok_or_else(|| {
-        Error::new(ErrorCode::IncompleteSignature, "Authorization header requires existence of either a 'X-Amz-Date' header.")
-    })?;
-    let signed_at = timestamp::parse_basic(stamp).ok_or_else(|| {
-        Error::new(
-            ErrorCode::IncompleteSignature,
-            format!("Date must be in ISO-8601 'basic format'. Got '{stamp}'; wanted one like '20261121T072428Z'."),
-        )
-    })?;
-    if authorization.date != &stamp[..8] {
-        return Err(invalid(format!(
-            "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '{}' != '{}', from '{stamp}'.",
-            authorization.date,
-            &stamp[..8]
-        )));
-    }
-    check_age(stamp, signed_at, now_ms, max_skew_s)?;
+    let request = Request::of(head, credentials, now_ms, max_skew_s)?;
     let hash = hex(&Sha256::digest(body));
     if let Some(claimed) = header_text(&head.headers, CONTENT_HASH)
         && claimed != hash
     {
         return Err(invalid("The body does not have the SHA-256 that the header 'x-amz-content-sha256' states.".to_owned()));
     }
-    let canonical = canonical_request(head, &signed, &hash, authorization.service)?;
-    let text = string_to_sign(stamp, &authorization.scope(), &canonical);
-    let wanted = unhex(authorization.signature).unwrap_or_default();
-    // `verify_slice` compares in constant time.
-    signing(&credentials.secret_access_key, authorization.date, authorization.region, authorization.service, &text).verify_slice(&wanted).map_err(|_| {
+    request.verify(head, &hash, credentials)?;
+    let Authorization { access_key_id, region, .. } = request.authorization;
+    Ok(Identity { access_key_id: access_key_id.to_owned(), region: region.to_owned() })
+}
+
+/// A request whose head is as it should be, with a signature still to be verified.
+struct Request<'a> {
+    authorization: Authorization<'a>,
+    signed: Vec<&'a str>,
+    stamp: &'a str,
+}
+
+impl<'a> Request<'a> {
+    fn of(head: &'a Parts, credentials: &Credentials, now_ms: u64, max_skew_s: u64) -> Result<Self, Error> {
+        let authorization = Authorization::of(head)?;
+        if authorization.access_key_id != credentials.access_key_id {
+            return Err(Error::new(ErrorCode::UnrecognizedClient, "The security token included in the request is invalid."));
+        }
+        let signed: Vec<&str> = authorization.signed_headers.split(';').collect();
+        let unsigned = head
+            .headers
+            .keys()
+            .map(HeaderName::as_str)
+            .chain(["host"])
+            .find(|name| (*name == "host" || name.starts_with("x-amz-")) && !signed.contains(name));
+        if let Some(name) = unsigned {
+            return Err(invalid(format!(
+                "The header '{name}' must be among the signed headers, but SignedHeaders is '{}'.",
+                authorization.signed_headers
+            )));
+        }
+        let stamp = header_text(&head.headers, DATE).ok_or_else(|| {
+            Error::new(ErrorCode::IncompleteSignature, "Authorization header requires existence of either a 'X-Amz-Date' header.")
+        })?;
+        let signed_at = timestamp::parse_basic(stamp).ok_or_else(|| {
+            Error::new(
+                ErrorCode::IncompleteSignature,
+                format!("Date must be in ISO-8601 'basic format'. Got '{stamp}'; wanted one like '20261121T072428Z'."),
+            )
+        })?;
+        if authorization.date != &stamp[..8] {
+            return Err(invalid(format!(
+                "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '{}' != '{}', from '{stamp}'.",
+                authorization.date,
+                &stamp[..8]
+            )));
+        }
+        check_age(stamp, signed_at, now_ms, max_skew_s)?;
+        check_token(head, credentials)?;
+        Ok(Self { authorization, signed, stamp })
+    }
+
+    /// Checks the signature over the head and a body with this hash.
+    fn verify(&self, head: &Parts, hash: &str, credentials: &Credentials) -> Result<(), Error> {
+        let Self { authorization, signed, stamp } = self;
+        let canonical = canonical_request(head, signed, hash, authorization.service)?;
+        let text = string_to_sign(stamp, &authorization.scope(), &canonical);
+        let wanted = unhex(authorization.signature).unwrap_or_default();
+        // `verify_slice` compares in constant time.
+        signing(&credentials.secret_access_key, authorization.date, authorization.region, authorization.service, &text).verify_slice(&wanted).map_err(|_| {
         invalid(
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. \
              (`shoal env` prints the keys of this server.)"
                 .to_owned(),
         )
-    })?;
-    check_token(head, credentials)?;
-    Ok(Identity { access_key_id: authorization.access_key_id.to_owned(), region: authorization.region.to_owned() })
+    })
+    }
 }
 
 /// Signs a request: adds `X-Amz-Date`, the session token if there is one, for S3 the body's hash, and `Authorization`.

@@ -15,6 +15,8 @@ pub(super) struct Setting {
     pub(super) help: &'static str,
     /// Of use to a client, too, not only to a server.
     pub(super) client: bool,
+    /// `true` or `false`; its flag alone is `true`.
+    pub(super) is_switch: bool,
     /// Its value when nobody says anything, given the environment and the settings before it.
     pub(super) default: fn(&Known<'_>) -> String,
 }
@@ -28,12 +30,13 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 21] = [
+pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "data_dir",
         value: "DIR",
         help: "Where everything is kept: database, objects, logs, keys, shoal.toml",
         client: true,
+        is_switch: false,
         default: |known| data_home(known.variable).join("shoal").display().to_string(),
     },
     Setting {
@@ -41,15 +44,31 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "ADDRESS",
         help: "Address and port of the server; port 0 takes a free one",
         client: true,
+        is_switch: false,
         default: |_| "127.0.0.1:9777".to_owned(),
     },
-    Setting { name: "region", value: "REGION", help: "Region that clients believe in", client: true, default: |_| "us-east-1".to_owned() },
-    Setting { name: "account", value: "DIGITS", help: "Account number in ARNs", client: true, default: |_| "123456789012".to_owned() },
+    Setting {
+        name: "region",
+        value: "REGION",
+        help: "Region that clients believe in",
+        client: true,
+        is_switch: false,
+        default: |_| "us-east-1".to_owned(),
+    },
+    Setting {
+        name: "account",
+        value: "DIGITS",
+        help: "Account number in ARNs",
+        client: true,
+        is_switch: false,
+        default: |_| "123456789012".to_owned(),
+    },
     Setting {
         name: "default_bucket",
         value: "BUCKET",
         help: "S3 bucket that SDKs and `shoal train` use when none is named",
         client: true,
+        is_switch: false,
         default: |known| format!("sagemaker-{}-{}", (known.earlier)("region"), (known.earlier)("account")),
     },
     Setting {
@@ -57,6 +76,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SECONDS",
         help: "How far a client's clock may be off",
         client: false,
+        is_switch: false,
         default: |_| "900".to_owned(),
     },
     Setting {
@@ -64,6 +84,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SECONDS",
         help: "What a training program has between SIGTERM and SIGKILL",
         client: false,
+        is_switch: false,
         default: |_| "120".to_owned(),
     },
     Setting {
@@ -71,6 +92,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SECONDS",
         help: "How long instances live on without a server; `auto` is the job's remaining time and an hour",
         client: false,
+        is_switch: false,
         default: |_| "auto".to_owned(),
     },
     Setting {
@@ -78,6 +100,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SECONDS",
         help: "How long an agent may be silent (stopped, its machine hanging) before its instance is given up",
         client: false,
+        is_switch: false,
         default: |_| "60".to_owned(),
     },
     Setting {
@@ -85,6 +108,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SIZE",
         help: "Log lines, and metric points, that a training job may store; further ones are dropped",
         client: false,
+        is_switch: false,
         default: |_| "512MiB".to_owned(),
     },
     Setting {
@@ -92,6 +116,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "SIZE",
         help: "Disk space for logs and metrics of all jobs; the oldest are removed",
         client: false,
+        is_switch: false,
         default: |_| "8GiB".to_owned(),
     },
     Setting {
@@ -99,14 +124,31 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "DAYS",
         help: "For how many days logs and metrics are kept; `none` is as long as there is space",
         client: false,
+        is_switch: false,
         default: |_| "none".to_owned(),
     },
-    Setting { name: "cpus", value: "N", help: "CPU cores for instances", client: false, default: |_| machine::cpus().to_string() },
+    Setting {
+        name: "strict",
+        value: "BOOL",
+        help: "Refuse requests with fields that have no effect here (docs/accepted.md), instead of noting them",
+        client: false,
+        is_switch: true,
+        default: |_| "false".to_owned(),
+    },
+    Setting {
+        name: "cpus",
+        value: "N",
+        help: "CPU cores for instances",
+        client: false,
+        is_switch: false,
+        default: |_| machine::cpus().to_string(),
+    },
     Setting {
         name: "memory",
         value: "SIZE",
         help: "Memory for instances in all, such as 8GiB",
         client: false,
+        is_switch: false,
         default: |_| bytes_text(machine::memory(Path::new("/"))),
     },
     Setting {
@@ -115,6 +157,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         help: "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if the machine runs short; `promise` \
                is its whole type",
         client: false,
+        is_switch: false,
         default: |_| "use".to_owned(),
     },
     Setting {
@@ -122,14 +165,23 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "N",
         help: "GPUs for instances in all",
         client: false,
+        is_switch: false,
         default: |_| machine::gpus(Path::new("/dev")).to_string(),
     },
-    Setting { name: "instances", value: "N", help: "Most instances at once", client: false, default: |_| "64".to_owned() },
+    Setting {
+        name: "instances",
+        value: "N",
+        help: "Most instances at once",
+        client: false,
+        is_switch: false,
+        default: |_| "64".to_owned(),
+    },
     Setting {
         name: "wheel_house",
         value: "DIR",
         help: "Directory of wheels from which alone Python environments are made; `none` is the package index",
         client: false,
+        is_switch: false,
         default: |_| "none".to_owned(),
     },
     Setting {
@@ -137,6 +189,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "FILE",
         help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is none",
         client: false,
+        is_switch: false,
         default: |_| "auto".to_owned(),
     },
     Setting {
@@ -144,6 +197,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "COMMAND",
         help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the first that is there, `none` is none",
         client: false,
+        is_switch: false,
         default: |_| "auto".to_owned(),
     },
     Setting {
@@ -151,6 +205,7 @@ pub(super) const SETTINGS: [Setting; 21] = [
         value: "LEVEL",
         help: "Least level of the server's own log lines: error, warn, info, debug, trace",
         client: false,
+        is_switch: false,
         default: |_| "warn".to_owned(),
     },
 ];

@@ -53,13 +53,12 @@ impl<const CLIENTS_ONLY: bool> FromArgMatches for Flags<CLIENTS_ONLY> {
 impl<const CLIENTS_ONLY: bool> Args for Flags<CLIENTS_ONLY> {
     fn augment_args(command: Command) -> Command {
         SETTINGS.iter().filter(|setting| setting.client || !CLIENTS_ONLY).fold(command, |command, setting| {
-            command.arg(
-                Arg::new(setting.name)
-                    .long(setting.name.replace('_', "-"))
-                    .value_name(setting.value)
-                    .help(format!("{} [env: SHOAL_{}]", setting.help, setting.name.to_uppercase()))
-                    .help_heading("Settings (see `shoal config`)"),
-            )
+            let arg = Arg::new(setting.name)
+                .long(setting.name.replace('_', "-"))
+                .value_name(setting.value)
+                .help(format!("{} [env: SHOAL_{}]", setting.help, setting.name.to_uppercase()))
+                .help_heading("Settings (see `shoal config`)");
+            command.arg(if setting.is_switch { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg })
         })
     }
 

@@ -54,7 +54,7 @@ impl Typed {
     ) -> Result<Self> {
         let mut typed = Self { values: Vec::new() };
         let mut file = (PathBuf::new(), toml::Table::new());
-        for setting in &SETTINGS {
+        for setting in SETTINGS {
             let name = setting.name;
             let in_environment = format!("SHOAL_{}", name.to_uppercase());
             let known = Known { variable, earlier: &|name| typed.value(name).to_owned() };

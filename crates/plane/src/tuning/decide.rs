@@ -20,11 +20,11 @@ use crate::{
 
 impl Decision<'_> {
     pub(crate) fn create_tuning(&mut self, name: &str, uid: &str, spec: &TuningSpec, name_taken: bool) -> Result<(), Rejection> {
-        for definition in &spec.definitions {
-            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
-        }
         if name_taken || self.state.tunings.contains_key(name) {
             return Err(Rejection::TuningNameTaken(name.to_owned()));
+        }
+        for definition in &spec.definitions {
+            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
         }
         self.tuning_happens(name, Fact::TuningCreated { uid: uid.to_owned(), spec: Box::new(spec.clone()) });
         Ok(())

@@ -189,6 +189,8 @@ fn what_can_never_run_is_refused() {
             b created: Starting the training job
             b Pending: Waiting for capacity: needs 1 GPU, 0 free; 1st in the queue
         0 create b p3.8xlarge 1
+            refused: Job name must be unique within an AWS account and region, and a job with this name already exists (b)
+        0 create c p3.8xlarge 1
             refused: 1 of ml.p3.8xlarge needs 4 V100 GPUs and this machine has 2: choose an instance type without GPUs, or give this type none in instance-types.txt and start the server again
     ",
     );

@@ -30,9 +30,15 @@ impl Api {
     pub(super) async fn create_training_job(&self, request: CreateTrainingJob) -> Result<Reply, Error> {
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
+            // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
+            let is_taken = || world.rows.job(&request.name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            if is_taken()? {
+                return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
+            }
             admission::check(&world, &request)?;
-            let taken = world.rows.job(&request.name).map_err(|error| internal(&error))?.is_some();
-            Ok((request, taken))
+            // The checks may take seconds, in which another job of this name may have come and ended.
+            let name_taken = is_taken()?;
+            Ok((request, name_taken))
         })
         .await?;
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);

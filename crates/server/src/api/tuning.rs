@@ -1,7 +1,7 @@
 //! Tuning jobs: create, describe, list, stop, delete; a tuning job's training jobs.
 
 use serde_json::{Map, Value};
-use shoal_plane::{Command, TuningStatus, TuningView, parallel_notice};
+use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort, TrialFilter, TrialRow, TrialSort, TuningRow};
 use shoal_wire::{
     CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     admission::{self, internal},
-    core::{Opaque, RowFate, now_ms},
+    core::{Opaque, Refusal, RowFate, now_ms},
     effects::World,
     keys::random_hex,
     tuning,
@@ -27,13 +27,18 @@ impl Api {
         let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
+            let is_taken = |name: &str| world.rows.tuning(name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            // As for training jobs: the first complaint.
+            if is_taken(&request.name)? {
+                return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
+            }
             tuning::settle(&mut request, &*world.images);
             admission::check_tuning(&world, &request)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
             admission::check_objectives(&world, &request, &designs)?;
             admission::check_end(&request, &designs)?;
             let spec = tuning::tuning_spec(&request, &designs, world.grace_s);
-            let taken = world.rows.tuning(&request.name).map_err(|error| internal(&error))?.is_some();
+            let taken = is_taken(&request.name)?;
             Ok((request, uid, spec, taken))
         })
         .await?;

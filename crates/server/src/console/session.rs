@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     path::Path,
     sync::{Mutex, MutexGuard},
     time::Instant,
@@ -71,7 +72,7 @@ impl Sessions {
     /// Sessions of the data directory with this id. Browsers keep one set of cookies for all ports of a host, so its name carries the id.
     pub(crate) fn open(keys: AccessKeys, data_id: &str, data_dir: &Path) -> Self {
         let spent = Spent::open(&data_dir.join("console-spent"));
-        Self { keys, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::new(Throttle::new(Instant::now())) }
+        Self { keys, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
     }
 
     /// The end of the session that these headers belong to, in seconds since the epoch.
@@ -81,9 +82,9 @@ impl Sessions {
         (!self.spent().holds(ticket)).then_some(end_s)
     }
 
-    /// The `Set-Cookie` of a new session for who has the owner's keys.
-    pub(crate) fn by_keys(&self, access_key_id: &str, secret_access_key: &str, now_ms: u64) -> Result<String, Refused> {
-        let wait = self.throttle().wait_s(Instant::now());
+    /// The `Set-Cookie` of a new session for a client that has the owner's keys. Wrong tries slow down their own source alone.
+    pub(crate) fn by_keys(&self, source: IpAddr, access_key_id: &str, secret_access_key: &str, now_ms: u64) -> Result<String, Refused> {
+        let wait = self.throttle().wait_s(source, Instant::now());
         if wait > 0 {
             return Err(Refused::Wait(wait));
         }
@@ -91,7 +92,7 @@ impl Sessions {
         let id = self.keys.equal(access_key_id, &self.keys.access_key_id);
         let secret = self.keys.equal(secret_access_key, &self.keys.secret_access_key);
         if !(id & secret) {
-            self.throttle().failed(Instant::now());
+            self.throttle().failed(source, Instant::now());
             return Err(Refused::Wrong);
         }
         self.begin(now_ms)
@@ -155,6 +156,7 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_700_000_000_000;
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn keys(secret: &str) -> AccessKeys {
         AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None }
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_session_outlives_the_server_and_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let cookie = sessions(dir.path()).by_keys("AKIA0", "secret", NOW).unwrap();
+        let cookie = sessions(dir.path()).by_keys(HERE, "AKIA0", "secret", NOW).unwrap();
         assert!(cookie.ends_with("; HttpOnly; SameSite=Strict"), "{cookie}");
         let again = sessions(dir.path());
         assert!(again.of(&headers(&cookie), NOW + 1).is_some());
@@ -215,7 +217,7 @@ mod tests {
         let dir = parent.path().join("later");
         let sessions = sessions(&dir);
         let link = keys("secret").console_token(NOW).unwrap();
-        let session = sessions.by_keys("AKIA0", "secret", NOW).unwrap();
+        let session = sessions.by_keys(HERE, "AKIA0", "secret", NOW).unwrap();
         assert!(sessions.by_token(&link, NOW).is_err());
         assert!(sessions.end(&headers(&session), NOW).is_err());
         assert!(sessions.of(&headers(&session), NOW).is_some(), "the session goes on");
@@ -230,11 +232,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sessions = sessions(dir.path());
         for (id, secret) in [("AKIA0", "secre"), ("AKIA0", ""), ("AKIA", "secret"), ("", "")] {
-            assert_eq!(sessions.by_keys(id, secret, NOW), Err(Refused::Wrong), "{id} {secret}");
+            assert_eq!(sessions.by_keys(HERE, id, secret, NOW), Err(Refused::Wrong), "{id} {secret}");
         }
         let waits = |answer: &Result<String, Refused>| matches!(answer, Err(Refused::Wait(_)));
-        let tries: Vec<_> = (0..20).map(|_| sessions.by_keys("AKIA0", "guess", NOW)).collect();
+        let tries: Vec<_> = (0..20).map(|_| sessions.by_keys(HERE, "AKIA0", "guess", NOW)).collect();
         assert!(tries.iter().any(waits));
-        assert!(waits(&sessions.by_keys("AKIA0", "secret", NOW)), "guesses beyond the limit say nothing, even right ones");
+        assert!(waits(&sessions.by_keys(HERE, "AKIA0", "secret", NOW)), "guesses beyond the limit say nothing, even right ones");
+        let elsewhere = IpAddr::from([192, 0, 2, 1]);
+        assert!(sessions.by_keys(elsewhere, "AKIA0", "secret", NOW).is_ok(), "the owner elsewhere does not wait for them");
     }
 }

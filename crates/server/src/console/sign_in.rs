@@ -22,7 +22,6 @@ struct SignInPage {
     next: String,
     access_key_id: String,
     complaint: Option<String>,
-    data_dir: String,
 }
 
 /// A page was asked for by somebody who is not signed in: browsers get the form, scripts a status.
@@ -66,14 +65,16 @@ impl Console {
     pub(super) fn sign_in(&self, visit: &Visit, form: &Query) -> Result<Response<Body>, Trouble> {
         let (id, secret) = (form.get("access_key_id").unwrap_or_default().trim(), form.get("secret_access_key").unwrap_or_default().trim());
         let next = next(form);
-        let complaint = match self.sessions.by_keys(id, secret, now_ms()) {
+        let complaint = match self.sessions.by_keys(visit.source, id, secret, now_ms()) {
             Ok(cookie) => return with_cookie(see_other(&next), &cookie),
             Err(Refused::Wrong) => (
                 StatusCode::FORBIDDEN,
                 "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned(),
             ),
             Err(Refused::Wait(seconds)) => {
-                let text = format!("Too many wrong tries: the next one counts in {seconds} s. A link from `shoal console` works at once.");
+                let text = format!(
+                    "Too many wrong tries from your address: the next one counts in {seconds} s. A link from `shoal console` works at once."
+                );
                 (StatusCode::TOO_MANY_REQUESTS, text)
             }
         };
@@ -90,8 +91,7 @@ impl Console {
         let (status, complaint) = complaint.map_or((StatusCode::OK, None), |(status, text)| (status, Some(text)));
         let mut frame = visit.frame("Sign in");
         frame.signed_in = false;
-        let data_dir = self.world.data_dir.root().display().to_string();
-        let mut response = rendered(&SignInPage { frame, next, access_key_id, complaint, data_dir });
+        let mut response = rendered(&SignInPage { frame, next, access_key_id, complaint });
         *response.status_mut() = status;
         response
     }

@@ -28,6 +28,7 @@ fn options(data_dir: &Path) -> Options {
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         max_skew_s: 900,
+        strict: false,
         capacity: Capacity { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1, packing: Packing::Promise },
         catalog: Catalog::default(),
         launcher: Arc::new(shoal_launch::Local::default()),

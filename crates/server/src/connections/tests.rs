@@ -1,0 +1,92 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+fn admitted(all: &Arc<Connections>) -> Arc<Connection> {
+    all.try_admit().expect("a place")
+}
+
+/// Whether a connection still has its place.
+fn is_open(connection: &Connection) -> bool {
+    let rank = *connection.rank();
+    connection.all.open().ranks.contains(&rank)
+}
+
+#[tokio::test]
+async fn strangers_make_room_first_then_jobs_then_idle_owners() {
+    let all = Connections::new(4);
+    let (owner, job, first, second) = (admitted(&all), admitted(&all), admitted(&all), admitted(&all));
+    let answering = owner.begin();
+    owner.signed(Signer::Owner);
+    job.signed(Signer::Job);
+    let mut newer = Vec::new();
+    for gone in [&first, &second] {
+        newer.push(admitted(&all));
+        assert!(!is_open(gone), "the oldest stranger's");
+        newer.last().unwrap().signed(Signer::Owner);
+    }
+    let next = admitted(&all);
+    assert!(!is_open(&job) && is_open(&owner));
+    next.signed(Signer::Owner);
+    assert!(all.try_admit().is_none(), "all of them answer the owner");
+    drop(answering);
+    let last = admitted(&all);
+    assert!(!is_open(&owner), "the one that is idle");
+    assert!(is_open(&last) && is_open(&next) && newer.iter().all(|it| is_open(it)));
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_gives_its_place_back() {
+    let all = Connections::new(1);
+    let only = admitted(&all);
+    let answering = only.begin();
+    only.signed(Signer::Owner);
+    let waiting = tokio::spawn({
+        let all = all.clone();
+        async move { drop(all.admit().await) }
+    });
+    tokio::task::yield_now().await;
+    drop((answering, only));
+    waiting.await.unwrap();
+    assert!(all.open().ranks.is_empty() && all.open().tasks.is_empty());
+}
+
+#[tokio::test]
+async fn who_serves_a_closed_connection_is_ended() {
+    let all = Connections::new(1);
+    let first = admitted(&all);
+    let task = tokio::spawn(std::future::pending::<()>());
+    first.is_served_by(task.abort_handle());
+    let _second = admitted(&all);
+    assert!(task.await.unwrap_err().is_cancelled());
+    // One that was closed before its task was known ends, too.
+    let late = tokio::spawn(std::future::pending::<()>());
+    first.is_served_by(late.abort_handle());
+    assert!(late.await.unwrap_err().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_head_has_a_most_length_and_bodies_do_not_count() {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let connection = admitted(&Connections::new(1));
+    let mut paced = Paced::new(server, connection.clone());
+    client.write_all(&vec![b'a'; 3 * MAX_HEAD_BYTES]).await.unwrap();
+    let answering = connection.begin();
+    let mut buffer = vec![0; MAX_HEAD_BYTES];
+    paced.read_exact(&mut buffer).await.unwrap();
+    drop(answering);
+    paced.read_exact(&mut buffer).await.unwrap();
+    let mut more = [0; 1];
+    paced.read_exact(&mut more).await.unwrap();
+    let error = paced.read_exact(&mut more).await.unwrap_err();
+    assert!(error.to_string().contains("head is longer"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_ends() {
+    let (client, server) = tokio::io::duplex(16);
+    let mut paced = Paced { write_timeout: Duration::from_millis(20), ..Paced::new(server, admitted(&Connections::new(1))) };
+    let error = paced.write_all(&[0; 1024]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(client);
+}

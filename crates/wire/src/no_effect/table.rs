@@ -1,0 +1,156 @@
+//! The rows. docs/accepted.md is made of them.
+
+use super::{
+    FieldWithoutEffect,
+    Values::{self, AllBut, Any, Required, Unless},
+};
+use crate::Service;
+
+const TRAINING: &[&str] = &["CreateTrainingJob"];
+const TUNING: &[&str] = &["CreateHyperParameterTuningJob"];
+const UPDATE: &[&str] = &["UpdateTrainingJob"];
+
+const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
+const RULES: &str = "Shoal evaluates no rules; the training program's own log and metrics show what it does";
+const ROLE: &str = "a role has no policies; a job's keys open its own input, output and checkpoints";
+const SHELL: &str = "`shoal jobs exec` opens a shell in each running training job";
+const SIMULATION: &str = "there are no policies: the owner may do everything";
+const SESSION: &str = "there are no policies that could look at it";
+const ACCOUNTS: &str = "there is one account";
+
+const fn sagemaker(operations: &'static [&'static str], field: &'static str, values: Values, reason: &'static str) -> FieldWithoutEffect {
+    FieldWithoutEffect { service: Service::SageMaker, operations, field, values, reason }
+}
+
+const fn assume_role(field: &'static str, reason: &'static str) -> FieldWithoutEffect {
+    FieldWithoutEffect { service: Service::Sts, operations: &["AssumeRole"], field, values: Any, reason }
+}
+
+const fn simulate(field: &'static str) -> FieldWithoutEffect {
+    FieldWithoutEffect { service: Service::Iam, operations: &["SimulatePrincipalPolicy"], field, values: Any, reason: SIMULATION }
+}
+
+/// All fields that are accepted without effect, by service and operation.
+pub const TABLE: &[FieldWithoutEffect] = &[
+    sagemaker(TRAINING, "RoleArn", Required, ROLE),
+    sagemaker(
+        TRAINING,
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode",
+        AllBut("Platform"),
+        "images come from this machine's container engine, by its own network",
+    ),
+    sagemaker(
+        TRAINING,
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig",
+        Any,
+        "images come from this machine's container engine, with its logins (`docker login`)",
+    ),
+    sagemaker(
+        TRAINING,
+        "InputDataConfig[].DataSource.S3DataSource.ModelAccessConfig",
+        Any,
+        "there are no gated models: a channel is what the S3 bucket has",
+    ),
+    sagemaker(TRAINING, "InputDataConfig[].ShuffleConfig", Any, "files are in the order of their keys; let the program shuffle"),
+    sagemaker(TRAINING, "OutputDataConfig.KmsKeyId", Any, ENCRYPTION),
+    sagemaker(TRAINING, "ResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
+    sagemaker(TRAINING, "ResourceConfig.SelectedInstanceType", Any, "InstanceType says what the job runs on"),
+    sagemaker(TRAINING, "ResourceConfig.SelectedInstanceCount", Any, "InstanceCount says how many instances the job has"),
+    sagemaker(TRAINING, "VpcConfig", Any, "instances are on this machine, each job in a network of its own"),
+    sagemaker(
+        TRAINING,
+        "EnableInterContainerTrafficEncryption",
+        Any,
+        "instances are on this machine and talk over a private bridge; nothing is encrypted there",
+    ),
+    sagemaker(TRAINING, "DebugHookConfig", Any, "Shoal has no debugger hook; save tensors from the program"),
+    sagemaker(TRAINING, "DebugRuleConfigurations", Any, RULES),
+    sagemaker(
+        TRAINING,
+        "TensorBoardOutputConfig",
+        Any,
+        "nothing is uploaded while the job runs; write below /opt/ml/checkpoints with CheckpointConfig, which is",
+    ),
+    sagemaker(TRAINING, "ExperimentConfig", Any, "there are no experiments; tags group jobs, and Search finds them"),
+    sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
+    sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
+    sagemaker(
+        TRAINING,
+        "InfraCheckConfig.EnableInfraCheck",
+        Any,
+        "nothing is checked before a job starts; `shoal doctor` checks this machine",
+    ),
+    sagemaker(TRAINING, "SessionChainingConfig.EnableSessionTagChaining", Any, ROLE),
+    sagemaker(TUNING, "TrainingJobDefinition.RoleArn", Required, ROLE),
+    sagemaker(TUNING, "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
+    sagemaker(TUNING, "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
+    sagemaker(UPDATE, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, RULES),
+    sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
+    FieldWithoutEffect {
+        service: Service::Sts,
+        operations: &["AssumeRole"],
+        field: "RoleArn",
+        values: Required,
+        reason: "the keys have the owner's rights, whatever the role is called",
+    },
+    assume_role("Tags", SESSION),
+    assume_role("TransitiveTagKeys", SESSION),
+    assume_role("ExternalId", SESSION),
+    assume_role("SourceIdentity", SESSION),
+    assume_role("ProvidedContexts", SESSION),
+    assume_role("SerialNumber", "there are no MFA devices"),
+    assume_role("TokenCode", "there are no MFA devices"),
+    assume_role("MinimumSessionTokenSize", "tokens have one size"),
+    simulate("PolicyInputList"),
+    simulate("PermissionsBoundaryPolicyInputList"),
+    simulate("PolicyExclusionList"),
+    simulate("ResourcePolicy"),
+    simulate("ResourceOwner"),
+    simulate("CallerArn"),
+    simulate("ContextEntries"),
+    simulate("ResourceHandlingOption"),
+    FieldWithoutEffect {
+        service: Service::Logs,
+        operations: &["DescribeLogGroups"],
+        field: "accountIdentifiers",
+        values: Any,
+        reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::Logs,
+        operations: &["DescribeLogGroups"],
+        field: "includeLinkedAccounts",
+        values: Any,
+        reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["ListMetrics"],
+        field: "IncludeLinkedAccounts",
+        values: Any,
+        reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["ListMetrics"],
+        field: "OwningAccount",
+        values: Any,
+        reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["GetMetricData"],
+        field: "MetricDataQueries[].AccountId",
+        values: Any,
+        reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["GetMetricData"],
+        field: "LabelOptions.Timezone",
+        values: Any,
+        reason: "labels have no dates",
+    },
+];

@@ -1,0 +1,202 @@
+use serde_json::json;
+
+use super::*;
+
+/// Members that do what AWS documents, or that are refused. With the table these are all.
+const WITH_EFFECT: &[(&str, &[&str])] = &[
+    (
+        "CreateTrainingJob",
+        &[
+            "TrainingJobName",
+            "HyperParameters",
+            "AlgorithmSpecification.TrainingImage",
+            "AlgorithmSpecification.AlgorithmName",
+            "AlgorithmSpecification.TrainingInputMode",
+            "AlgorithmSpecification.MetricDefinitions",
+            // Metrics are always kept as series.
+            "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
+            "AlgorithmSpecification.ContainerEntrypoint",
+            "AlgorithmSpecification.ContainerArguments",
+            "InputDataConfig[].ChannelName",
+            "InputDataConfig[].DataSource.S3DataSource.S3DataType",
+            "InputDataConfig[].DataSource.S3DataSource.S3Uri",
+            "InputDataConfig[].DataSource.S3DataSource.S3DataDistributionType",
+            "InputDataConfig[].DataSource.S3DataSource.AttributeNames",
+            "InputDataConfig[].DataSource.S3DataSource.InstanceGroupNames",
+            "InputDataConfig[].DataSource.S3DataSource.HubAccessConfig",
+            "InputDataConfig[].DataSource.FileSystemDataSource",
+            "InputDataConfig[].DataSource.DatasetSource",
+            "InputDataConfig[].ContentType",
+            "InputDataConfig[].CompressionType",
+            "InputDataConfig[].RecordWrapperType",
+            "InputDataConfig[].InputMode",
+            "OutputDataConfig.S3OutputPath",
+            "OutputDataConfig.CompressionType",
+            "ResourceConfig.InstanceType",
+            "ResourceConfig.InstanceCount",
+            "ResourceConfig.VolumeSizeInGB",
+            "ResourceConfig.KeepAlivePeriodInSeconds",
+            "ResourceConfig.InstanceGroups",
+            "ResourceConfig.TrainingPlanArn",
+            "ResourceConfig.InstancePlacementConfig",
+            "ResourceConfig.InstancePreferences",
+            "StoppingCondition",
+            "Tags",
+            "EnableNetworkIsolation",
+            "EnableManagedSpotTraining",
+            "CheckpointConfig",
+            "Environment",
+            "RetryStrategy",
+            "ServerlessJobConfig",
+            "MlflowConfig",
+            "ModelPackageConfig",
+        ],
+    ),
+    (
+        "CreateHyperParameterTuningJob",
+        &[
+            "HyperParameterTuningJobName",
+            "HyperParameterTuningJobConfig",
+            "TrainingJobDefinition.DefinitionName",
+            "TrainingJobDefinition.TuningObjective",
+            "TrainingJobDefinition.HyperParameterRanges",
+            "TrainingJobDefinition.StaticHyperParameters",
+            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceType",
+            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceCount",
+            "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeSizeInGB",
+            // Its one value is what happens.
+            "TrainingJobDefinition.HyperParameterTuningResourceConfig.AllocationStrategy",
+            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceConfigs",
+            "WarmStartConfig",
+            "Tags",
+            "Autotune",
+        ],
+    ),
+    ("UpdateTrainingJob", &["TrainingJobName", "ResourceConfig"]),
+    ("AssumeRole", &["RoleSessionName", "PolicyArns", "Policy", "DurationSeconds"]),
+    ("SimulatePrincipalPolicy", &["PolicySourceArn", "ActionNames", "ResourceArns", "MaxItems", "Marker"]),
+];
+
+fn leaves(shape: &Shape, path: &str, found: &mut Vec<String>) {
+    match shape {
+        Shape::Structure(members) => {
+            let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            members.iter().for_each(|member| leaves(member.shape, &below(member.name), found));
+        }
+        Shape::List { member, .. } => leaves(member, &format!("{path}[]"), found),
+        _ => found.push(path.to_owned()),
+    }
+}
+
+/// Whether a path is this member or below it.
+fn is_below(path: &str, member: &str) -> bool {
+    path.strip_prefix(member).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+#[test]
+fn every_row_is_a_member_of_the_service_model() {
+    for row in TABLE {
+        assert!(row.is_in_model(), "{} has no {}", row.operations.join(", "), row.field);
+        assert!(!row.reason.is_empty() && !row.reason.ends_with('.'), "{}: {}", row.field, row.reason);
+    }
+}
+
+#[test]
+fn each_member_of_the_model_has_an_effect_or_a_row() {
+    for (operation, with_effect) in WITH_EFFECT {
+        let services = [Service::SageMaker, Service::Sts, Service::Iam];
+        let (service, shape) = services.into_iter().find_map(|it| Some((it, constraints::input(it, operation)?))).expect("served");
+        let mut all = Vec::new();
+        leaves(shape, "", &mut all);
+        let rows = |of: &str| {
+            let rows = TABLE.iter().filter(move |row| row.service == service && row.operations.contains(&of));
+            rows.map(|row| row.field).collect::<Vec<_>>()
+        };
+        for path in all {
+            let path = path.replace("TrainingJobDefinitions[].", "TrainingJobDefinition.");
+            let own = rows(operation).into_iter().chain(with_effect.iter().copied()).any(|member| is_below(&path, member));
+            let of_training = path.strip_prefix("TrainingJobDefinition.").is_some_and(|path| {
+                rows("CreateTrainingJob").into_iter().chain(WITH_EFFECT[0].1.iter().copied()).any(|member| is_below(path, member))
+            });
+            assert!(own || of_training, "{operation}: say of {path} in the table that it has no effect, or here that it has one");
+        }
+    }
+}
+
+#[test]
+fn fields_are_found_where_their_values_ask_for_something() {
+    let check = |input: Value, expected: &[&str]| {
+        let found: Vec<String> = in_input(Service::SageMaker, "CreateTrainingJob", &input).into_iter().map(|it| it.path).collect();
+        assert_eq!(found, expected, "{input}");
+    };
+    check(json!({"TrainingJobName": "a", "RoleArn": "arn:aws:iam::123456789012:role/a"}), &[]);
+    check(json!({"VpcConfig": {"Subnets": ["s"], "SecurityGroupIds": ["g"]}}), &["VpcConfig"]);
+    check(json!({"EnableInterContainerTrafficEncryption": false, "OutputDataConfig": {"KmsKeyId": ""}}), &[]);
+    check(
+        json!({"EnableInterContainerTrafficEncryption": true, "OutputDataConfig": {"KmsKeyId": "k"}}),
+        &["OutputDataConfig.KmsKeyId", "EnableInterContainerTrafficEncryption"],
+    );
+    check(json!({"ProfilerConfig": {"DisableProfiler": true}, "ProfilerRuleConfigurations": []}), &[]);
+    check(json!({"ProfilerConfig": {"S3OutputPath": "s3://b/k"}}), &["ProfilerConfig"]);
+    let image = |mode: &str| json!({"AlgorithmSpecification": {"TrainingImageConfig": {"TrainingRepositoryAccessMode": mode}}});
+    check(image("Platform"), &[]);
+    check(image("Vpc"), &["AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode"]);
+    let channels = json!({"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "ShuffleConfig": {"Seed": 0}}]});
+    check(channels, &["InputDataConfig[].ShuffleConfig"]);
+    check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": false}}), &[]);
+}
+
+#[test]
+fn definitions_of_a_tuning_job_are_looked_through() {
+    let paths = |input: Value| {
+        let found = in_input(Service::SageMaker, "CreateHyperParameterTuningJob", &input);
+        found.into_iter().map(|it| it.path).collect::<Vec<_>>()
+    };
+    let definition = json!({"VpcConfig": {"Subnets": ["s"]}, "HyperParameterTuningResourceConfig": {"VolumeKmsKeyId": "k"}});
+    assert_eq!(
+        paths(json!({"TrainingJobDefinition": definition})),
+        ["TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", "TrainingJobDefinition.VpcConfig"]
+    );
+    assert_eq!(
+        paths(json!({"TrainingJobDefinitions": [definition, definition]})),
+        ["TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", "TrainingJobDefinitions[].VpcConfig"]
+    );
+}
+
+#[test]
+fn requests_in_both_protocols_are_looked_through() {
+    let head = |name: &str, value: &str| http::Request::post("/").header(name, value).body(()).expect("a request").into_parts().0;
+    let body = json!({"TrainingJobName": "a", "RemoteDebugConfig": {"EnableRemoteDebug": true}}).to_string();
+    let found = in_request(Service::SageMaker, &head("x-amz-target", "SageMaker.UpdateTrainingJob"), body.as_bytes());
+    assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["RemoteDebugConfig.EnableRemoteDebug"]);
+    let form = "Action=AssumeRole&RoleArn=arn:aws:iam::123456789012:role/abc&RoleSessionName=me&ExternalId=1234";
+    let found = in_request(Service::Sts, &head("content-type", "application/x-www-form-urlencoded"), form.as_bytes());
+    assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["ExternalId"]);
+    let error = refuse(&found).expect_err("a strict server refuses it");
+    assert!(error.message.contains("ExternalId (") && error.message.contains("--strict"), "{}", error.message);
+    assert_eq!(refuse(&[]), Ok(()));
+}
+
+/// The rows of docs/accepted.md, as they have to be there.
+fn documented() -> String {
+    let rows = TABLE.iter().map(|row| {
+        let limit = match row.values {
+            Values::Any => String::new(),
+            Values::AllBut(neutral) => format!(", other than `{neutral}`"),
+            Values::Unless(off) => format!(", unless its `{off}` is true"),
+            Values::Required => ", required: taken by strict servers, too".to_owned(),
+        };
+        let service = row.service.scope();
+        format!("| {service} | {} | `{}`{limit} | {} |\n", row.operations.join(", "), row.field, row.reason)
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_has_the_table() {
+    let page = include_str!("../../../../docs/accepted.md");
+    let documented = documented();
+    assert!(page.contains(&documented), "docs/accepted.md must have these rows:\n{documented}");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`')).count();
+    assert_eq!(rows, TABLE.len(), "docs/accepted.md has rows that the table does not have");
+}
