@@ -5,10 +5,12 @@
 //! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
 //! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements, warm pools).
 
+mod block_sums;
 mod buckets;
 mod clock;
 mod data_dir;
 mod error;
+mod integrity;
 mod journal;
 mod link_tree;
 mod listing;
@@ -27,6 +29,7 @@ mod sqlite_tuning;
 mod telemetry;
 mod tuning_rows;
 mod unsynced;
+mod verify;
 mod warm_pools;
 
 #[cfg(any(test, feature = "conformance"))]
@@ -39,6 +42,7 @@ mod memory_tuning;
 pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use error::StoreError;
+pub use integrity::ObjectReader;
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};
 pub use link_tree::check_tree;
 pub use listing::Listing;
@@ -47,7 +51,7 @@ pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamI
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
-pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
+pub use objects::{Attributes, DeleteCondition, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
@@ -55,4 +59,5 @@ pub use telemetry::{Ingest, LogLines, MetricPoint, Telemetry};
 pub use tuning_rows::{
     EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
 };
+pub use verify::{Damage, Report, Step, verify};
 pub use warm_pools::WarmPoolRow;

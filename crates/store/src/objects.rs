@@ -9,9 +9,11 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
+use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
+use crate::integrity::Verified;
 use crate::object_rows::{OBJECT_COLUMNS, file_column, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
 use crate::reserve::Reserve;
@@ -19,7 +21,7 @@ use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
 use crate::{DataDir, StoreError};
 
-const SCHEMA: Schema = Schema {
+pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
         "
     CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL);
@@ -36,6 +38,10 @@ const SCHEMA: Schema = Schema {
         "
     CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
     ",
+        "
+    ALTER TABLE bucket ADD COLUMN tags TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE block_sums (file TEXT PRIMARY KEY, sums BLOB NOT NULL) WITHOUT ROWID;
+    ",
     ],
 };
 
@@ -45,6 +51,7 @@ pub struct Objects {
     pub(crate) files: PathBuf,
     pub(crate) index: Arc<Database>,
     pub(crate) unsynced: Unsynced,
+    pub(crate) verified: Verified,
     reserve: Reserve,
 }
 
@@ -100,6 +107,28 @@ pub enum PutCondition {
     Matches(String),
 }
 
+/// What must hold for an object to be deleted; all of what is given. Without anything given, an absent object counts as deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    /// There is an object.
+    pub exists: bool,
+    /// Its ETag.
+    pub etag: Option<String>,
+    /// Its length in bytes.
+    pub size: Option<u64>,
+    /// When it was committed, in whole seconds since the epoch.
+    pub modified_s: Option<u64>,
+}
+
+impl DeleteCondition {
+    fn holds(&self, present: Option<&(String, u64, u64)>) -> bool {
+        let Some((etag, size, modified_ms)) = present else { return *self == Self::default() };
+        self.etag.as_ref().is_none_or(|wanted| wanted == etag)
+            && self.size.is_none_or(|wanted| wanted == *size)
+            && self.modified_s.is_none_or(|wanted| wanted == modified_ms / 1000)
+    }
+}
+
 impl Objects {
     /// Opens the objects of a data directory and removes files that no row names: what a crash left half written.
     ///
@@ -110,7 +139,8 @@ impl Objects {
         let (files, index) = (dir.objects_path(), Arc::new(Database::open(&path, &SCHEMA)?));
         object_writer::make_shards(&files)?;
         unsynced::restore(&files, &index)?;
-        let objects = Self { unsynced: Unsynced::new(&files, &index), reserve: Reserve::beside(&path), files, index };
+        let objects =
+            Self { unsynced: Unsynced::new(&files, &index), verified: Verified::new(), reserve: Reserve::beside(&path), files, index };
         objects.sweep()?;
         Ok(objects)
     }
@@ -160,6 +190,10 @@ impl Objects {
         };
         let row = self.index.write(|tx| {
             unsynced::keep(tx, &meta.id, content.as_deref())?;
+            // A small object is compared whole.
+            if content.is_none() {
+                block_sums::keep(tx, &meta.id, written.sums())?;
+            }
             put_row(tx, bucket, &meta, condition)
         });
         let replaced = written.named(row)?;
@@ -200,7 +234,11 @@ impl Objects {
             attributes: attributes.clone(),
             ..source.clone()
         };
-        let replaced = written.named(self.index.write(|tx| put_row(tx, bucket, &meta, condition)))?;
+        let row = self.index.write(|tx| {
+            block_sums::keep_copy(tx, &source.id, &meta.id)?;
+            put_row(tx, bucket, &meta, condition)
+        });
+        let replaced = written.named(row)?;
         self.remove_files(replaced);
         Ok(meta)
     }
@@ -218,29 +256,41 @@ impl Objects {
         })
     }
 
-    /// The object's file. Once open it stays readable even if the object is replaced or deleted.
+    /// The object's file, compared with what was written. Once open it stays readable even if the object is replaced or deleted.
     ///
     /// # Errors
-    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read.
+    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read; [`StoreError::DamagedObject`].
     pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
+        let file = self.open_unseen(meta)?;
+        self.ensure_sound(meta, &file, self.sums(meta)?.as_deref())?;
+        Ok(file)
+    }
+
+    fn open_unseen(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
         let path = self.path(meta);
         File::open(&path).map_err(io_at("open", &path))
     }
 
-    /// The object of this key with its file open, both of the same commit.
+    /// The object of this key with its file open, both of the same commit; compared with what was written, which may take as long as reading it.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::Corrupt`] if the file is missing.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`].
     pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
+        let (meta, file) = self.find_file(bucket, key)?;
+        self.ensure_sound(&meta, &file, self.sums(&meta)?.as_deref())?;
+        Ok((meta, file))
+    }
+
+    pub(crate) fn find_file(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
         let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
         let mut missing: Option<ObjectMeta> = None;
         loop {
             let meta = self.get(bucket, key)?.ok_or_else(gone)?;
-            match self.open_file(&meta) {
-                Err(StoreError::Io { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            match self.open_unseen(&meta) {
+                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     // Replaced between the two steps, unless the row still says the same.
                     if missing.is_some_and(|before| before.id == meta.id) {
-                        return Err(StoreError::Corrupt { path, detail: format!("the file of object `{key}` is missing") });
+                        return Err(StoreError::DamagedObject { key: key.to_owned(), detail: "its file is missing".to_owned() });
                     }
                     missing = Some(meta);
                 }
@@ -276,10 +326,27 @@ impl Objects {
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
     pub fn delete(&self, bucket: &str, key: &str) -> Result<bool, StoreError> {
+        self.delete_if(bucket, key, &DeleteCondition::default())
+    }
+
+    /// The same under a condition on the present object.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then nothing is removed.
+    pub fn delete_if(&self, bucket: &str, key: &str, condition: &DeleteCondition) -> Result<bool, StoreError> {
         let removed: Option<String> = self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
+            if *condition != DeleteCondition::default() {
+                let mut select = tx.prepare_cached("SELECT etag, size, modified_ms FROM object WHERE bucket = ? AND key = ?")?;
+                let present = select.query_row(params![id, key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+                if !condition.holds(present.as_ref()) {
+                    return Err(StoreError::PreconditionFailed { key: key.to_owned() });
+                }
+            }
             let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
-            Ok(delete.query_row(params![id, key], |row| row.get(0)).optional()?)
+            let removed: Option<String> = delete.query_row(params![id, key], |row| row.get(0)).optional()?;
+            removed.iter().try_for_each(|file| block_sums::forget(tx, file))?;
+            Ok(removed)
         })?;
         let existed = removed.is_some();
         self.remove_files(removed);
@@ -289,6 +356,7 @@ impl Objects {
     /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
     pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
+            self.verified.forget(&id);
             let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
         }
     }
@@ -475,11 +543,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_told_as_corruption() {
+    fn a_missing_file_is_damage() {
         let (_temp, _dir, objects) = open();
         let meta = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
         fs::remove_file(objects.path(&meta)).unwrap();
         let error = objects.read("b", "k").unwrap_err();
-        assert!(error.to_string().contains("is corrupt: the file of object `k` is missing"), "{error}");
+        assert!(error.to_string().contains("object `k` is damaged: its file is missing"), "{error}");
     }
 }
