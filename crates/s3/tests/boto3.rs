@@ -71,6 +71,36 @@ fn chunked_bodies() {
 }
 
 #[test]
+fn cut_bodies() {
+    check("cut_bodies");
+}
+
+#[test]
+fn refusals() {
+    check("refusals");
+}
+
+#[test]
+fn conditional_deletions() {
+    check("conditional_deletions");
+}
+
+#[test]
+fn completions_at_once() {
+    check("completions_at_once");
+}
+
+#[test]
+fn versions_and_tags() {
+    check("versions_and_tags");
+}
+
+#[test]
+fn as_aws_answers() {
+    check("as_aws_answers");
+}
+
+#[test]
 fn presigned_urls() {
     check("presigned_urls");
 }
