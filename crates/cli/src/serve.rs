@@ -112,6 +112,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         listen: settings.listen,
         region: settings.region.clone(),
         account: settings.account.clone(),
+        default_bucket: settings.default_bucket.clone(),
         max_skew_s: settings.max_skew_s,
         capacity: Capacity { cpus: settings.cpus, memory_bytes: settings.memory, gpus: settings.gpus, instances: settings.instances },
         catalog: catalog(&settings.data_dir)?,
