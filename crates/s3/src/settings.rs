@@ -57,11 +57,7 @@ pub(crate) async fn get_bucket_encryption(
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let default = ServerSideEncryptionByDefault { kms_master_key_id: None, sse_algorithm: attributes::at_rest() };
-    let rule = ServerSideEncryptionRule {
-        apply_server_side_encryption_by_default: Some(default),
-        bucket_key_enabled: Some(false),
-        ..ServerSideEncryptionRule::default()
-    };
+    let rule = ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(default), bucket_key_enabled: Some(false) };
     let server_side_encryption_configuration = Some(ServerSideEncryptionConfiguration { rules: vec![rule] });
     Ok(S3Response::new(GetBucketEncryptionOutput { server_side_encryption_configuration }))
 }

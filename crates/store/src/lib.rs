@@ -9,6 +9,7 @@ mod block_sums;
 mod buckets;
 mod clock;
 mod data_dir;
+mod deletions;
 mod error;
 mod integrity;
 mod journal;
@@ -41,6 +42,7 @@ mod memory_tuning;
 
 pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
+pub use deletions::DeleteCondition;
 pub use error::StoreError;
 pub use integrity::ObjectReader;
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};
@@ -51,7 +53,7 @@ pub use logs::{LINE_OVERHEAD, LogDirection, LogEvent, LogPage, LogQuery, StreamI
 pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
-pub use objects::{Attributes, DeleteCondition, ObjectMeta, Objects, PutCondition};
+pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
