@@ -36,6 +36,7 @@ mod train;
 mod tune;
 mod tuner;
 mod tuning;
+mod verify;
 mod watch;
 
 use std::{io, process::ExitCode};
@@ -105,6 +106,8 @@ enum Command {
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
     Top(top::TopArgs),
+    /// Check that the data directory holds what was written into it: databases and every object. A server may be running in it.
+    Verify(verify::VerifyArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
     /// What the ranks of a process group did and when.
@@ -173,6 +176,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tuner(args) => tuner::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Timeline(command) => timeline::run(&command),
         Command::Bench(command) => bench::run(&command),

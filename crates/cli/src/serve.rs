@@ -116,6 +116,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         listen: settings.listen,
         region: settings.region.clone(),
         account: settings.account.clone(),
+        default_bucket: settings.default_bucket.clone(),
         max_skew_s: settings.max_skew_s,
         strict: settings.strict,
         capacity: Capacity {

@@ -5,11 +5,14 @@ use std::time::SystemTime;
 
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
-use s3s::dto::{CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectsInput, ListObjectsV2Input, UploadPartCopyInput};
+use s3s::dto::{
+    CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectVersionsInput, ListObjectsInput, ListObjectsV2Input, UploadPartCopyInput,
+};
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 
-use crate::{presigned, signed_headers};
+use crate::ranges::Passed;
+use crate::{presigned, refusals, signed_headers};
 
 /// Where access keys are looked up, on every request.
 pub trait KeyStore: Send + Sync + 'static {
@@ -95,7 +98,7 @@ impl Scope {
             ) => self.may_write(bucket, key),
             ("HeadBucket" | "GetBucketLocation", S3Path::Bucket { bucket }) => self.may_see_bucket(bucket),
             // Their inputs decide, below.
-            ("ListObjects" | "ListObjectsV2" | "DeleteObjects", S3Path::Bucket { .. }) => true,
+            ("ListObjects" | "ListObjectsV2" | "ListObjectVersions" | "DeleteObjects", S3Path::Bucket { .. }) => true,
             _ => false,
         }
     }
@@ -142,6 +145,14 @@ impl S3Access for ScopedAccess {
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
         }
+        let query = cx.uri().query().map(str::to_owned);
+        refusals::check(cx.s3_op().name(), cx.method(), cx.headers(), query.as_deref())?;
+        // The path alone decides about these two.
+        if matches!(cx.s3_op().name(), "GetObject" | "HeadObject")
+            && let Some(passed) = cx.extensions_mut().get::<Passed>()
+        {
+            passed.set();
+        }
         cx.extensions_mut().insert(scope);
         Ok(())
     }
@@ -152,6 +163,11 @@ impl S3Access for ScopedAccess {
     }
 
     async fn list_objects_v2(&self, req: &mut S3Request<ListObjectsV2Input>) -> S3Result<()> {
+        let prefix = req.input.prefix.as_deref().unwrap_or_default();
+        allow(scope(req)?.may_read(&req.input.bucket, prefix))
+    }
+
+    async fn list_object_versions(&self, req: &mut S3Request<ListObjectVersionsInput>) -> S3Result<()> {
         let prefix = req.input.prefix.as_deref().unwrap_or_default();
         allow(scope(req)?.may_read(&req.input.bucket, prefix))
     }

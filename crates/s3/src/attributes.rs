@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use http::HeaderMap;
+use http::{HeaderMap, Method, Request, Response};
 use s3s::dto::{Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, ServerSideEncryption, Timestamp, TimestampFormat};
-use s3s::{S3Result, s3_error};
+use s3s::{Body, S3Result, s3_error};
 use shoal_store::{Attributes, ObjectMeta};
 
-use crate::{checksums, tags};
+use crate::{checksums, storage_class, tags};
+
+/// A document with a page of 1,000 parts has some 150 KiB.
+const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// Headers that come back as they were given.
 const KEPT: [&str; 5] = ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
@@ -24,6 +27,7 @@ pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>, tagg
             kept.insert("content-encoding".to_owned(), own.join(","));
         }
     }
+    kept.extend(storage_class::of_request(headers)?);
     Ok(Attributes {
         content_type: text("content-type").filter(|value| !value.is_empty()),
         headers: kept,
@@ -56,6 +60,8 @@ pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOut
         expires: kept("expires").and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, &text).ok()),
         last_modified: Some(timestamp(meta.modified_ms)),
         metadata: Some(meta.attributes.user.clone().into_iter().collect()).filter(|user: &Metadata| !user.is_empty()),
+        server_side_encryption: Some(at_rest()),
+        storage_class: storage_class::other(&meta.attributes),
         ..HeadObjectOutput::default()
     }
 }
@@ -82,6 +88,8 @@ pub(crate) fn for_download(head: HeadObjectOutput, meta: &ObjectMeta) -> GetObje
         last_modified: head.last_modified,
         metadata: head.metadata,
         parts_count: head.parts_count,
+        server_side_encryption: head.server_side_encryption,
+        storage_class: head.storage_class,
         tag_count: tag_count(meta),
         ..GetObjectOutput::default()
     }
@@ -106,12 +114,35 @@ pub(crate) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// What to say to a client that asks for encryption: the SDKs always ask for KMS, and only look whether they are refused.
+/// What every object has, in AWS's words: who reads the disk is kept out by what encrypts the disk, as with SSE-S3.
+pub(crate) fn at_rest() -> ServerSideEncryption {
+    ServerSideEncryption::from_static(ServerSideEncryption::AES256)
+}
+
+/// What an object gets whose writer asks for this encryption. SageMaker's SDKs always ask for KMS; it is accepted without effect.
+///
+/// # Errors
+/// S3 has no such encryption.
 pub(crate) fn encryption(asked: Option<ServerSideEncryption>) -> S3Result<Option<ServerSideEncryption>> {
     match asked {
         Some(kind) if !matches!(kind.as_str(), "AES256" | "aws:kms" | "aws:kms:dsse") => {
             Err(s3_error!(InvalidArgument, "The encryption method specified is not supported"))
         }
-        asked => Ok(asked),
+        _ => Ok(Some(at_rest())),
     }
+}
+
+/// Whether a request is a GetObjectAttributes.
+pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
+    let names = request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or_default());
+    *request.method() == Method::GET && names.into_iter().any(|name| name == "attributes")
+}
+
+/// GetObjectAttributes alone of all operations writes an entity tag without quotes.
+pub(crate) async fn with_bare_etag(response: Response<Body>) -> Response<Body> {
+    let (mut head, mut body) = response.into_parts();
+    let Ok(document) = body.store_all_limited(MAX_DOCUMENT_BYTES).await else { return Response::from_parts(head, body) };
+    let bare = String::from_utf8_lossy(&document).replacen("<ETag>\"", "<ETag>", 1).replacen("\"</ETag>", "</ETag>", 1);
+    head.headers.remove(http::header::CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(bare))
 }

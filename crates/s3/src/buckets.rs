@@ -6,7 +6,7 @@ use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
     GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
 };
-use s3s::{S3ErrorCode, S3Response, S3Result};
+use s3s::{S3ErrorCode, S3Response, S3Result, s3_error};
 
 use crate::attributes::timestamp;
 use crate::errors::blocking;
@@ -41,6 +41,11 @@ pub(crate) async fn list_buckets(front: &Operations, input: ListBucketsInput) ->
 }
 
 pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) -> S3Result<S3Response<CreateBucketOutput>> {
+    let asked = input.create_bucket_configuration.as_ref().and_then(|configuration| configuration.location_constraint.as_ref());
+    check_location(&front.options.region, asked.map(BucketLocationConstraint::as_str))?;
+    if input.create_bucket_configuration.as_ref().is_some_and(|asked| asked.bucket.is_some() || asked.location.is_some()) {
+        return Err(s3_error!(NotImplemented, "There are no directory buckets: leave out Bucket and Location."));
+    }
     let objects = Arc::clone(&front.objects);
     let location = format!("/{}", input.bucket);
     match blocking(move || objects.create_bucket(&input.bucket)).await {
@@ -48,6 +53,24 @@ pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) 
         result => result?,
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+}
+
+/// Buckets are in the server's region: its name is the constraint, but for the first region, which has none.
+fn check_location(region: &str, asked: Option<&str>) -> S3Result<()> {
+    let asked = asked.filter(|asked| !asked.is_empty());
+    match asked {
+        None if region == FIRST_REGION => Ok(()),
+        Some(asked) if asked == region && region != FIRST_REGION => Ok(()),
+        Some(FIRST_REGION) if region == FIRST_REGION => {
+            Err(s3_error!(InvalidLocationConstraint, "The specified location-constraint is not valid: leave it out in us-east-1"))
+        }
+        asked => Err(s3_error!(
+            IllegalLocationConstraintException,
+            "The {} location constraint is incompatible for the region specific endpoint this request was sent to: this server is in {}.",
+            asked.unwrap_or("unspecified"),
+            region
+        )),
+    }
 }
 
 pub(crate) async fn head_bucket(front: &Operations, input: HeadBucketInput) -> S3Result<S3Response<HeadBucketOutput>> {
@@ -72,4 +95,25 @@ pub(crate) async fn get_bucket_location(
     let region = front.options.region.clone();
     let location_constraint = (region != FIRST_REGION).then(|| BucketLocationConstraint::from(region));
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_in_the_servers_region() {
+        for (region, asked, expected) in [
+            ("us-east-1", None, None),
+            ("us-east-1", Some(""), None),
+            ("us-east-1", Some("us-east-1"), Some("InvalidLocationConstraint")),
+            ("us-east-1", Some("eu-west-1"), Some("IllegalLocationConstraintException")),
+            ("eu-west-1", Some("eu-west-1"), None),
+            ("eu-west-1", None, Some("IllegalLocationConstraintException")),
+            ("eu-west-1", Some("us-east-1"), Some("IllegalLocationConstraintException")),
+        ] {
+            let found = check_location(region, asked).err().map(|error| error.code().as_str().to_owned());
+            assert_eq!(found.as_deref(), expected, "{region} {asked:?}");
+        }
+    }
 }

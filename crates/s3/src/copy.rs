@@ -18,6 +18,8 @@ use crate::download::{Conditions, find};
 use crate::errors::blocking;
 use crate::multipart;
 use crate::operations::Operations;
+use crate::refusals;
+use crate::storage_class;
 use crate::upload::put_condition;
 
 /// Bytes read at a time.
@@ -54,7 +56,9 @@ pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInp
         // The content's checksums and parts stay true.
         Attributes { checksums: own.checksums, parts: own.parts, tags, ..named }
     } else {
-        Attributes { tags, ..own }
+        // The storage class is the request's to say, whatever the directive.
+        let headers = storage_class::replaced(own.headers, &named.headers);
+        Attributes { tags, headers, ..own }
     };
     let asked = checksums::for_upload(input.checksum_algorithm.as_ref(), None)?.map(|checksum| checksum.algorithm);
     // A checksum of the parts' checksums is none of the content.
@@ -169,7 +173,10 @@ fn each_piece(from: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()
 
 fn source_of(source: CopySource) -> S3Result<(String, String)> {
     match source {
-        CopySource::Bucket { bucket, key, .. } => Ok((bucket.into(), key.into())),
+        CopySource::Bucket { bucket, key, version_id } => {
+            refusals::version_of(version_id.as_deref())?;
+            Ok((bucket.into(), key.into()))
+        }
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Only `<bucket>/<key>` is supported as the source of a copy."))
         }

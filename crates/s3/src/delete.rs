@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
-use s3s::dto::{DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error};
+use s3s::dto::{
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition, Error, ObjectIdentifier,
+    Timestamp, TimestampFormat,
+};
 use s3s::{S3Response, S3Result, s3_error};
+use shoal_store::{DeleteCondition, Objects};
 
 use crate::errors::{blocking, from_store};
 use crate::operations::Operations;
+use crate::refusals;
 
 /// S3 never removes more at once.
 const LARGEST_BATCH: usize = 1000;
@@ -16,8 +21,14 @@ const LONGEST_KEY: usize = 1024;
 
 pub(crate) async fn delete_object(front: &Operations, input: DeleteObjectInput) -> S3Result<S3Response<DeleteObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
+    let condition = DeleteCondition {
+        exists: input.if_match.is_some(),
+        etag: input.if_match.as_ref().and_then(ETagCondition::as_etag).map(|etag| etag.value().to_owned()),
+        size: input.if_match_size.map(size_of).transpose()?,
+        modified_s: input.if_match_last_modified_time.as_ref().map(seconds_of),
+    };
     let objects = Arc::clone(&front.objects);
-    blocking(move || objects.delete(&input.bucket, &input.key)).await?;
+    blocking(move || objects.delete_if(&input.bucket, &input.key, &condition)).await?;
     Ok(S3Response::new(DeleteObjectOutput::default()))
 }
 
@@ -32,18 +43,17 @@ pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput
     let (deleted, errors) = blocking(move || {
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {
-            let done = match object.key.len() {
-                ..=LONGEST_KEY => objects.delete(&input.bucket, &object.key).map_err(from_store),
-                _ => Err(s3_error!(KeyTooLongError, "Your key is too long")),
-            };
+            let done = delete_one(&objects, &input.bucket, &object);
             match done {
-                Ok(_) => deleted.push(DeletedObject { key: Some(object.key), ..DeletedObject::default() }),
+                Ok(()) => {
+                    deleted.push(DeletedObject { key: Some(object.key), version_id: object.version_id, ..DeletedObject::default() });
+                }
                 Err(error) => {
                     errors.push(Error {
                         code: Some(error.code().as_str().to_owned()),
                         message: error.message().map(str::to_owned),
                         key: Some(object.key),
-                        version_id: None,
+                        version_id: object.version_id,
                     });
                 }
             }
@@ -53,4 +63,30 @@ pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput
     .await?;
     let deleted = if quiet { Vec::new() } else { deleted };
     Ok(S3Response::new(DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), ..DeleteObjectsOutput::default() }))
+}
+
+fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3Result<()> {
+    if object.key.len() > LONGEST_KEY {
+        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
+    }
+    refusals::version_of(object.version_id.as_deref())?;
+    let condition = DeleteCondition {
+        exists: object.e_tag.is_some(),
+        etag: object.e_tag.as_ref().map(|etag| etag.value().to_owned()),
+        size: object.size.map(size_of).transpose()?,
+        modified_s: object.last_modified_time.as_ref().map(seconds_of),
+    };
+    objects.delete_if(bucket, &object.key, &condition).map(drop).map_err(from_store)
+}
+
+fn size_of(size: i64) -> S3Result<u64> {
+    u64::try_from(size).map_err(|_| s3_error!(InvalidArgument, "The size of an object is not negative."))
+}
+
+/// Times before the epoch are no object's.
+fn seconds_of(time: &Timestamp) -> u64 {
+    let mut text = Vec::new();
+    let written = time.format(TimestampFormat::EpochSeconds, &mut text).is_ok();
+    let seconds = String::from_utf8(text).ok().filter(|_| written);
+    seconds.and_then(|text| text.split('.').next()?.parse().ok()).unwrap_or(u64::MAX)
 }

@@ -1,28 +1,25 @@
 //! Objects to clients: HEAD and GET, whole or in ranges, under conditions.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream;
-use http::HeaderMap;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, StatusCode};
 use s3s::dto::{
     ChecksumMode, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
     GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range, StorageClass, StreamingBlob, Timestamp,
 };
 use s3s::{Body, S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
-use shoal_store::{ObjectMeta, StoreError};
+use shoal_store::{ObjectMeta, ObjectReader, StoreError};
 
 use crate::attributes;
 use crate::checksums;
 use crate::errors::{self, blocking};
 use crate::multipart;
 use crate::operations::Operations;
+use crate::storage_class;
 
-/// Bytes read from a file at a time.
-const PIECE: u64 = 256 * 1024;
 /// Objects up to this length are read at once, in the step that finds them.
 const SMALL: u64 = 64 * 1024;
 
@@ -52,31 +49,32 @@ pub(crate) async fn head_object(front: &Operations, input: HeadObjectInput) -> S
 pub(crate) async fn get_object(front: &Operations, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&front.objects);
-    let (meta, file, content) = blocking(move || {
-        let (meta, file) = objects.read(&input.bucket, &input.key)?;
-        // An error comes again where a long object's pieces are read.
-        let content = if meta.size <= SMALL { read(&file, 0, meta.size).ok() } else { None };
-        Ok((meta, file, content))
+    let (reader, content) = blocking(move || {
+        let reader = objects.reader(&input.bucket, &input.key)?;
+        let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
+        Ok((reader, content))
     })
     .await?;
+    let meta = &reader.meta;
     let conditions = Conditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
         if_modified_since: input.if_modified_since,
         if_unmodified_since: input.if_unmodified_since,
     };
-    conditions.check(&meta)?;
+    conditions.check(meta)?;
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let mut head = attributes::describe(&meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
-    let range = select(&mut head, &meta, wanted)?;
+    let mut head = attributes::describe(meta, wants_checksums(input.checksum_mode.as_ref(), wanted));
+    let range = select(&mut head, meta, wanted)?;
+    let output = attributes::for_download(head, meta);
     let body = match content {
         Some(content) => {
             let place = |at| usize::try_from(at).expect("a small object fits in memory");
-            StreamingBlob::from(Body::from(content.slice(place(range.start)..place(range.end))))
+            StreamingBlob::from(Body::from(Bytes::from(content).slice(place(range.start)..place(range.end))))
         }
-        None => pieces(file, range.start, range.end),
+        None => pieces(reader, range).await?,
     };
-    Ok(S3Response::new(GetObjectOutput { body: Some(body), ..attributes::for_download(head, &meta) }))
+    Ok(S3Response::new(GetObjectOutput { body: Some(body), ..output }))
 }
 
 pub(crate) async fn get_object_attributes(
@@ -96,7 +94,7 @@ pub(crate) async fn get_object_attributes(
         last_modified: Some(attributes::timestamp(meta.modified_ms)),
         object_parts: parts,
         object_size: asked(ObjectAttributes::OBJECT_SIZE).then(|| attributes::signed(meta.size)),
-        storage_class: asked(ObjectAttributes::STORAGE_CLASS).then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        storage_class: asked(ObjectAttributes::STORAGE_CLASS).then(|| StorageClass::from(storage_class::of(&meta.attributes))),
         ..GetObjectAttributesOutput::default()
     }))
 }
@@ -175,7 +173,7 @@ fn select(head: &mut HeadObjectOutput, meta: &ObjectMeta, wanted: Wanted) -> S3R
         })?,
         Wanted::Part(number) => {
             let size = part_sizes(meta).nth(number - 1).ok_or_else(|| {
-                errors::custom("InvalidPartNumber", http::StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
+                errors::custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
             })?;
             let start = part_sizes(meta).take(number - 1).sum();
             head.parts_count = i32::try_from(part_sizes(meta).count()).ok().filter(|_| !meta.attributes.parts.is_empty());
@@ -236,24 +234,26 @@ fn not_modified(meta: &ObjectMeta) -> S3Error {
     error
 }
 
-/// Bytes `start..end` of a file, a piece at a time and only as fast as the client takes them.
-fn pieces(file: File, start: u64, end: u64) -> StreamingBlob {
-    let file = Arc::new(file);
-    StreamingBlob::wrap(stream::try_unfold(start, move |at| {
-        let file = Arc::clone(&file);
+/// These bytes of an object, a piece at a time and only as fast as the client takes them. The first piece is read now, while a damaged object can
+/// still be answered with an error; damage that is found later ends the connection, and the server's log names the object.
+async fn pieces(reader: ObjectReader, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
+    let (start, end) = (range.start, range.end);
+    let reader = Arc::new(reader);
+    let read = move |at: u64| {
+        let reader = Arc::clone(&reader);
+        blocking(move || reader.read(at, end).map(Bytes::from))
+    };
+    let first = read(start).await?;
+    let next = start + first.len() as u64;
+    let rest = stream::try_unfold(next, move |at| {
+        let reading = (at < end).then(|| read(at));
         async move {
-            let length = (end - at).min(PIECE);
-            if length == 0 {
-                return Ok(None);
-            }
-            let piece = tokio::task::spawn_blocking(move || read(&file, at, length)).await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>(Some((piece?, at + length)))
+            let Some(reading) = reading else { return Ok(None) };
+            let piece = reading.await.inspect_err(|error| tracing::error!("an answer was broken off: {error}"));
+            let piece = piece.map_err(io::Error::other)?;
+            let next = at + piece.len() as u64;
+            Ok::<_, io::Error>(Some((piece, next)))
         }
-    }))
-}
-
-fn read(file: &File, at: u64, length: u64) -> io::Result<Bytes> {
-    let mut piece = vec![0; usize::try_from(length).expect("a piece fits in memory")];
-    file.read_exact_at(&mut piece, at)?;
-    Ok(Bytes::from(piece))
+    });
+    Ok(StreamingBlob::wrap(stream::once(async { Ok(first) }).chain(rest)))
 }

@@ -34,6 +34,8 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
             (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
+        // With a status that clients do not retry: the object stays damaged.
+        StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
         StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, error.without_paths()),
         _ => (S3ErrorCode::InternalError, error.without_paths()),
     };
@@ -51,8 +53,13 @@ pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static s
 
 /// With a status that clients do not retry: the disk does not empty itself.
 fn insufficient_storage(error: StoreError) -> S3Error {
-    let mut translated = S3Error::with_message(S3ErrorCode::Custom("InsufficientStorage".into()), error.without_paths());
-    translated.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+    own_code(error, "InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE)
+}
+
+/// For what S3 has no code for.
+fn own_code(error: StoreError, code: &'static str, status: StatusCode) -> S3Error {
+    let mut translated = S3Error::with_message(S3ErrorCode::Custom(code.into()), error.without_paths());
+    translated.set_status_code(status);
     translated.set_source(Box::new(error));
     translated
 }
@@ -73,7 +80,7 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
     }
 }
 
-/// An error of our own before the framework sees the request. Neither text needs escaping.
+/// An error of our own in place of the framework's answer. Neither text needs escaping.
 pub(crate) fn document(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     let xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>");
     let mut response = Response::new(Body::from(xml));

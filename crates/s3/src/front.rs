@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_RANGE};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -12,8 +12,9 @@ use shoal_store::Objects;
 
 use crate::KeyStore;
 use crate::access::{Keys, ScopedAccess, percent_decode};
-use crate::errors;
+use crate::error_document::{Subject, complete};
 use crate::operations::Operations;
+use crate::{attributes, chunked, errors, ranges, refusals};
 
 /// A form upload is gathered in memory before its key's scope is known.
 const LARGEST_FORM_UPLOAD: u64 = 16 << 20;
@@ -33,6 +34,8 @@ pub struct Options {
 #[derive(Clone)]
 pub struct S3Front {
     service: S3Service,
+    /// The same operations without a check of keys, for requests that `service` has let pass.
+    checked: S3Service,
 }
 
 impl S3Front {
@@ -42,11 +45,14 @@ impl S3Front {
         // The name says less than it does: header signatures are held to it, too.
         config.presigned_url_max_skew_time_secs = u32::try_from(options.max_skew.as_secs()).unwrap_or(u32::MAX);
         config.post_object_max_file_size = LARGEST_FORM_UPLOAD;
-        let mut builder = S3ServiceBuilder::new(Operations { objects, options });
+        let operations = Operations { objects, options };
+        let mut checked = S3ServiceBuilder::new(operations.clone());
+        checked.set_access(ranges::AlreadyChecked);
+        let mut builder = S3ServiceBuilder::new(operations);
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         builder.set_auth(Keys(Arc::clone(&keys)));
         builder.set_access(ScopedAccess(keys));
-        Self { service: builder.build() }
+        Self { service: builder.build(), checked: checked.build() }
     }
 
     /// Answers one request; also for use in a hyper service. Errors are S3's XML.
@@ -58,8 +64,44 @@ impl S3Front {
             return errors::document(StatusCode::BAD_REQUEST, "InvalidRequest", message);
         }
         restore_amz_headers(&mut request);
-        match self.service.call(request).await {
-            Ok(response) => with_message(response).await,
+        let subject = Subject::of(&request);
+        let refused = |fault: &chunked::Fault| {
+            let (status, code) = fault.code();
+            errors::document(status, code, &fault.to_string())
+        };
+        let (request, finding) = match chunked::guard(request) {
+            Ok(guarded) => guarded,
+            Err(fault) => return complete(refused(&fault), &subject).await,
+        };
+        let without_effect = refusals::without_effect(request.headers());
+        let mut response = self.answer(request).await;
+        if response.status().is_success() && !without_effect.is_empty() {
+            let names = without_effect.join(", ").parse().expect("names of headers are a header's value");
+            response.headers_mut().insert("x-shoal-no-effect", names);
+        }
+        match finding.get() {
+            Some(fault) => complete(refused(fault), &subject).await,
+            None => complete(response, &subject).await,
+        }
+    }
+
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        let with_attributes = attributes::is_asked_for(&request);
+        let is_head = *request.method() == Method::HEAD;
+        let unranged = ranges::without_bad_range(&mut request);
+        let mut answer = self.service.call(request).await;
+        if let Some(unranged) = unranged.and_then(ranges::Unranged::if_passed) {
+            answer = self.checked.call(unranged).await;
+        }
+        match answer {
+            Ok(response) if with_attributes => attributes::with_bare_etag(response).await,
+            Ok(mut response) => {
+                // The framework answers 200 to a HEAD of a range or a part.
+                if is_head && response.status() == StatusCode::OK && response.headers().contains_key(CONTENT_RANGE) {
+                    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                }
+                response
+            }
             // Only a response that cannot be serialised ends here.
             Err(_) => {
                 let mut response = Response::new(Body::empty());
@@ -68,24 +110,6 @@ impl S3Front {
             }
         }
     }
-}
-
-/// Longest error document that is looked at; the framework's are a few hundred bytes.
-const ERROR_BYTES: usize = 64 << 10;
-
-/// The framework gives its own errors a code only, and clients then show "Unknown": what the code means is added.
-async fn with_message(response: Response<Body>) -> Response<Body> {
-    if response.status().is_success() || response.status().is_redirection() {
-        return response;
-    }
-    let (mut head, mut body) = response.into_parts();
-    let Ok(document) = body.store_all_limited(ERROR_BYTES).await else { return Response::from_parts(head, body) };
-    let text = String::from_utf8_lossy(&document);
-    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
-    let Some((code, _)) = code.filter(|_| !text.contains("<Message>")) else { return Response::from_parts(head, Body::from(document)) };
-    let explained = text.replacen("</Code>", &format!("</Code><Message>{}</Message>", errors::meaning(code)), 1);
-    head.headers.remove(CONTENT_LENGTH);
-    Response::from_parts(head, Body::from(explained))
 }
 
 /// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the query. The framework looks for

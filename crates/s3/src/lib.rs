@@ -1,16 +1,18 @@
 //! The S3 front: the `s3s` framework over `store`'s objects. It verifies signatures (SigV4 by header, by URL and by chunk; SigV2 by
 //! URL), checks every operation against the key's scope, and streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, policies or encryption: requests that ask for them by header are served without; a bucket's CORS, policy and
-//! encryption can be put and are never there; operations on versions answer `NotImplemented`.
+//! It keeps no versions, policies, locks or customers' keys: requests that ask for them are refused with a sentence (`refusals`). What is
+//! accepted without effect is in docs/s3.md, and answers name it.
 
 mod access;
 mod attributes;
 mod buckets;
 mod checksums;
+mod chunked;
 mod copy;
 mod delete;
 mod download;
+mod error_document;
 mod errors;
 mod front;
 mod list;
@@ -18,13 +20,18 @@ mod list_uploads;
 mod multipart;
 mod operations;
 mod presigned;
+mod ranges;
+mod refusals;
 mod settings;
 mod signed_headers;
+mod storage_class;
 mod tags;
 mod upload;
+mod versions;
 
 pub use access::{KeyFault, KeyStore, OnVerified, Scope};
 pub use errors::slow_down;
 pub use front::{Options, S3Front};
+pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

@@ -12,6 +12,7 @@ use shoal_store::{Listing, ObjectMeta};
 use crate::attributes;
 use crate::errors::blocking;
 use crate::operations::Operations;
+use crate::storage_class;
 
 /// S3 never lists more at once.
 const LARGEST_PAGE: i32 = 1000;
@@ -29,7 +30,8 @@ pub(crate) async fn list_objects(front: &Operations, input: ListObjectsInput) ->
         marker: Some(encoding.text(input.marker.unwrap_or_default())),
         max_keys: Some(max_keys),
         is_truncated: Some(listing.next.is_some()),
-        next_marker: listing.next.map(|next| encoding.text(next)),
+        // Without a delimiter the last key is the next marker, and AWS leaves the element out.
+        next_marker: listing.next.filter(|_| input.delimiter.is_some()).map(|next| encoding.text(next)),
         contents: Some(listing.objects.into_iter().map(|meta| encoding.object(meta, Some(owner.clone()))).collect()),
         common_prefixes: Some(encoding.common(listing.common_prefixes)),
         delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
@@ -81,7 +83,7 @@ async fn read(
     blocking(move || objects.list(&bucket, &prefix, start_after.as_deref(), delimiter.as_deref(), most)).await
 }
 
-fn page_size(asked: Option<i32>) -> S3Result<i32> {
+pub(crate) fn page_size(asked: Option<i32>) -> S3Result<i32> {
     match asked {
         Some(negative) if negative < 0 => Err(s3_error!(InvalidArgument, "Argument maxKeys must be an integer between 0 and 2147483647")),
         asked => Ok(asked.unwrap_or(LARGEST_PAGE).min(LARGEST_PAGE)),
@@ -135,20 +137,20 @@ impl Encoding {
             e_tag: Some(attributes::etag(&meta)),
             last_modified: Some(attributes::timestamp(meta.modified_ms)),
             size: Some(attributes::signed(meta.size)),
-            storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+            storage_class: Some(ObjectStorageClass::from(storage_class::of(&meta.attributes))),
             owner: owner.map(|id| Owner { display_name: None, id: Some(id) }),
             key: Some(self.text(meta.key)),
             ..Object::default()
         }
     }
 
-    fn common(self, prefixes: Vec<String>) -> Vec<CommonPrefix> {
+    pub(crate) fn common(self, prefixes: Vec<String>) -> Vec<CommonPrefix> {
         prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(self.text(prefix)) }).collect()
     }
 }
 
 /// XML 1.0 has no way to write other characters; clients whose keys may have them ask for the encoding.
-fn in_xml(letter: char) -> bool {
+pub(crate) fn in_xml(letter: char) -> bool {
     letter >= ' ' && !matches!(letter, '\u{fffe}' | '\u{ffff}') || matches!(letter, '\t' | '\n' | '\r')
 }
 

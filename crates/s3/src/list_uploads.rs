@@ -15,6 +15,7 @@ use crate::errors::blocking;
 use crate::list::Encoding;
 use crate::multipart::{LAST_PART, check_upload, named};
 use crate::operations::Operations;
+use crate::storage_class;
 
 /// S3 never lists more at once.
 const LARGEST_PAGE: i32 = 1000;
@@ -30,7 +31,8 @@ pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3R
     let more = parts.len() > most;
     parts.truncate(most);
     let number = |number: u32| i32::try_from(number).unwrap_or(LAST_PART);
-    let next_part_number_marker = if more { parts.last().map(|part| number(part.number)) } else { None };
+    // AWS names the last part of every page, of the last one, too.
+    let next_part_number_marker = Some(parts.last().map_or(0, |part| number(part.number)));
     let listed = parts.into_iter().map(|part| {
         let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
             checksums::to_dto(&part.checksums);
@@ -52,7 +54,7 @@ pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3R
         key: Some(input.key),
         upload_id: Some(input.upload_id),
         parts: Some(listed.collect()),
-        part_number_marker: input.part_number_marker,
+        part_number_marker: Some(input.part_number_marker.unwrap_or(0)),
         next_part_number_marker,
         max_parts: Some(max_parts),
         is_truncated: Some(more),
@@ -60,7 +62,7 @@ pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3R
         checksum_type,
         initiator: Some(Initiator { display_name: None, id: Some(front.options.account.clone()) }),
         owner: Some(owner(front)),
-        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        storage_class: Some(StorageClass::from(storage_class::of(&upload.attributes))),
         ..ListPartsOutput::default()
     }))
 }
@@ -93,7 +95,7 @@ pub(crate) async fn list_multipart_uploads(
             checksum_type,
             initiator: Some(Initiator { display_name: None, id: Some(front.options.account.clone()) }),
             owner: Some(owner(front)),
-            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+            storage_class: Some(StorageClass::from(storage_class::of(&upload.attributes))),
         }
     });
     let (next_key_marker, next_upload_id_marker) = page.next.unzip();

@@ -7,9 +7,10 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::Objects;
 
 use crate::errors::{blocking, from_store};
-use crate::{Options, buckets, copy, delete, download, list, list_uploads, multipart, settings, tags, upload};
+use crate::{Options, buckets, copy, delete, download, list, list_uploads, multipart, settings, tags, upload, versions};
 
 /// What the operations work on.
+#[derive(Clone)]
 pub(crate) struct Operations {
     pub(crate) objects: Arc<Objects>,
     pub(crate) options: Options,
@@ -103,6 +104,22 @@ impl S3 for Operations {
         list::list_objects_v2(self, req.input).await
     }
 
+    async fn list_object_versions(&self, req: S3Request<ListObjectVersionsInput>) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        versions::list_object_versions(self, req.input).await
+    }
+
+    async fn get_bucket_tagging(&self, req: S3Request<GetBucketTaggingInput>) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+        tags::get_bucket_tagging(self, req.input).await
+    }
+
+    async fn put_bucket_tagging(&self, req: S3Request<PutBucketTaggingInput>) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+        tags::put_bucket_tagging(self, req.input).await
+    }
+
+    async fn delete_bucket_tagging(&self, req: S3Request<DeleteBucketTaggingInput>) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+        tags::delete_bucket_tagging(self, req.input).await
+    }
+
     async fn create_multipart_upload(
         &self,
         req: S3Request<CreateMultipartUploadInput>,
@@ -137,20 +154,12 @@ impl S3 for Operations {
         list_uploads::list_multipart_uploads(self, req.input).await
     }
 
-    async fn put_bucket_cors(&self, req: S3Request<PutBucketCorsInput>) -> S3Result<S3Response<PutBucketCorsOutput>> {
-        settings::put_bucket_cors(self, req.input).await
-    }
-
     async fn get_bucket_cors(&self, req: S3Request<GetBucketCorsInput>) -> S3Result<S3Response<GetBucketCorsOutput>> {
         settings::get_bucket_cors(self, req.input).await
     }
 
     async fn delete_bucket_cors(&self, req: S3Request<DeleteBucketCorsInput>) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
         settings::delete_bucket_cors(self, req.input).await
-    }
-
-    async fn put_bucket_policy(&self, req: S3Request<PutBucketPolicyInput>) -> S3Result<S3Response<PutBucketPolicyOutput>> {
-        settings::put_bucket_policy(self, req.input).await
     }
 
     async fn get_bucket_policy(&self, req: S3Request<GetBucketPolicyInput>) -> S3Result<S3Response<GetBucketPolicyOutput>> {
@@ -178,6 +187,17 @@ impl S3 for Operations {
 
     async fn get_bucket_versioning(&self, req: S3Request<GetBucketVersioningInput>) -> S3Result<S3Response<GetBucketVersioningOutput>> {
         settings::get_bucket_versioning(self, req.input).await
+    }
+
+    async fn get_public_access_block(&self, req: S3Request<GetPublicAccessBlockInput>) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+        settings::get_public_access_block(self, req.input).await
+    }
+
+    async fn get_bucket_ownership_controls(
+        &self,
+        req: S3Request<GetBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+        settings::get_bucket_ownership_controls(self, req.input).await
     }
 
     async fn put_public_access_block(&self, req: S3Request<PutPublicAccessBlockInput>) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {

@@ -1,21 +1,15 @@
-//! A bucket's settings. All access goes by keys and nothing is encrypted by us, so what is put is checked for its form and not kept; what is
-//! got is what holds. Set-up scripts of S3 then run, and who looks sees the truth.
+//! A bucket's settings. What is read is what holds for every bucket: keys alone decide about access, nothing is public, and all objects belong to
+//! the account. What would change that is refused (here and in `refusals`); what asks for just that is done already.
 
-use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use crate::errors::custom;
+use crate::attributes;
 use crate::operations::Operations;
 
 async fn check(front: &Operations, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
     front.check_owner(expected_owner)?;
     front.check_bucket(bucket).await
-}
-
-pub(crate) async fn put_bucket_cors(front: &Operations, input: PutBucketCorsInput) -> S3Result<S3Response<PutBucketCorsOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Ok(S3Response::new(PutBucketCorsOutput::default()))
 }
 
 pub(crate) async fn get_bucket_cors(front: &Operations, input: GetBucketCorsInput) -> S3Result<S3Response<GetBucketCorsOutput>> {
@@ -26,11 +20,6 @@ pub(crate) async fn get_bucket_cors(front: &Operations, input: GetBucketCorsInpu
 pub(crate) async fn delete_bucket_cors(front: &Operations, input: DeleteBucketCorsInput) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(DeleteBucketCorsOutput::default()))
-}
-
-pub(crate) async fn put_bucket_policy(front: &Operations, input: PutBucketPolicyInput) -> S3Result<S3Response<PutBucketPolicyOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Ok(S3Response::new(PutBucketPolicyOutput::default()))
 }
 
 pub(crate) async fn get_bucket_policy(front: &Operations, input: GetBucketPolicyInput) -> S3Result<S3Response<GetBucketPolicyOutput>> {
@@ -51,6 +40,14 @@ pub(crate) async fn put_bucket_encryption(
     input: PutBucketEncryptionInput,
 ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let rules = input.server_side_encryption_configuration.rules;
+    let defaults = rules.iter().filter_map(|rule| rule.apply_server_side_encryption_by_default.as_ref());
+    if defaults.into_iter().any(|default| default.sse_algorithm != attributes::at_rest()) {
+        return Err(s3_error!(
+            NotImplemented,
+            "Only SSE-S3 (AES256), which every bucket has: there is no key management, so objects would be stored without the key."
+        ));
+    }
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
 
@@ -59,11 +56,10 @@ pub(crate) async fn get_bucket_encryption(
     input: GetBucketEncryptionInput,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    Err(custom(
-        "ServerSideEncryptionConfigurationNotFoundError",
-        StatusCode::NOT_FOUND,
-        "The server side encryption configuration was not found",
-    ))
+    let default = ServerSideEncryptionByDefault { kms_master_key_id: None, sse_algorithm: attributes::at_rest() };
+    let rule = ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(default), bucket_key_enabled: Some(false) };
+    let server_side_encryption_configuration = Some(ServerSideEncryptionConfiguration { rules: vec![rule] });
+    Ok(S3Response::new(GetBucketEncryptionOutput { server_side_encryption_configuration }))
 }
 
 pub(crate) async fn delete_bucket_encryption(
@@ -71,6 +67,7 @@ pub(crate) async fn delete_bucket_encryption(
     input: DeleteBucketEncryptionInput,
 ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    // Back to SSE-S3, which the bucket has.
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 
@@ -87,5 +84,34 @@ pub(crate) async fn put_public_access_block(
     input: PutPublicAccessBlockInput,
 ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let PublicAccessBlockConfiguration { block_public_acls, block_public_policy, ignore_public_acls, restrict_public_buckets } =
+        input.public_access_block_configuration;
+    if [block_public_acls, block_public_policy, ignore_public_acls, restrict_public_buckets].contains(&Some(false)) {
+        return Err(s3_error!(NotImplemented, "Public access stays blocked: every request needs a signature."));
+    }
     Ok(S3Response::new(PutPublicAccessBlockOutput::default()))
+}
+
+pub(crate) async fn get_public_access_block(
+    front: &Operations,
+    input: GetPublicAccessBlockInput,
+) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let blocked = PublicAccessBlockConfiguration {
+        block_public_acls: Some(true),
+        block_public_policy: Some(true),
+        ignore_public_acls: Some(true),
+        restrict_public_buckets: Some(true),
+    };
+    Ok(S3Response::new(GetPublicAccessBlockOutput { public_access_block_configuration: Some(blocked) }))
+}
+
+pub(crate) async fn get_bucket_ownership_controls(
+    front: &Operations,
+    input: GetBucketOwnershipControlsInput,
+) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let object_ownership = ObjectOwnership::from_static(ObjectOwnership::BUCKET_OWNER_ENFORCED);
+    let ownership_controls = Some(OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] });
+    Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
 }

@@ -1,12 +1,13 @@
-//! Tags of objects: in a header, in a document, and alone.
+//! Tags of objects (in a header, in a document, and alone) and of buckets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
 use s3s::dto::{
-    DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput, PutObjectTaggingInput,
-    PutObjectTaggingOutput, Tag,
+    DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetBucketTaggingInput,
+    GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput,
+    PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
 };
 use s3s::{S3Response, S3Result, s3_error};
 
@@ -16,7 +17,8 @@ use crate::errors::{blocking, custom};
 use crate::operations::Operations;
 
 /// S3's limits; lengths are counted in characters.
-const MOST_TAGS: usize = 10;
+const MAX_OBJECT_TAGS: usize = 10;
+const MAX_BUCKET_TAGS: usize = 50;
 const LONGEST_KEY: usize = 128;
 const LONGEST_VALUE: usize = 256;
 
@@ -30,7 +32,7 @@ pub(crate) async fn get_object_tagging(front: &Operations, input: GetObjectTaggi
 pub(crate) async fn put_object_tagging(front: &Operations, input: PutObjectTaggingInput) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let pairs = input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
-    let tags = checked(pairs)?;
+    let tags = checked(pairs, MAX_OBJECT_TAGS)?;
     let objects = Arc::clone(&front.objects);
     blocking(move || objects.set_tags(&input.bucket, &input.key, &tags)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
@@ -46,6 +48,39 @@ pub(crate) async fn delete_object_tagging(
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 
+pub(crate) async fn get_bucket_tagging(front: &Operations, input: GetBucketTaggingInput) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&front.objects);
+    let tags = blocking(move || objects.bucket_tags(&input.bucket)).await?;
+    if tags.is_empty() {
+        return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
+    }
+    let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
+    Ok(S3Response::new(GetBucketTaggingOutput { tag_set }))
+}
+
+pub(crate) async fn put_bucket_tagging(front: &Operations, input: PutBucketTaggingInput) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    let pairs = input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
+    let tags = checked(pairs, MAX_BUCKET_TAGS)?;
+    set_bucket_tags(front, input.bucket, tags).await?;
+    Ok(S3Response::new(PutBucketTaggingOutput::default()))
+}
+
+pub(crate) async fn delete_bucket_tagging(
+    front: &Operations,
+    input: DeleteBucketTaggingInput,
+) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    set_bucket_tags(front, input.bucket, BTreeMap::new()).await?;
+    Ok(S3Response::new(DeleteBucketTaggingOutput::default()))
+}
+
+async fn set_bucket_tags(front: &Operations, bucket: String, tags: BTreeMap<String, String>) -> S3Result<()> {
+    let objects = Arc::clone(&front.objects);
+    blocking(move || objects.set_bucket_tags(&bucket, &tags)).await
+}
+
 /// The header `x-amz-tagging`, written like a query string: `kind=raw&owner=me`.
 pub(crate) fn of_header(header: Option<&str>) -> S3Result<BTreeMap<String, String>> {
     let pairs = header.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
@@ -58,10 +93,10 @@ pub(crate) fn of_header(header: Option<&str>) -> S3Result<BTreeMap<String, Strin
             )
         })
     });
-    checked(pairs.collect::<S3Result<Vec<_>>>()?)
+    checked(pairs.collect::<S3Result<Vec<_>>>()?, MAX_OBJECT_TAGS)
 }
 
-fn checked(pairs: impl IntoIterator<Item = (String, String)>) -> S3Result<BTreeMap<String, String>> {
+fn checked(pairs: impl IntoIterator<Item = (String, String)>, most: usize) -> S3Result<BTreeMap<String, String>> {
     let mut tags = BTreeMap::new();
     for (key, value) in pairs {
         if key.is_empty() || key.chars().count() > LONGEST_KEY {
@@ -77,8 +112,10 @@ fn checked(pairs: impl IntoIterator<Item = (String, String)>) -> S3Result<BTreeM
             return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
         }
     }
-    if tags.len() > MOST_TAGS {
-        return Err(custom("BadRequest", StatusCode::BAD_REQUEST, "Object tags cannot be greater than 10"));
+    if tags.len() > most {
+        let message =
+            if most == MAX_OBJECT_TAGS { "Object tags cannot be greater than 10" } else { "Bucket tag count cannot be greater than 50" };
+        return Err(custom("BadRequest", StatusCode::BAD_REQUEST, message));
     }
     Ok(tags)
 }

@@ -1,4 +1,4 @@
-//! The real boto3 against the front over real HTTP. What is expected stands in `client.py`, a function per test.
+//! The real boto3 against the front over real HTTP. What is expected stands in `client.py` and `answers.py`, a function per test.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -7,7 +7,11 @@ mod support;
 use support::Server;
 
 fn check(case: &str) {
-    Server::start().check(case);
+    Server::start().check("client.py", case);
+}
+
+fn check_answers(case: &str) {
+    Server::start().check("answers.py", case);
 }
 
 #[test]
@@ -68,6 +72,36 @@ fn checksums() {
 #[test]
 fn chunked_bodies() {
     check("chunked_bodies");
+}
+
+#[test]
+fn cut_bodies() {
+    check_answers("cut_bodies");
+}
+
+#[test]
+fn refusals() {
+    check_answers("refusals");
+}
+
+#[test]
+fn conditional_deletions() {
+    check_answers("conditional_deletions");
+}
+
+#[test]
+fn completions_at_once() {
+    check_answers("completions_at_once");
+}
+
+#[test]
+fn versions_and_tags() {
+    check_answers("versions_and_tags");
+}
+
+#[test]
+fn as_aws_answers() {
+    check_answers("as_aws_answers");
 }
 
 #[test]

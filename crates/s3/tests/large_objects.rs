@@ -16,12 +16,12 @@ fn peak() -> u64 {
 #[test]
 fn large_objects_stream() {
     let server = Server::start();
-    if !server.check("warm_up") {
+    if !server.check("client.py", "warm_up") {
         return;
     }
     let before = peak();
     // 200 MB in one piece, up, copied and down again.
-    server.check("large_object");
+    server.check("client.py", "large_object");
     let grown = peak() - before;
     assert!(grown < 40 << 20, "the server grew by {grown} bytes");
 }

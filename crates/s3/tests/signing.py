@@ -14,7 +14,8 @@ def sign(endpoint, keys, method, path, headers, now):
     headers.update({"host": urllib.parse.urlsplit(endpoint).netloc, "x-amz-date": now})
     names = ";".join(sorted(headers))
     canonical = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-    request = f"{method}\n{path}\n\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
+    path, _, query = path.partition("?")
+    request = f"{method}\n{path}\n{query}\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
     key = ("AWS4" + keys["aws_secret_access_key"]).encode()
     for part in scope.split("/"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
@@ -35,20 +36,31 @@ def send(endpoint, method, path, headers, body=None):
     return answer.status, answer.read().decode()
 
 
-def put_chunked(endpoint, keys, key, body, kind, crc):
-    headers = {"content-encoding": "aws-chunked", "x-amz-content-sha256": kind, "x-amz-decoded-content-length": str(len(body))}
+def put_chunked(endpoint, keys, path, body, kind, crc, drop=(), stated=None):
+    """Puts a body in chunks of 64 KiB. `drop` names what is left out, as if cut there: numbers of chunks, "last" and "trailer". The query of a path is
+    written with its pairs sorted."""
+    headers = {"content-encoding": "aws-chunked", "x-amz-content-sha256": kind}
+    headers["x-amz-decoded-content-length"] = str(len(body) if stated is None else stated)
     if "TRAILER" in kind:
         headers["x-amz-trailer"] = "x-amz-checksum-crc32"
-    scope, signature_of, signature = sign(endpoint, keys, "PUT", f"/data/{key}", headers, datetime.datetime.now(datetime.timezone.utc))
-    encoded = b""
+    scope, signature_of, signature = sign(endpoint, keys, "PUT", path, headers, datetime.datetime.now(datetime.timezone.utc))
     empty = hashlib.sha256(b"").hexdigest()
-    for start in list(range(0, len(body), 65_536)) + [len(body)]:
+    pieces = {}
+    for number, start in enumerate(list(range(0, len(body), 65_536)) + [len(body)]):
         chunk = body[start : start + 65_536]
-        if "TRAILER" in kind:
-            encoded += b"%x\r\n" % len(chunk) + (chunk + b"\r\n" if chunk else f"x-amz-checksum-crc32:{crc}\r\n\r\n".encode())
-        else:
+        line = b"%x" % len(chunk)
+        if "UNSIGNED" not in kind:
             digest = hashlib.sha256(chunk).hexdigest()
             signature = signature_of(f"AWS4-HMAC-SHA256-PAYLOAD\n{scope}\n{signature}\n{empty}\n{digest}")
-            sent = chunk[::-1] if crc == "spoil" and start == 131_072 else chunk
-            encoded += b"%x;chunk-signature=%s\r\n" % (len(chunk), signature.encode()) + sent + b"\r\n"
-    return send(endpoint, "PUT", f"/data/{key}", headers, encoded)
+            line += b";chunk-signature=" + signature.encode()
+        sent = chunk[::-1] if crc == "spoil" and start == 131_072 else chunk
+        pieces[number if chunk else "last"] = line + b"\r\n" + (sent + b"\r\n" if chunk else b"")
+    if "TRAILER" in kind:
+        trailer = f"x-amz-checksum-crc32:{crc}\n"
+        pieces["trailer"] = trailer.strip().encode() + b"\r\n"
+        if "UNSIGNED" not in kind:
+            digest = hashlib.sha256(trailer.encode()).hexdigest()
+            signature = signature_of(f"AWS4-HMAC-SHA256-TRAILER\n{scope}\n{signature}\n{digest}")
+            pieces["trailer"] += f"x-amz-trailer-signature:{signature}\r\n".encode()
+    encoded = b"".join(piece for name, piece in pieces.items() if name not in drop)
+    return send(endpoint, "PUT", path, headers, encoded if "last" in drop else encoded + b"\r\n")

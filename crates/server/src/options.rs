@@ -24,6 +24,8 @@ pub struct Options {
     pub region: String,
     /// Twelve digits.
     pub account: String,
+    /// S3 bucket that exists from the first start on: the one that SDKs use when none is named.
+    pub default_bucket: String,
     /// How far a client's clock may be off, in seconds.
     pub max_skew_s: u64,
     /// Refuse requests with fields that have no effect here, instead of noting them.

@@ -89,7 +89,11 @@ impl Server {
         let journal = SqliteJournal::open(&data_dir.journal_path())?;
         let journal_rows = journal.rows();
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
+        let is_first_start = !data_dir.object_index_path().exists();
         let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
+        if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {
+            tracing::warn!("bucket {} was not created: {error}", options.default_bucket);
+        }
         let telemetry = Arc::new(Telemetry::open(&data_dir.telemetry_path())?);
         let recovered = core::recover(&journal, &options.capacity, &options.catalog)?;
         let pending = recovered.state.pending_actions();

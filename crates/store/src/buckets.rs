@@ -1,9 +1,12 @@
 //! Buckets: the top level of the objects' names.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::block_sums;
 use crate::clock::now_ms;
-use crate::object_rows::file_column;
+use crate::object_rows::{file_column, from_json, to_json};
 use crate::{Objects, StoreError};
 
 /// A bucket.
@@ -30,6 +33,30 @@ impl Objects {
         })
     }
 
+    /// Tags of a bucket; none, if there are none.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn bucket_tags(&self, bucket: &str) -> Result<BTreeMap<String, String>, StoreError> {
+        self.index.read(|connection| {
+            let id = bucket_id(connection, bucket)?;
+            let tags: String = connection.prepare_cached("SELECT tags FROM bucket WHERE id = ?")?.query_row([id], |row| row.get(0))?;
+            from_json(&tags)
+        })
+    }
+
+    /// Replaces a bucket's tags.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn set_bucket_tags(&self, bucket: &str, tags: &BTreeMap<String, String>) -> Result<(), StoreError> {
+        self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            tx.execute("UPDATE bucket SET tags = ? WHERE id = ?", params![to_json(tags), id])?;
+            Ok(())
+        })
+    }
+
     /// Removes an empty bucket and its unfinished uploads.
     ///
     /// # Errors
@@ -42,6 +69,7 @@ impl Objects {
             }
             let of_bucket = "upload IN (SELECT id FROM upload WHERE bucket = ?)";
             let files = file_column(tx, &format!("SELECT file FROM part WHERE {of_bucket}"), [id])?;
+            files.iter().try_for_each(|file| block_sums::forget(tx, file))?;
             tx.execute(&format!("DELETE FROM part WHERE {of_bucket}"), [id])?;
             tx.execute("DELETE FROM upload WHERE bucket = ?", [id])?;
             tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
@@ -79,8 +107,6 @@ pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, St
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::{Attributes, DataDir};
 
@@ -90,6 +116,10 @@ mod tests {
         let objects = Objects::open(&DataDir::open(temp.path()).unwrap()).unwrap();
         objects.create_bucket("b").unwrap();
         assert!(matches!(objects.create_bucket("b"), Err(StoreError::BucketExists(_))));
+        assert_eq!(objects.bucket_tags("b").unwrap(), BTreeMap::new());
+        let tags = BTreeMap::from([("kind".to_owned(), "raw".to_owned())]);
+        objects.set_bucket_tags("b", &tags).unwrap();
+        assert_eq!(objects.bucket_tags("b").unwrap(), tags);
         objects.put("b", "k", b"", &Attributes::default()).unwrap();
         assert!(matches!(objects.delete_bucket("b"), Err(StoreError::BucketNotEmpty(_))));
         objects.delete("b", "k").unwrap();
@@ -101,5 +131,6 @@ mod tests {
         // A new bucket of the old name knows nothing of it.
         objects.create_bucket("b").unwrap();
         assert_eq!(objects.uploads("b", "").unwrap(), Vec::new());
+        assert_eq!(objects.bucket_tags("b").unwrap(), BTreeMap::new());
     }
 }

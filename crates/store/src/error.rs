@@ -37,6 +37,14 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// An object's file is not what was written: the disk, or somebody else, has changed it.
+    #[error("object `{key}` is damaged: {detail}; upload it again, or delete it; `shoal verify` checks all objects")]
+    DamagedObject {
+        /// Object key.
+        key: String,
+        /// What is wrong with its file.
+        detail: String,
+    },
     /// The directory was written by another version of Shoal.
     #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote it", path.display())]
     Format {

@@ -5,10 +5,13 @@
 //! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
 //! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements, warm pools).
 
+mod block_sums;
 mod buckets;
 mod clock;
 mod data_dir;
+mod deletions;
 mod error;
+mod integrity;
 mod journal;
 mod link_tree;
 mod listing;
@@ -32,6 +35,7 @@ mod sqlite_tuning;
 mod telemetry;
 mod tuning_rows;
 mod unsynced;
+mod verify;
 mod warm_pools;
 
 #[cfg(any(test, feature = "conformance"))]
@@ -43,7 +47,9 @@ mod memory_tuning;
 
 pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
+pub use deletions::DeleteCondition;
 pub use error::StoreError;
+pub use integrity::ObjectReader;
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};
 pub use link_tree::check_tree;
 pub use listing::Listing;
@@ -62,4 +68,5 @@ pub use telemetry::{Ingest, LogLines, MetricPoint, POINT_BYTES, Quota, TRAINING_
 pub use tuning_rows::{
     EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
 };
+pub use verify::{Damage, Report, Step, verify};
 pub use warm_pools::WarmPoolRow;

@@ -28,7 +28,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::ObjectGone`] when an
-    /// object was replaced or deleted meanwhile.
+    /// object was replaced or deleted meanwhile; [`StoreError::DamagedObject`].
     pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
         let tree = Tree::plan(entries)?;
         if dir.exists() {
@@ -42,6 +42,13 @@ impl Objects {
         }
         for (relative, meta) in &tree.files {
             let target = draft.path.join(relative);
+            match self.open_file(meta) {
+                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    return Err(StoreError::ObjectGone { key: meta.key.clone() });
+                }
+                // Who reads the link reads the file itself: it is compared now.
+                sound => drop(sound?),
+            }
             match link_or_copy(&self.path(meta), &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -6,6 +6,7 @@ use md5::{Digest, Md5};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
@@ -147,6 +148,8 @@ impl Objects {
             unsynced::keep(tx, &part.id, content.as_deref())?;
             let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
             let replaced = file_column(tx, same, params![upload, number])?;
+            replaced.iter().try_for_each(|file| block_sums::forget(tx, file))?;
+            block_sums::keep(tx, &part.id, written.sums())?;
             let insert =
                 "INSERT OR REPLACE INTO part (upload, number, file, size, etag, modified_ms, checksums) VALUES (?, ?, ?, ?, ?, ?, ?)";
             let checksums = to_json(&part.checksums);
@@ -189,6 +192,8 @@ impl Objects {
         let stored: BTreeMap<u32, PartMeta> = self.parts(upload)?.into_iter().map(|part| (part.number, part)).collect();
         let mut writer = self.writer()?;
         let mut parts: Vec<(u32, u64)> = Vec::new();
+        // The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the object has none.
+        let mut sums: Option<Vec<u8>> = Some(Vec::new());
         let mut last = 0;
         for (number, etag) in chosen {
             if *number <= last {
@@ -196,7 +201,14 @@ impl Objects {
             }
             last = *number;
             let part = stored.get(number).filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
-            writer.append_file(&file_path(&self.files, &part.id))?;
+            if let Err(error) = writer.append_file(&file_path(&self.files, &part.id)) {
+                return Err(self.why_unreadable(upload, part, error));
+            }
+            let of_part = self.index.read(|connection| block_sums::of_file(connection, &part.id))?;
+            sums = sums.zip(of_part).map(|(mut all, of_part)| {
+                all.extend(of_part);
+                all
+            });
             match parts.last_mut() {
                 Some((count, size)) if *size == part.size => *count += 1,
                 _ => parts.push((1, part.size)),
@@ -215,6 +227,9 @@ impl Objects {
             // Another call may have completed or aborted it while the parts were joined.
             upload_row(tx, upload)?;
             unsynced::keep(tx, &object.id, content.as_deref())?;
+            if let Some(sums) = &sums {
+                block_sums::keep(tx, &object.id, sums)?;
+            }
             let replaced = put_row(tx, &meta.bucket, &object, condition)?;
             let mut files = remove_upload(tx, upload)?;
             files.extend(replaced);
@@ -222,6 +237,15 @@ impl Objects {
         });
         self.remove_files(written.named(row)?);
         Ok(object)
+    }
+
+    /// Why a part's file could not be joined: another call may have ended the upload, or replaced the part, since its row was read.
+    fn why_unreadable(&self, upload: &str, part: &PartMeta, error: StoreError) -> StoreError {
+        match self.parts(upload) {
+            Err(ended) => ended,
+            Ok(parts) if parts.iter().any(|present| present.id == part.id) => error,
+            Ok(_) => StoreError::InvalidPart(part.number),
+        }
     }
 
     /// Ends the upload and drops its parts.
@@ -265,6 +289,7 @@ fn part_of(row: &Row<'_>) -> Result<PartMeta, StoreError> {
 /// Returns the parts' files.
 fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<String>, StoreError> {
     let files = file_column(connection, "DELETE FROM part WHERE upload = ? RETURNING file", [upload])?;
+    files.iter().try_for_each(|file| block_sums::forget(connection, file))?;
     connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
     Ok(files)
 }
@@ -317,5 +342,35 @@ mod tests {
         objects.abort_upload(&upload).unwrap();
         assert!(matches!(objects.abort_upload(&upload), Err(StoreError::NoSuchUpload(_))));
         assert!(objects.uploads("b", "").unwrap().is_empty());
+    }
+
+    /// Of identical completions one joins the parts. The others learn that the upload has ended, and the object is there by then.
+    #[test]
+    fn completions_at_the_same_time_see_one_object() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(temp.path()).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("b").unwrap();
+        for turn in 0..10 {
+            let key = format!("k{turn}");
+            let upload = objects.create_upload("b", &key, &Attributes::default(), None).unwrap();
+            let mut writer = objects.writer().unwrap();
+            writer.append(&[turn; 100_000]).unwrap();
+            let chosen = [(1, objects.commit_part(writer, &upload, 1, &BTreeMap::new()).unwrap().etag)];
+            let complete = || {
+                let result = objects.complete_upload(&upload, &chosen, &BTreeMap::new(), &PutCondition::Always);
+                (result.map(|meta| meta.etag), objects.get("b", &key).unwrap().map(|meta| meta.etag))
+            };
+            let answers: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..12).map(|_| scope.spawn(complete)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let etag = uploaded_etag(&chosen);
+            assert_eq!(answers.iter().filter(|(result, _)| result.is_ok()).count(), 1, "{answers:?}");
+            for (result, present) in answers {
+                assert!(matches!(&result, Ok(_) | Err(StoreError::NoSuchUpload(_))), "{result:?}");
+                assert_eq!(present, etag, "{result:?} was answered before the object was there");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::{ObjectMeta, PutCondition, StoreError};
 
@@ -47,6 +48,7 @@ pub(crate) fn put_row(
     let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, ?, ?, ?, ?, ?)";
     let attributes = to_json(&meta.attributes);
     connection.prepare_cached(upsert)?.execute(params![id, meta.key, meta.id, meta.size, meta.etag, meta.modified_ms, attributes])?;
+    present.iter().try_for_each(|(file, _)| block_sums::forget(connection, file))?;
     Ok(present.map(|(file, _)| file))
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use md5::{Digest, Md5};
 
 use crate::StoreError;
+use crate::block_sums::BlockHasher;
 use crate::data_dir::{hex, random_hex, sync_parent};
 use crate::error::io_at;
 
@@ -39,9 +40,12 @@ pub struct ObjectFile {
     written: Written,
 }
 
-/// The hash of what an object's file gets.
+/// The hashes of what an object's file gets: MD5 of all of it, and a sum of each block.
 #[derive(Debug)]
-pub struct ContentHash(Md5);
+pub struct ContentHash {
+    md5: Md5,
+    blocks: BlockHasher,
+}
 
 /// A complete file that waits for its row; removed on drop unless a row names it ([`Written::named`]).
 #[derive(Debug)]
@@ -50,13 +54,15 @@ pub(crate) struct Written {
     path: PathBuf,
     size: u64,
     md5: [u8; 16],
+    sums: Vec<u8>,
     kept: bool,
 }
 
 impl ContentHash {
     /// Takes what the file gets, in the same order.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.md5.update(bytes);
+        self.blocks.update(bytes);
     }
 }
 
@@ -107,7 +113,7 @@ impl ObjectWriter {
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
         let file = ObjectFile { file, buffer: Vec::new(), written_back: 0, written };
-        Ok(Self { file, hash: ContentHash(Md5::new()) })
+        Ok(Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } })
     }
 
     /// The file and the hash, for two threads; [`ObjectFile::with`] makes one of them again.
@@ -122,7 +128,7 @@ impl ObjectWriter {
 
     /// MD5 of what was written so far.
     pub fn md5(&self) -> [u8; 16] {
-        self.hash.0.clone().finalize().into()
+        self.hash.md5.clone().finalize().into()
     }
 
     /// Appends bytes; as [`Write::write_all`], with an error that names the file.
@@ -134,7 +140,7 @@ impl ObjectWriter {
         self.file.append(bytes)
     }
 
-    /// Appends a whole file without carrying its bytes through this process; the caller says its MD5 does not matter.
+    /// Appends a whole file without carrying its bytes through this process; neither its MD5 nor its sums are computed.
     pub(crate) fn append_file(&mut self, path: &Path) -> Result<(), StoreError> {
         let mut part = File::open(path).map_err(io_at("open", path))?;
         self.file.flush().map_err(io_at("write", &self.file.written.path))?;
@@ -147,7 +153,8 @@ impl ObjectWriter {
     /// until the file is durable, too.
     pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
         let Self { file: ObjectFile { mut file, buffer, mut written, .. }, hash } = self;
-        written.md5 = hash.0.finalize().into();
+        written.md5 = hash.md5.finalize().into();
+        written.sums = hash.blocks.finish();
         file.write_all(&buffer).map_err(io_at("write", &written.path))?;
         if buffer.len() as u64 == written.size {
             return Ok((written, Some(buffer)));
@@ -174,7 +181,7 @@ impl Written {
     fn new(files: &Path) -> Result<Self, StoreError> {
         let id = random_hex::<16>()?;
         let path = file_path(files, &id);
-        Ok(Self { id, path, size: 0, md5: [0; 16], kept: false })
+        Ok(Self { id, path, size: 0, md5: [0; 16], sums: Vec::new(), kept: false })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -183,6 +190,11 @@ impl Written {
 
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Of the blocks; not of what came by [`ObjectWriter::append_file`].
+    pub(crate) fn sums(&self) -> &[u8] {
+        &self.sums
     }
 
     pub(crate) fn md5_hex(&self) -> String {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
+use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
+use crate::integrity::Verified;
 use crate::object_rows::{OBJECT_COLUMNS, file_column, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
 use crate::reserve::Reserve;
@@ -19,7 +21,7 @@ use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
 use crate::{DataDir, StoreError};
 
-const SCHEMA: Schema = Schema {
+pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
         "
     CREATE TABLE bucket (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL);
@@ -36,6 +38,10 @@ const SCHEMA: Schema = Schema {
         "
     CREATE TABLE unsynced (number INTEGER PRIMARY KEY, file TEXT NOT NULL, content BLOB NOT NULL);
     ",
+        "
+    ALTER TABLE bucket ADD COLUMN tags TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE block_sums (file TEXT PRIMARY KEY, sums BLOB NOT NULL) WITHOUT ROWID;
+    ",
     ],
     gives_back_space: false,
 };
@@ -46,6 +52,7 @@ pub struct Objects {
     pub(crate) files: PathBuf,
     pub(crate) index: Arc<Database>,
     pub(crate) unsynced: Unsynced,
+    pub(crate) verified: Verified,
     reserve: Reserve,
 }
 
@@ -112,7 +119,7 @@ impl Objects {
         object_writer::make_shards(&files)?;
         let reserve = Reserve::beside(&path);
         reserve.with_room(|| unsynced::restore(&files, &index))?;
-        let objects = Self { unsynced: Unsynced::new(&files, &index), reserve, files, index };
+        let objects = Self { unsynced: Unsynced::new(&files, &index), verified: Verified::new(), reserve, files, index };
         objects.sweep()?;
         Ok(objects)
     }
@@ -162,6 +169,10 @@ impl Objects {
         };
         let row = self.index.write(|tx| {
             unsynced::keep(tx, &meta.id, content.as_deref())?;
+            // A small object is compared whole.
+            if content.is_none() {
+                block_sums::keep(tx, &meta.id, written.sums())?;
+            }
             put_row(tx, bucket, &meta, condition)
         });
         let replaced = written.named(row)?;
@@ -202,7 +213,11 @@ impl Objects {
             attributes: attributes.clone(),
             ..source.clone()
         };
-        let replaced = written.named(self.index.write(|tx| put_row(tx, bucket, &meta, condition)))?;
+        let row = self.index.write(|tx| {
+            block_sums::keep_copy(tx, &source.id, &meta.id)?;
+            put_row(tx, bucket, &meta, condition)
+        });
+        let replaced = written.named(row)?;
         self.remove_files(replaced);
         Ok(meta)
     }
@@ -220,29 +235,41 @@ impl Objects {
         })
     }
 
-    /// The object's file. Once open it stays readable even if the object is replaced or deleted.
+    /// The object's file, compared with what was written. Once open it stays readable even if the object is replaced or deleted.
     ///
     /// # Errors
-    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read.
+    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read; [`StoreError::DamagedObject`].
     pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
+        let file = self.open_unseen(meta)?;
+        self.ensure_sound(meta, &file, self.sums(meta)?.as_deref())?;
+        Ok(file)
+    }
+
+    fn open_unseen(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
         let path = self.path(meta);
         File::open(&path).map_err(io_at("open", &path))
     }
 
-    /// The object of this key with its file open, both of the same commit.
+    /// The object of this key with its file open, both of the same commit; compared with what was written, which may take as long as reading it.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::Corrupt`] if the file is missing.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`].
     pub fn read(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
+        let (meta, file) = self.find_file(bucket, key)?;
+        self.ensure_sound(&meta, &file, self.sums(&meta)?.as_deref())?;
+        Ok((meta, file))
+    }
+
+    pub(crate) fn find_file(&self, bucket: &str, key: &str) -> Result<(ObjectMeta, File), StoreError> {
         let gone = || StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() };
         let mut missing: Option<ObjectMeta> = None;
         loop {
             let meta = self.get(bucket, key)?.ok_or_else(gone)?;
-            match self.open_file(&meta) {
-                Err(StoreError::Io { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            match self.open_unseen(&meta) {
+                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     // Replaced between the two steps, unless the row still says the same.
                     if missing.is_some_and(|before| before.id == meta.id) {
-                        return Err(StoreError::Corrupt { path, detail: format!("the file of object `{key}` is missing") });
+                        return Err(StoreError::DamagedObject { key: key.to_owned(), detail: "its file is missing".to_owned() });
                     }
                     missing = Some(meta);
                 }
@@ -273,24 +300,10 @@ impl Objects {
         })
     }
 
-    /// Removes the object of this key; says whether there was one.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchBucket`].
-    pub fn delete(&self, bucket: &str, key: &str) -> Result<bool, StoreError> {
-        let removed: Option<String> = self.index.write(|tx| {
-            let id = bucket_id(tx, bucket)?;
-            let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
-            Ok(delete.query_row(params![id, key], |row| row.get(0)).optional()?)
-        })?;
-        let existed = removed.is_some();
-        self.remove_files(removed);
-        Ok(existed)
-    }
-
     /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
     pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
+            self.verified.forget(&id);
             let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
         }
     }
@@ -477,11 +490,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_told_as_corruption() {
+    fn a_missing_file_is_damage() {
         let (_temp, _dir, objects) = open();
         let meta = objects.put("b", "k", b"content", &Attributes::default()).unwrap();
         fs::remove_file(objects.path(&meta)).unwrap();
         let error = objects.read("b", "k").unwrap_err();
-        assert!(error.to_string().contains("is corrupt: the file of object `k` is missing"), "{error}");
+        assert!(error.to_string().contains("object `k` is damaged: its file is missing"), "{error}");
     }
 }

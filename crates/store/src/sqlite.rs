@@ -131,9 +131,9 @@ impl Database {
         self.failure.get().map(String::as_str)
     }
 
-    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. This is for control
-    /// writes: on a full disk they use the reserve, and `work` may run several times. After [`StoreError::NotDurable`] nobody knows whether it will
-    /// have happened at the next start.
+    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. Whatever is
+    /// returned, what `work` has read is durable by then, too. This is for control writes: on a full disk they use the reserve, and `work` may run
+    /// several times. After [`StoreError::NotDurable`] nobody knows whether it will have happened at the next start.
     pub(crate) fn write<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.attempt(&mut work) {
             Err(StoreError::Full(_)) => {}
@@ -239,15 +239,21 @@ impl Database {
             }
             self.committed.notify_all();
         }
-        let value = match done? {
-            Ok(value) => value?,
+        let result = match done? {
+            Ok(result) => result,
             Err(panic) => resume_unwind(panic),
         };
+        // A refusal may depend on rows that others of the group wrote: it is returned after their commit, as a success is.
         loop {
             match outcome.get() {
-                Some(Ok(())) => return Ok(value),
+                Some(Ok(())) => return result,
                 Some(Err(error)) if is_lost(error) => return Err(StoreError::NotDurable(self.fail(&self.path, error))),
-                Some(Err(error)) => return Err(again(error).into()),
+                Some(Err(error)) => {
+                    return match result {
+                        Err(own @ (StoreError::Sql(_) | StoreError::Full(_))) => Err(own),
+                        _ => Err(again(error).into()),
+                    };
+                }
                 None => writer = self.committed.wait(writer).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -407,5 +413,54 @@ mod tests {
         });
         let expected: Vec<_> = (0..8).flat_map(|writer| (0..25).map(move |turn| writer * 1000 + turn * 10)).collect();
         assert_eq!(numbers(&database), expected);
+    }
+
+    /// Three writers of one group: the first writes a row, the second is refused because of that row, the third holds up the commit.
+    #[test]
+    fn a_refusal_is_returned_after_the_commit_that_it_saw() {
+        let temp = tempfile::tempdir().unwrap();
+        let database = Database::open(&temp.path().join("t.db"), &SCHEMA).unwrap();
+        let next_waits = || {
+            while database.coming.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+        };
+        let (first_began, second_began) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (refused, heard) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                database.write(|tx| {
+                    first_began.store(1, Ordering::SeqCst);
+                    next_waits();
+                    insert(tx, 1)
+                })
+            });
+            while first_began.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            let second = scope.spawn(|| {
+                let result = database.write(|tx| {
+                    second_began.store(1, Ordering::SeqCst);
+                    next_waits();
+                    insert(tx, 1)
+                });
+                let seen = numbers(&database);
+                refused.send(()).unwrap();
+                (result, seen)
+            });
+            while second_began.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            // As long as a commit may take: a refusal that does not wait for it comes meanwhile.
+            database
+                .write(|_| {
+                    let _ = heard.recv_timeout(Duration::from_millis(300));
+                    Ok(())
+                })
+                .unwrap();
+            let (result, seen) = second.join().unwrap();
+            assert!(matches!(result, Err(StoreError::Sql(_))), "{result:?}");
+            assert_eq!(seen, [1], "what refused it was not durable yet");
+        });
     }
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use shoal_store::{
-    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter,
+    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 2), ("telemetry", 4)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 3), ("telemetry", 4)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -100,7 +100,7 @@ fn format_3_of_the_journal_is_read() {
 fn format_2_of_the_objects_is_read() {
     let temp = tempfile::tempdir().unwrap();
     let dir = DataDir::open(temp.path()).unwrap();
-    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 2)).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 3)).unwrap();
     // A crash has lost the file of the object; the part was durable.
     fs::create_dir_all(dir.objects_path().join("07")).unwrap();
     fs::write(dir.objects_path().join("07/070e6a42d5051505f1de01a9de1afc91"), "part").unwrap();
@@ -109,6 +109,22 @@ fn format_2_of_the_objects_is_read() {
     objects.read("data", "train/a.csv").unwrap().1.read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello");
     assert_eq!(objects.parts(&objects.uploads("data", "").unwrap()[0].id).unwrap()[0].size, 4);
+}
+
+#[test]
+fn format_3_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 3)).unwrap();
+    fs::create_dir_all(dir.objects_path().join("07")).unwrap();
+    fs::write(dir.objects_path().join("07/070e6a42d5051505f1de01a9de1afc91"), "part").unwrap();
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(objects.bucket_tags("data").unwrap(), BTreeMap::from([("kind".to_owned(), "raw".to_owned())]));
+    // The part's sum is that of its content, so the object that is made of it is read by it.
+    let upload = &objects.uploads("data", "").unwrap()[0].id;
+    let chosen = [(1, objects.parts(upload).unwrap()[0].etag.clone())];
+    objects.complete_upload(upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap();
+    assert_eq!(objects.reader("data", "model").unwrap().read_all().unwrap(), b"part");
 }
 
 #[test]

@@ -16,7 +16,14 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub(crate) fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
-        match self.s3(Method::PUT, &format!("/{bucket}"), Vec::new()) {
+        // The first region alone has no name in this request.
+        let configuration = match self.endpoint.region.as_str() {
+            "us-east-1" => String::new(),
+            region => format!(
+                "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+            ),
+        };
+        match self.s3(Method::PUT, &format!("/{bucket}"), configuration.into_bytes()) {
             Err(ClientError::Refused(error)) if error.code == "BucketAlreadyOwnedByYou" => Ok(()),
             answer => answer.map(drop),
         }

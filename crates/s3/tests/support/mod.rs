@@ -68,14 +68,14 @@ impl Server {
         Self { endpoint, _runtime: runtime, _dir: dir, _temp: temp }
     }
 
-    /// Runs a case of `client.py` against the server. Returns false, saying why, where there is no boto3.
-    pub(crate) fn check(&self, case: &str) -> bool {
+    /// Runs a case of this script beside `client.py` against the server. Returns false, saying why, where there is no boto3.
+    pub(crate) fn check(&self, script: &str, case: &str) -> bool {
         let probe = Command::new("python3").args(["-c", "import boto3"]).output();
         if !probe.is_ok_and(|output| output.status.success()) {
             println!("skipped: needs python3 with boto3");
             return false;
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
         let output = Command::new("python3").arg(script).args([case, &self.endpoint]).output().unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{case}:\n{stdout}{stderr}");

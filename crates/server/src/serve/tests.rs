@@ -27,6 +27,7 @@ fn options(data_dir: &Path) -> Options {
         listen: "127.0.0.1:0".parse().unwrap(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
+        default_bucket: "sagemaker-us-east-1-000000000000".to_owned(),
         max_skew_s: 900,
         strict: false,
         capacity: Capacity { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1, packing: Packing::Promise },

@@ -1,0 +1,73 @@
+//! `Range` headers that are not one range of bytes. S3 ignores them, as RFC 9110 (section 14.2) has it; the framework refuses them, and as the
+//! header may be signed it cannot be left out before the signature is verified. So such a request is answered in two steps: the framework
+//! checks it and refuses the range, then it is served without the header.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::header::{AUTHORIZATION, RANGE};
+use http::{Method, Request, Uri};
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::dto::Range;
+use s3s::{Body, S3Result};
+
+/// Set where signature and scope of a request have been checked; an extension of the request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Passed(Arc<AtomicBool>);
+
+impl Passed {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A request to read, without its range and without what is signed.
+pub(crate) struct Unranged {
+    request: Request<Body>,
+    passed: Passed,
+}
+
+/// The second form of a request whose range S3 ignores; `None` for all others.
+pub(crate) fn without_bad_range(request: &mut Request<Body>) -> Option<Unranged> {
+    let range = request.headers().get(RANGE)?;
+    let good = range.to_str().is_ok_and(|text| Range::parse(text).is_ok());
+    if good || !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let passed = Passed::default();
+    request.extensions_mut().insert(passed.clone());
+    let mut second = Request::new(Body::empty());
+    *second.method_mut() = request.method().clone();
+    *second.uri_mut() = unsigned(request.uri())?;
+    *second.headers_mut() = request.headers().clone();
+    second.headers_mut().remove(RANGE);
+    second.headers_mut().remove(AUTHORIZATION);
+    Some(Unranged { request: second, passed })
+}
+
+impl Unranged {
+    /// The request, if its first form was signed by a key that may read the object.
+    pub(crate) fn if_passed(self) -> Option<Request<Body>> {
+        self.passed.0.load(Ordering::SeqCst).then_some(self.request)
+    }
+}
+
+/// The address without what signs it.
+fn unsigned(uri: &Uri) -> Option<Uri> {
+    let signs = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        name.starts_with("x-amz-") || matches!(name.as_str(), "signature" | "awsaccesskeyid" | "expires")
+    };
+    let kept: Vec<&str> = uri.query().unwrap_or_default().split('&').filter(|pair| !signs(pair)).collect();
+    format!("{}?{}", uri.path(), kept.join("&")).parse().ok()
+}
+
+/// Lets requests pass that have been checked.
+pub(crate) struct AlreadyChecked;
+
+#[async_trait::async_trait]
+impl S3Access for AlreadyChecked {
+    async fn check(&self, _: &mut S3AccessContext<'_>) -> S3Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests of S3 that are understood and not served: each is refused with a sentence, because a client that hears "done" relies on it. What
+//! is declared in AWS with another code (access control lists, object lock) has that code.
+
+use http::{HeaderMap, Method, StatusCode};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use crate::access::percent_decode;
+
+/// The id of the only version that an object has in a bucket without versioning.
+pub(crate) const ONLY_VERSION: &str = "null";
+
+/// Operations that configure what this server does not do.
+const OPERATIONS: [(&str, &str); 22] = [
+    ("PutBucketPolicy", "Bucket policies are not evaluated: the access keys alone decide who may do what."),
+    ("PutBucketCors", "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect."),
+    ("PutBucketWebsite", "Buckets are not served as web sites."),
+    ("PutBucketLifecycleConfiguration", "Objects do not expire by themselves: delete them."),
+    ("PutBucketLifecycle", "Objects do not expire by themselves: delete them."),
+    ("PutBucketReplication", "Objects are not replicated: copy them."),
+    ("PutBucketVersioning", "Buckets keep one version of each object."),
+    ("PutBucketNotificationConfiguration", "No events are sent for objects."),
+    ("PutBucketLogging", "No access logs are written into buckets."),
+    ("PutBucketAccelerateConfiguration", "There is no accelerated endpoint."),
+    ("PutBucketRequestPayment", "Nobody pays for requests."),
+    ("PutBucketOwnershipControls", "All objects belong to this server's account."),
+    ("PutBucketInventoryConfiguration", "No inventories are written."),
+    ("PutBucketMetricsConfiguration", "Request metrics are at /metrics."),
+    ("PutBucketAnalyticsConfiguration", "No storage class analysis is made."),
+    ("PutBucketIntelligentTieringConfiguration", "Storage classes are labels: objects are not moved."),
+    ("PutObjectLockConfiguration", "Objects cannot be locked."),
+    ("PutObjectRetention", "Objects cannot be locked."),
+    ("PutObjectLegalHold", "Objects cannot be locked."),
+    ("DeletePublicAccessBlock", "Public access stays blocked: every request needs a signature."),
+    ("SelectObjectContent", "Objects are not queried: download them."),
+    ("RestoreObject", "Storage classes are labels: every object can be read at any time."),
+];
+
+/// Configurations that a bucket never has: code and message are AWS's for one without.
+const ABSENT: [(&str, &str, &str); 5] = [
+    ("GetBucketWebsite", "NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration"),
+    ("GetBucketLifecycleConfiguration", "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist"),
+    ("GetBucketReplication", "ReplicationConfigurationNotFoundError", "The replication configuration was not found"),
+    ("GetObjectLockConfiguration", "ObjectLockConfigurationNotFoundError", "Object Lock configuration does not exist for this bucket"),
+    ("GetObjectRetention", "InvalidRequest", "Bucket is missing Object Lock Configuration"),
+];
+
+/// A header that is accepted and changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoEffect {
+    /// Lower-case name.
+    pub header: &'static str,
+    /// Values that ask for what every object has anyway.
+    pub usual: &'static [&'static str],
+    /// Why it changes nothing.
+    pub why: &'static str,
+}
+
+const NO_KEYS: &str = "objects are stored as they are; encrypt the disk that has the data directory";
+const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
+
+/// All headers that are accepted without effect; docs/s3.md shows them.
+pub const NO_EFFECT: [NoEffect; 9] = [
+    NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
+    NoEffect { header: "x-amz-server-side-encryption-aws-kms-key-id", usual: &[], why: NO_KEYS },
+    NoEffect { header: "x-amz-server-side-encryption-context", usual: &[], why: NO_KEYS },
+    NoEffect { header: "x-amz-server-side-encryption-bucket-key-enabled", usual: &["false"], why: NO_KEYS },
+    NoEffect {
+        header: "x-amz-storage-class",
+        usual: &["STANDARD"],
+        why: "a label: it is kept and shown, and every object is on the same disk and can be read at any time",
+    },
+    NoEffect { header: "x-amz-request-payer", usual: &[], why: "nobody pays for requests" },
+    NoEffect { header: "x-amz-mfa", usual: &[], why: NO_LOCKS },
+    NoEffect { header: "x-amz-bypass-governance-retention", usual: &["false"], why: NO_LOCKS },
+    NoEffect { header: "x-amz-optional-object-attributes", usual: &[], why: "no object is archived, so none has a state of restoration" },
+];
+
+/// The headers of a request that change nothing.
+pub(crate) fn without_effect(headers: &HeaderMap) -> Vec<&'static str> {
+    let changes_nothing = |row: &&NoEffect| {
+        let value = headers.get(row.header).map(|value| value.to_str().unwrap_or_default().trim());
+        value.is_some_and(|value| !value.is_empty() && !row.usual.iter().any(|usual| usual.eq_ignore_ascii_case(value)))
+    };
+    NO_EFFECT.iter().filter(changes_nothing).map(|row| row.header).collect()
+}
+
+/// Headers of SSE-C: encryption with a key that comes with each request.
+const CUSTOMER_KEY: &str = "server-side-encryption-customer-";
+
+/// Refuses an operation, or what its headers and query ask for.
+///
+/// # Errors
+/// Why it is not served.
+pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
+    if let Some((_, sentence)) = OPERATIONS.iter().find(|(name, _)| *name == operation) {
+        return Err(not_implemented(sentence));
+    }
+    if let Some((_, code, message)) = ABSENT.iter().find(|(name, ..)| *name == operation) {
+        return Err(crate::errors::custom(code, StatusCode::NOT_FOUND, message));
+    }
+    if matches!(operation, "PutBucketAcl" | "PutObjectAcl") {
+        return Err(no_lists());
+    }
+    headers.keys().try_for_each(|name| header(name.as_str(), headers, method))?;
+    let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
+    match named {
+        Some(version) => version_of(percent_decode(version).as_deref()),
+        None => Ok(()),
+    }
+}
+
+fn header(name: &str, headers: &HeaderMap, method: &Method) -> S3Result<()> {
+    let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match name {
+        _ if name.contains(CUSTOMER_KEY) && matches!(*method, Method::GET | Method::HEAD) => {
+            Err(invalid_request("The encryption parameters are not applicable to this object."))
+        }
+        _ if name.contains(CUSTOMER_KEY) => {
+            Err(not_implemented("Encryption with a key of the customer (SSE-C) is not served: the object would be stored without it."))
+        }
+        // What holds for every object: it belongs to the account, and nobody else has access.
+        "x-amz-acl" if matches!(value, "private" | "bucket-owner-full-control") => Ok(()),
+        "x-amz-acl" => Err(no_lists()),
+        _ if name.starts_with("x-amz-grant-") => Err(no_lists()),
+        "x-amz-bucket-object-lock-enabled" if value.eq_ignore_ascii_case("true") => Err(not_implemented("Objects cannot be locked.")),
+        _ if name.starts_with("x-amz-object-lock-") => Err(invalid_request("Bucket is missing Object Lock Configuration")),
+        "x-amz-object-ownership" if value != "BucketOwnerEnforced" => Err(not_implemented("All objects belong to this server's account.")),
+        "x-amz-website-redirect-location" => Err(not_implemented("Buckets are not served as web sites, so no request is redirected.")),
+        "x-amz-write-offset-bytes" => Err(not_implemented("Nothing is appended to an object: write it again, or in parts.")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a version's id: objects have one version.
+///
+/// # Errors
+/// `NoSuchVersion`.
+pub(crate) fn version_of(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some(ONLY_VERSION | "") => Ok(()),
+        Some(_) => Err(S3Error::with_message(S3ErrorCode::NoSuchVersion, "The specified version does not exist.")),
+    }
+}
+
+fn not_implemented(sentence: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::NotImplemented, sentence)
+}
+
+fn invalid_request(sentence: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidRequest, sentence)
+}
+
+fn no_lists() -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessControlListNotSupported, "The bucket does not allow ACLs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_shows_every_header_without_effect() {
+        let page = include_str!("../../../docs/s3.md");
+        let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("| `x-amz-")).collect();
+        let rows: Vec<String> = NO_EFFECT
+            .iter()
+            .map(|row| {
+                let usual = row.usual.iter().map(|usual| format!(", other than `{usual}`")).collect::<String>();
+                format!("| `{}`{usual} | {} |", row.header, row.why)
+            })
+            .collect();
+        assert_eq!(shown, rows, "the rows of docs/s3.md would be:\n{}", rows.join("\n"));
+    }
+
+    #[test]
+    fn headers_without_effect_are_named() {
+        for (name, value, expected) in [
+            ("x-amz-server-side-encryption", "aws:kms", true),
+            ("x-amz-server-side-encryption", "AES256", false),
+            ("x-amz-storage-class", "GLACIER", true),
+            ("x-amz-storage-class", "STANDARD", false),
+            ("x-amz-request-payer", "requester", true),
+            ("x-amz-meta-a", "b", false),
+        ] {
+            let headers = HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())]);
+            let expected = if expected { vec![name] } else { Vec::new() };
+            assert_eq!(without_effect(&headers), expected, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused() {
+        type Headers = &'static [(&'static str, &'static str)];
+        let key: Headers = &[("x-amz-server-side-encryption-customer-algorithm", "AES256")];
+        let source_key: Headers = &[("x-amz-copy-source-server-side-encryption-customer-key", "0")];
+        for (operation, method, headers, query, expected) in [
+            ("PutObject", "PUT", &[] as Headers, "", None),
+            ("PutObject", "PUT", &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")], "", None),
+            ("PutObject", "PUT", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
+            ("CreateBucket", "PUT", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
+            ("PutObjectAcl", "PUT", &[], "acl", Some("AccessControlListNotSupported")),
+            ("PutObject", "PUT", key, "", Some("NotImplemented")),
+            ("CopyObject", "PUT", source_key, "", Some("NotImplemented")),
+            ("GetObject", "GET", key, "", Some("InvalidRequest")),
+            ("HeadObject", "HEAD", key, "", Some("InvalidRequest")),
+            ("PutObject", "PUT", &[("x-amz-object-lock-mode", "GOVERNANCE")], "", Some("InvalidRequest")),
+            ("CreateBucket", "PUT", &[("x-amz-bucket-object-lock-enabled", "true")], "", Some("NotImplemented")),
+            ("PutObject", "PUT", &[("x-amz-website-redirect-location", "/x")], "", Some("NotImplemented")),
+            ("PutBucketPolicy", "PUT", &[], "policy", Some("NotImplemented")),
+            ("PutBucketWebsite", "PUT", &[], "website", Some("NotImplemented")),
+            ("GetBucketWebsite", "GET", &[], "website", Some("NoSuchWebsiteConfiguration")),
+            ("GetObject", "GET", &[], "versionId=null", None),
+            ("GetObject", "GET", &[], "versionId=abc", Some("NoSuchVersion")),
+            ("DeleteObject", "DELETE", &[], "x-id=DeleteObject&versionId=n%75ll", None),
+            ("DeleteObject", "DELETE", &[], "versionId=3%2F4", Some("NoSuchVersion")),
+        ] {
+            let mut map = HeaderMap::new();
+            map.extend(headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())));
+            let found = check(operation, &method.parse().unwrap(), &map, Some(query)).err().map(|error| error.code().as_str().to_owned());
+            assert_eq!(found.as_deref(), expected, "{operation} {headers:?} {query}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Removing objects, under conditions on the present one.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::block_sums;
+use crate::buckets::bucket_id;
+use crate::{Objects, StoreError};
+
+/// What must hold for an object to be deleted; all of what is given. Without anything given, an absent object counts as deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    /// There is an object.
+    pub exists: bool,
+    /// Its ETag.
+    pub etag: Option<String>,
+    /// Its length in bytes.
+    pub size: Option<u64>,
+    /// When it was committed, in whole seconds since the epoch.
+    pub modified_s: Option<u64>,
+}
+
+impl DeleteCondition {
+    fn holds(&self, present: Option<&(String, u64, u64)>) -> bool {
+        let Some((etag, size, modified_ms)) = present else { return *self == Self::default() };
+        self.etag.as_ref().is_none_or(|wanted| wanted == etag)
+            && self.size.is_none_or(|wanted| wanted == *size)
+            && self.modified_s.is_none_or(|wanted| wanted == modified_ms / 1000)
+    }
+}
+
+impl Objects {
+    /// Removes the object of this key; says whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`].
+    pub fn delete(&self, bucket: &str, key: &str) -> Result<bool, StoreError> {
+        self.delete_if(bucket, key, &DeleteCondition::default())
+    }
+
+    /// The same under a condition on the present object.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then nothing is removed.
+    pub fn delete_if(&self, bucket: &str, key: &str, condition: &DeleteCondition) -> Result<bool, StoreError> {
+        let removed: Option<String> = self.index.write(|tx| {
+            let id = bucket_id(tx, bucket)?;
+            if *condition != DeleteCondition::default() {
+                let mut select = tx.prepare_cached("SELECT etag, size, modified_ms FROM object WHERE bucket = ? AND key = ?")?;
+                let present = select.query_row(params![id, key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+                if !condition.holds(present.as_ref()) {
+                    return Err(StoreError::PreconditionFailed { key: key.to_owned() });
+                }
+            }
+            let mut delete = tx.prepare_cached("DELETE FROM object WHERE bucket = ? AND key = ? RETURNING file")?;
+            let removed: Option<String> = delete.query_row(params![id, key], |row| row.get(0)).optional()?;
+            removed.iter().try_for_each(|file| block_sums::forget(tx, file))?;
+            Ok(removed)
+        })?;
+        let existed = removed.is_some();
+        self.remove_files(removed);
+        Ok(existed)
+    }
+}
