@@ -35,6 +35,7 @@ mod reexec;
 mod remove;
 mod root;
 mod sandbox;
+mod seccomp;
 mod spec;
 mod support;
 mod sweep;
