@@ -20,6 +20,7 @@ use crate::events::{Event, next_event};
 use crate::image::Tree;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::Mirror;
+use crate::network_hint::NetworkHint;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
@@ -29,7 +30,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, package, script, visit, volume};
+use crate::{Options, artifacts, connection, forward, gpus, inside, package, proxy, script, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -290,9 +291,16 @@ impl Agent<'_> {
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
-        output::start(program.stdout.take(), program.stderr.take(), scraper, assignment.objective.clone(), self.outbox.clone(), at_end)?;
+        let is_isolated = self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
+        let hint = if is_isolated { NetworkHint::new(assignment) } else { NetworkHint::silent() };
+        let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
+        output::start(stdout, stderr, scraper, assignment.objective.clone(), hint, self.outbox.clone(), at_end)?;
         if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
             forward::start(listener, endpoint.server_address.clone())?;
+        }
+        if let (Some(listener), Some(egress)) = (program.proxy_listener.take(), &assignment.egress) {
+            let server = assignment.endpoint.as_ref().map(|endpoint| endpoint.server_address.as_str());
+            proxy::start(listener, egress, server, self.outbox.clone())?;
         }
         program.watch(self.events.clone())
     }

@@ -121,6 +121,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
+        network: settings.network.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,

@@ -55,6 +55,6 @@ pub use sandbox::{Control, Sandbox};
 pub use spec::{Exit, Mount, SandboxSpec};
 pub use support::{Isolation, Support};
 pub use sweep::sweep;
-pub use users::{FORWARDER_PORT, HOME, USER};
+pub use users::{FORWARDER_PORT, HOME, PROXY_PORT, USER};
 pub use writers::is_being_written;
 pub use zygote::{Ran, Zygote, line_of_zygote, serve as serve_as_zygote};

@@ -18,7 +18,7 @@ use shoal_wire::CreateTrainingJob;
 use tokio::sync::mpsc;
 
 use crate::{
-    Images, RemoveTree, artifacts,
+    Images, NetworkOptions, RemoveTree, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
@@ -68,6 +68,7 @@ pub(crate) struct World {
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
     pub(crate) silence: Duration,
+    pub(crate) network: NetworkOptions,
 }
 
 type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;

@@ -137,6 +137,7 @@ impl Server {
             lease_s: options.lease_s,
             grace_s: options.grace_s,
             silence: Duration::from_secs(options.silence_s),
+            network: options.network,
         });
         recovery::restore(&world, &live);
 

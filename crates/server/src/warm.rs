@@ -80,7 +80,7 @@ impl Keep {
         let is_trial = !owner.is_empty();
         let of_host = |it: &Assignment| {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
-            let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits);
+            let place = (&it.region, it.host, &it.hosts, &it.instance_type, &it.limits, &it.egress);
             let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python, &it.root));
             serde_json::to_string(&(place, program))
         };

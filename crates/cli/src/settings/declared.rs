@@ -28,7 +28,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All settings, in the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 20] = [
     Setting {
         name: "data_dir",
         value: "DIR",
@@ -116,6 +116,27 @@ pub(super) const SETTINGS: [Setting; 17] = [
         help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the first that is there, `none` is none",
         client: false,
         default: |_| "auto".to_owned(),
+    },
+    Setting {
+        name: "network",
+        value: "MODE",
+        help: "What jobs reach beside their own instances and this server: none, allow-list (hosts of network_allow) or host (what this machine reaches)",
+        client: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "network_max",
+        value: "MODE",
+        help: "Most of that which a job may request by the tag shoal:network [default: what network says]",
+        client: false,
+        default: |known| (known.earlier)("network"),
+    },
+    Setting {
+        name: "network_allow",
+        value: "HOSTS",
+        help: "Hosts that jobs may connect to, with commas between: pypi.org, *.huggingface.co, index.corp:8443, 10.1.0.0/16:*; without a port 80 and 443",
+        client: false,
+        default: |_| String::new(),
     },
     Setting {
         name: "log",

@@ -36,6 +36,7 @@ fn options(data_dir: &Path) -> Options {
         grace_s: 1,
         silence_s: 60,
         lease_s: None,
+        network: crate::NetworkOptions::default(),
         images: Arc::new(NoImages),
         sweep: Arc::new(|_| Vec::new()),
         remove_tree: |path| std::fs::remove_dir_all(path),
