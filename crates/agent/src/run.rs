@@ -1,17 +1,19 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
 mod mirrors;
+mod packing;
 mod surroundings;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_environments::{EnvironmentError, Prepared};
-use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Assignment, LogLine, Order, OutputCompression, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::{self, with_causes};
@@ -119,6 +121,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         python: None,
         image: None,
         frozen: false,
+        most_stored: None,
         resource: None,
     };
     let (assignment, acked) = loop {
@@ -159,6 +162,8 @@ struct Agent<'a> {
     /// Likewise.
     image: Option<Tree>,
     frozen: bool,
+    /// Bytes that its files may have where they are stored with their holes.
+    most_stored: Option<u64>,
     /// What the program was told of its resource.
     resource: Option<Resource>,
 }
@@ -184,6 +189,7 @@ impl Agent<'_> {
                 thread::sleep(NETWORK_POLL);
             }
         }
+        self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until });
         let network = self.network.as_ref().expect("the loop ends with one");
         let mut spec = match instance::prepare(self.options, assignment, self.home, network, support) {
@@ -380,7 +386,7 @@ impl Agent<'_> {
         if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
             // Sent in no time, so that one report of the end and all that follows are one thing for the server.
             self.has_uploaded = true;
-            let sent = artifacts::send(&self.home.ml(), self.outbox);
+            let sent = artifacts::send(&self.home.ml(), self.outbox, self.most_stored, &AtomicBool::new(false));
             let is_sent = sent.is_ok();
             let mut last = vec![ended];
             if is_sent {
@@ -391,18 +397,6 @@ impl Agent<'_> {
         }
         self.outbox.report_at(at_ms, ended)?;
         if is_wanted { self.upload() } else { Ok(()) }
-    }
-
-    fn upload(&mut self) -> Result<(), Trouble> {
-        self.has_uploaded = true;
-        self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
-        self.await_mirrors(None);
-        if self.wishes.released {
-            // They are wanted no longer: the attempt was interrupted, and another one follows.
-            return Ok(());
-        }
-        artifacts::send(&self.home.ml(), self.outbox)?;
-        Ok(self.outbox.report(ReportBody::Uploaded)?)
     }
 
     fn never_started(&mut self) -> Result<(), Trouble> {
