@@ -1,6 +1,7 @@
 //! What an instance leaves behind, on its way to the server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_link::{Artifact, ReportBody};
 
@@ -33,22 +34,67 @@ pub(crate) fn are_small(ml: &Path) -> bool {
     sizes.into_iter().sum::<Option<u64>>().is_some_and(|bytes| bytes <= SMALL_BYTES)
 }
 
-/// Sends everything below the directories and says how much it was.
-pub(crate) fn send(ml: &Path, outbox: &Outbox) -> Result<(), PackError> {
+/// Sends everything below the directories and says how much it was. `most`: bytes that files may have with their holes, where they are stored so.
+pub(crate) fn send(ml: &Path, outbox: &Outbox, most: Option<u64>, is_stopped: &AtomicBool) -> Result<(), PackError> {
     for (artifact, directory) in DIRECTORIES {
         let at = |source| PackError::Unreadable { path: format!("/opt/ml/{directory}"), source };
         let packed = match resolve(ml, Path::new(directory)).map_err(at)? {
             Some(root) => {
+                if let Some(most) = most {
+                    let bytes = lengths(&root, is_stopped).map_err(at)?;
+                    if bytes > most {
+                        return Err(PackError::TooLarge { directory: format!("/opt/ml/{directory}"), bytes });
+                    }
+                }
                 let skipped = |path: &Path| {
                     let text = format!("/opt/ml/{directory}/{} is neither file, directory nor link and is left out", path.display());
                     // If nobody takes notes any more, the next part says so.
                     let _ = outbox.report(ReportBody::Note { text });
                 };
-                pack(&root, |part| outbox.part(artifact, part), skipped).map_err(|error| error.within(directory))?
+                pack(&root, is_stopped, |part| outbox.part(artifact, part), skipped).map_err(|error| error.within(directory))?
             }
             None => Packed::default(),
         };
         outbox.report(ReportBody::ArtifactSent { artifact, bytes: packed.bytes, files: packed.files })?;
     }
     Ok(())
+}
+
+/// Bytes of all files below a directory, as they read.
+fn lengths(root: &Path, is_stopped: &AtomicBool) -> std::io::Result<u64> {
+    let (mut bytes, mut waiting): (u64, Vec<PathBuf>) = (0, vec![root.to_owned()]);
+    while let Some(directory) = waiting.pop() {
+        if is_stopped.load(Ordering::Relaxed) {
+            break;
+        }
+        for entry in directory.read_dir()? {
+            let entry = entry?;
+            // Links are not followed.
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() {
+                waiting.push(entry.path());
+            } else if metadata.is_file() {
+                bytes = bytes.saturating_add(metadata.len());
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_count_where_they_are_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("model");
+        std::fs::create_dir_all(model.join("sub")).unwrap();
+        std::fs::File::create(model.join("sub/sparse")).unwrap().set_len(5 << 30).unwrap();
+        let outbox = Outbox::create(&dir.path().join("spool"), 1 << 20).unwrap();
+        let running = AtomicBool::new(false);
+        let refused = send(dir.path(), &outbox, Some(1 << 30), &running);
+        assert!(matches!(&refused, Err(PackError::TooLarge { bytes, .. }) if *bytes == 5 << 30), "{refused:?}");
+        send(dir.path(), &outbox, None, &running).unwrap();
+    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use shoal_link::{Assignment, Order, Visit};
 
 use crate::output::Said;
+use crate::pack::PackError;
 use crate::program::Ended;
 
 /// Everything that can happen to an agent.
@@ -48,6 +49,8 @@ pub(crate) enum Event {
     Exited(Ended),
     /// The files of a directory that is mirrored are saved, as far as they can be.
     Mirrored,
+    /// What the program left is on its way, or cannot be.
+    Packed(Result<(), PackError>),
     /// All that the program has said is on its way.
     Said(Said),
 }

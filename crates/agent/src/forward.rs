@@ -17,17 +17,15 @@ pub(crate) fn start(listener: TcpListener, server_address: String) -> io::Result
 }
 
 fn accept(listener: &TcpListener, server_address: &str) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let slots = Slots::new(MOST);
     loop {
-        while open.load(Ordering::Acquire) >= MOST {
-            thread::sleep(Duration::from_millis(5));
-        }
+        slots.wait();
         let Ok((inside, _)) = listener.accept() else {
             // Out of descriptors, mostly; or the listener is gone for good, and then this costs nothing worth mentioning.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let slot = Slot::take(&open);
+        let slot = slots.take();
         let address = server_address.to_owned();
         // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
         let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
@@ -37,12 +35,30 @@ fn accept(listener: &TcpListener, server_address: &str) {
     }
 }
 
-struct Slot(Arc<AtomicUsize>);
+/// How many connections are open.
+pub(crate) struct Slots {
+    open: Arc<AtomicUsize>,
+    most: usize,
+}
 
-impl Slot {
-    fn take(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::AcqRel);
-        Self(open.clone())
+/// One that is.
+pub(crate) struct Slot(Arc<AtomicUsize>);
+
+impl Slots {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { open: Arc::default(), most }
+    }
+
+    /// Until there may be another one.
+    pub(crate) fn wait(&self) {
+        while self.open.load(Ordering::Acquire) >= self.most {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn take(&self) -> Slot {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        Slot(self.open.clone())
     }
 }
 
@@ -53,7 +69,7 @@ impl Drop for Slot {
 }
 
 /// Both ways until both have ended; the end of one way is passed on, as HTTP clients rely on.
-fn carry(inside: TcpStream, server: TcpStream) -> io::Result<()> {
+pub(crate) fn carry(inside: TcpStream, server: TcpStream) -> io::Result<()> {
     inside.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from, to) = (server.try_clone()?, inside.try_clone()?);

@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, RESOURCE_FILE, Resource, Script, Threads,
+    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads,
     config_files, environment,
 };
 use shoal_link::{Assignment, Program};
-use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, SandboxError, SandboxSpec, Support, remove_tree};
+use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, remove_tree};
 
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
@@ -201,6 +201,7 @@ pub(crate) fn prepare(
         memory_bytes: assignment.limits.memory_bytes,
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
+        has_proxy: assignment.egress.is_some(),
     };
     Ok((spec, note))
 }
@@ -307,9 +308,21 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             secret_access_key: endpoint.secret_access_key.clone(),
             session_token: endpoint.session_token.clone(),
         }),
+        // Plain processes have the machine's own network.
+        proxy: assignment
+            .egress
+            .as_ref()
+            .filter(|_| is_isolated)
+            .map(|_| ProxyFacts { url: format!("http://127.0.0.1:{PROXY_PORT}"), bypass: bypass(assignment, network) }),
         home: if is_isolated { HOME.into() } else { paths.code().to_string_lossy().into_owned() },
         paths,
     }
+}
+
+/// What the program reaches without a proxy: its own loopback and the instances of its job, by name and by address.
+fn bypass(assignment: &Assignment, network: &Network) -> Vec<String> {
+    let hosts = (1..).zip(&assignment.hosts).flat_map(|(host, name)| [name.clone(), network.address(host).to_string()]);
+    ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter().chain(hosts).collect()
 }
 
 fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), InstanceError> {

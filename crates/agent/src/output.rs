@@ -16,6 +16,7 @@ use shoal_link::{LogLine, MetricPoint, ReportBody};
 
 use crate::clock::now_ms;
 use crate::lines::Splitter;
+use crate::network_hint::NetworkHint;
 use crate::outbox::Outbox;
 
 /// Reports go out at most this often, or when one is full. The first line after a pause goes at once.
@@ -48,6 +49,7 @@ pub(crate) fn start(
     stderr: Option<File>,
     scraper: Scraper,
     objective: Option<String>,
+    network_hint: NetworkHint,
     outbox: Arc<Outbox>,
     at_end: impl FnOnce(Said) + Send + 'static,
 ) -> io::Result<()> {
@@ -60,7 +62,7 @@ pub(crate) fn start(
     }
     // Regular expressions and JSON want more stack than copying does.
     let gatherer = thread::Builder::new().name("output".into());
-    gatherer.spawn(move || at_end(Gatherer::new(scraper, objective, &outbox).run(&chunks)))?;
+    gatherer.spawn(move || at_end(Gatherer::new(scraper, objective, network_hint, &outbox).run(&chunks)))?;
     Ok(())
 }
 
@@ -87,6 +89,7 @@ fn read(mut stream: File, is_stderr: bool, queue: &SyncSender<Chunk>) {
 struct Gatherer<'a> {
     scraper: Scraper,
     objective: Option<String>,
+    network_hint: NetworkHint,
     /// Values of the objective so far.
     ordinal: u32,
     outbox: &'a Outbox,
@@ -99,9 +102,20 @@ struct Gatherer<'a> {
 }
 
 impl<'a> Gatherer<'a> {
-    fn new(scraper: Scraper, objective: Option<String>, outbox: &'a Outbox) -> Self {
-        let (last, tail) = (BTreeMap::new(), Tail::default());
-        Self { scraper, objective, ordinal: 0, outbox, lines: Vec::new(), points: Vec::new(), bytes: 0, flushed: None, last, tail }
+    fn new(scraper: Scraper, objective: Option<String>, network_hint: NetworkHint, outbox: &'a Outbox) -> Self {
+        Self {
+            scraper,
+            objective,
+            network_hint,
+            ordinal: 0,
+            outbox,
+            lines: Vec::new(),
+            points: Vec::new(),
+            bytes: 0,
+            flushed: None,
+            last: BTreeMap::new(),
+            tail: Tail::default(),
+        }
     }
 
     fn run(mut self, chunks: &Receiver<Chunk>) -> Said {
@@ -142,7 +156,13 @@ impl<'a> Gatherer<'a> {
                 self.points.push(point);
             }
             self.bytes += text.len();
+            let hint = self.network_hint.after(&text);
             self.lines.push(LogLine { at_ms, text });
+            if let Some(text) = hint {
+                self.flush();
+                // Once the outbox is closed nobody reads it.
+                let _ = self.outbox.report(ReportBody::Note { text });
+            }
             if self.lines.len() >= MOST_LINES || self.bytes >= MOST_BYTES {
                 self.flush();
             }

@@ -1,10 +1,13 @@
 //! Packs a directory that a training program left: gzip members of tar entries, without the blocks that end an archive, so that the hosts'
-//! archives can be joined by concatenation.
+//! archives can be joined by concatenation. Holes of files stay holes.
+
+mod sparse;
 
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -12,6 +15,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::inside::open_same;
 use crate::outbox::Closed;
+use sparse::Extents;
 
 /// Bytes of a part that is handed on.
 const PART_BYTES: usize = 1 << 20;
@@ -36,6 +40,19 @@ pub(crate) enum PackError {
         /// Why not.
         source: io::Error,
     },
+    /// What it holds would be stored without its holes, and has more bytes than its volume.
+    #[error(
+        "{directory} has {bytes} bytes with the holes of its files, more than VolumeSizeInGB allows, and CompressionType NONE stores holes as zeros"
+    )]
+    TooLarge {
+        /// As the program knows it.
+        directory: String,
+        /// Of all files.
+        bytes: u64,
+    },
+    /// The job was stopped while it was packed.
+    #[error("the job was stopped while its model was packed, and that took longer than the grace of the stop")]
+    Stopped,
     /// Nobody takes the parts.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -46,16 +63,20 @@ impl PackError {
     pub(crate) fn within(self, directory: &str) -> Self {
         match self {
             Self::Unreadable { path, source } => Self::Unreadable { path: format!("/opt/ml/{directory}/{path}"), source },
-            Self::Closed(closed) => Self::Closed(closed),
+            other => other,
         }
     }
 }
 
-/// Hands everything below `root` to `part`, in name order, directories before their contents. Modes and times are kept, owners are not
-/// (they mean nothing elsewhere). Symbolic links stay links. Sockets, pipes and devices are left out and told to `skipped`. An empty
-/// directory gives no part at all.
+/// Hands everything below `root` to `part`, in name order, directories before their contents. Permissions and times are kept; owners, setuid and
+/// setgid bits are not (they mean nothing, or harm, elsewhere). Symbolic links stay links, holes stay holes. Sockets, pipes and devices are left out
+/// and reported to `skipped`. An empty directory gives no part at all.
+///
+/// # Errors
+/// [`PackError::Stopped`] soon after `is_stopped` was set.
 pub(crate) fn pack(
     root: &Path,
+    is_stopped: &AtomicBool,
     part: impl FnMut(Vec<u8>) -> Result<(), Closed>,
     mut skipped: impl FnMut(&Path),
 ) -> Result<Packed, PackError> {
@@ -64,6 +85,9 @@ pub(crate) fn pack(
     let mut waiting = children(root, Path::new(""))?;
     let anything = !waiting.is_empty();
     while let Some(path) = waiting.pop() {
+        if is_stopped.load(Ordering::Relaxed) {
+            return Err(PackError::Stopped);
+        }
         let unreadable = |source: io::Error| failed(&path, source);
         let full = root.join(&path);
         let metadata = fs::symlink_metadata(&full).map_err(unreadable)?;
@@ -82,9 +106,19 @@ pub(crate) fn pack(
             files += 1;
         } else if kind.is_file() {
             let file = open_same(&full, &metadata).map_err(unreadable)?;
-            header.set_entry_type(EntryType::Regular);
-            header.set_size(metadata.len());
-            archive.append_data(&mut header, &path, Exactly { file, left: metadata.len() }).map_err(unreadable)?;
+            let size = metadata.len();
+            match Extents::of(&file).map_err(unreadable)? {
+                Some(extents) => {
+                    let (blocks, bytes) = (extents.describe(&mut header, size).map_err(unreadable)?, extents.bytes());
+                    let content = Exactly { file: extents.reader(file), left: bytes, is_stopped };
+                    archive.append_data(&mut header, &path, (&blocks[..]).chain(content)).map_err(unreadable)?;
+                }
+                None => {
+                    header.set_entry_type(EntryType::Regular);
+                    header.set_size(size);
+                    archive.append_data(&mut header, &path, Exactly { file, left: size, is_stopped }).map_err(unreadable)?;
+                }
+            }
             files += 1;
         } else {
             skipped(&path);
@@ -106,6 +140,9 @@ fn failed(path: &Path, source: io::Error) -> PackError {
     if source.get_ref().is_some_and(|inner| inner.is::<Closed>()) {
         return PackError::Closed(Closed);
     }
+    if source.get_ref().is_some_and(|inner| inner.is::<Stopped>()) {
+        return PackError::Stopped;
+    }
     PackError::Unreadable { path: path.display().to_string(), source }
 }
 
@@ -122,7 +159,7 @@ fn children(root: &Path, directory: &Path) -> Result<Vec<PathBuf>, PackError> {
 
 fn header(metadata: &Metadata) -> Header {
     let mut header = Header::new_gnu();
-    header.set_mode(metadata.mode() & 0o7777);
+    header.set_mode(metadata.mode() & 0o777);
     header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0));
     header.set_uid(0);
     header.set_gid(0);
@@ -130,13 +167,22 @@ fn header(metadata: &Metadata) -> Header {
 }
 
 /// A file that must have the length that its header says, or the archive would be garbage from there on.
-struct Exactly {
-    file: fs::File,
+struct Exactly<'a, R> {
+    file: R,
     left: u64,
+    is_stopped: &'a AtomicBool,
 }
 
-impl Read for Exactly {
+/// Why a file is not read to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
+struct Stopped;
+
+impl<R: Read> Read for Exactly<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::other(Stopped));
+        }
         let count = (&mut self.file).take(self.left).read(buffer)?;
         if count == 0 && self.left > 0 && !buffer.is_empty() {
             return Err(io::Error::other("it became shorter while it was read"));
@@ -216,7 +262,7 @@ mod tests {
             all.extend(part);
             Ok(())
         };
-        let packed = pack(root, take, |path| skipped.push(path.to_owned())).unwrap();
+        let packed = pack(root, &AtomicBool::new(false), take, |path| skipped.push(path.to_owned())).unwrap();
         assert_eq!(packed.bytes, all.len() as u64);
         (all, packed, skipped)
     }
@@ -275,10 +321,72 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("model"), vec![7; 100]).unwrap();
         let file = fs::File::open(dir.path().join("model")).unwrap();
-        io::copy(&mut Exactly { file, left: 200 }, &mut io::sink()).unwrap_err();
-        let refused = pack(dir.path(), |_| Err(Closed), |_| {});
+        let running = AtomicBool::new(false);
+        io::copy(&mut Exactly { file, left: 200, is_stopped: &running }, &mut io::sink()).unwrap_err();
+        let refused = pack(dir.path(), &running, |_| Err(Closed), |_| {});
         assert!(matches!(refused, Err(PackError::Closed(_))), "{refused:?}");
-        let missing = pack(&dir.path().join("missing"), |_| Ok(()), |_| {});
+        let missing = pack(&dir.path().join("missing"), &running, |_| Ok(()), |_| {});
         assert!(matches!(missing, Err(PackError::Unreadable { .. })), "{missing:?}");
+    }
+
+    /// Fifteen tebibytes, of which a few are written: packing them as zeros would take days.
+    #[test]
+    fn holes_stay_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let [root, out] = ["root", "out"].map(|name| dir.path().join(name));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&out).unwrap();
+        let write = |name: &str, size: u64, at: &[u64]| {
+            let file = fs::File::create(root.join(name)).unwrap();
+            // A file system may have a lower bound.
+            let size = if file.set_len(size).is_ok() { size } else { 1 << 40 };
+            file.set_len(size).unwrap();
+            for place in at {
+                std::os::unix::fs::FileExt::write_all_at(&file, b"data", *place % size).unwrap();
+            }
+            size
+        };
+        let empty = write("empty", 15 << 40, &[]);
+        // More parts than a header has room for, and than one block behind it.
+        let places: Vec<u64> = (0..40).map(|number| number << 30).collect();
+        write("many", 40 << 30, &places);
+        write("small", 4096, &[]);
+        write("full", 1, &[0]);
+
+        let (bytes, told, _) = packed(&root);
+        assert_eq!(told.files, 4);
+        assert!(bytes.len() < 100_000, "{}", bytes.len());
+        let archive = dir.path().join("model.tar.gz");
+        fs::write(&archive, [bytes, end()].concat()).unwrap();
+        let sizes = "import sys, tarfile\n\
+                     for member in tarfile.open(sys.argv[1]): print(member.name, member.size, member.issparse())";
+        let read = Command::new("python3").args(["-c", sizes]).arg(&archive).output().unwrap();
+        let expected = format!("empty {empty} True\nfull 4 False\nmany {} True\nsmall 4096 False\n", 40_u64 << 30);
+        assert_eq!(String::from_utf8(read.stdout).unwrap(), expected, "{}", String::from_utf8_lossy(&read.stderr));
+        fs::remove_file(root.join("empty")).unwrap();
+        let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&out).arg("many").status().unwrap();
+        assert!(status.success());
+        let many = fs::File::open(out.join("many")).unwrap();
+        assert_eq!(many.metadata().unwrap().len(), 40 << 30);
+        for place in places {
+            let mut found = [0; 5];
+            std::os::unix::fs::FileExt::read_exact_at(&many, &mut found, place).unwrap();
+            assert_eq!(&found, b"data\0");
+        }
+    }
+
+    #[test]
+    fn packing_is_stopped_in_the_middle_of_a_file_and_drops_setuid_bits() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), vec![0; 8 << 20]).unwrap();
+        fs::set_permissions(dir.path().join("a"), fs::Permissions::from_mode(0o6755)).unwrap();
+        assert_eq!(header(&fs::metadata(dir.path().join("a")).unwrap()).mode().unwrap(), 0o755);
+        let stopped = AtomicBool::new(false);
+        let mut file = Exactly { file: fs::File::open(dir.path().join("a")).unwrap(), left: 8 << 20, is_stopped: &stopped };
+        file.read_exact(&mut [0; 4096]).unwrap();
+        stopped.store(true, Ordering::Relaxed);
+        file.read_exact(&mut [0; 4096]).unwrap_err();
+        let refused = pack(dir.path(), &stopped, |_| Ok(()), |_| {});
+        assert!(matches!(refused, Err(PackError::Stopped)), "{refused:?}");
     }
 }

@@ -94,6 +94,7 @@ mod tests {
             memory_bytes: 1,
             cpu_weight: 100,
             pids: 1,
+            has_proxy: false,
         };
         install_first(&mut spec, &Support::processes_only(), true);
         assert_eq!(spec.command[..3], ["python3", "-I", "-c"]);

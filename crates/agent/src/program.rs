@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) stderr: Option<File>,
     /// Of a new instance; a kept one's is served already.
     pub(crate) listener: Option<TcpListener>,
+    /// Accepts what goes to hosts outside.
+    pub(crate) proxy_listener: Option<TcpListener>,
     /// What is not as it was asked for.
     pub(crate) notes: Vec<String>,
 }
@@ -49,6 +51,7 @@ impl Program {
             stdout: sandbox.stdout(),
             stderr: sandbox.stderr(),
             listener: sandbox.listener(),
+            proxy_listener: sandbox.proxy_listener(),
             notes: sandbox.notes().to_vec(),
             kind: Kind::Sandbox(sandbox),
         })
@@ -60,7 +63,8 @@ impl Program {
         let (listener, notes) = (zygote.sandbox().listener(), zygote.sandbox().notes().to_vec());
         let (stdout, stderr) = zygote.run(&spec.env)?;
         let control = zygote.control();
-        Ok(Self { kind: Kind::Zygote(zygote), control, stdout: Some(stdout), stderr: Some(stderr), listener, notes })
+        let proxy_listener = zygote.sandbox().proxy_listener();
+        Ok(Self { kind: Kind::Zygote(zygote), control, stdout: Some(stdout), stderr: Some(stderr), listener, proxy_listener, notes })
     }
 
     /// Starts it as another run of a zygote; `None` if that cannot run any more.
@@ -69,7 +73,7 @@ impl Program {
             Ok((stdout, stderr)) => {
                 let control = zygote.control();
                 let (stdout, stderr) = (Some(stdout), Some(stderr));
-                Some(Self { kind: Kind::Zygote(zygote), control, stdout, stderr, listener: None, notes: Vec::new() })
+                Some(Self { kind: Kind::Zygote(zygote), control, stdout, stderr, listener: None, proxy_listener: None, notes: Vec::new() })
             }
             Err(error) => {
                 say(format_args!("a new instance is made: {}", with_causes(&error)));

@@ -1,17 +1,19 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
 mod mirrors;
+mod packing;
 mod surroundings;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_environments::{EnvironmentError, Prepared};
-use shoal_link::{Assignment, LogLine, Order, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Assignment, LogLine, Order, OutputCompression, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::{self, with_causes};
@@ -20,6 +22,7 @@ use crate::events::{Event, next_event};
 use crate::image::Tree;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::Mirror;
+use crate::network_hint::NetworkHint;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
@@ -29,7 +32,9 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{Options, artifacts, connection, forward, gpus, inside, package, script, shared_disk, visit, volume};
+use crate::{
+    Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume,
+};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
@@ -118,6 +123,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         python: None,
         image: None,
         frozen: false,
+        most_stored: None,
         resource: None,
     };
     let (assignment, acked) = loop {
@@ -158,6 +164,8 @@ struct Agent<'a> {
     /// Likewise.
     image: Option<Tree>,
     frozen: bool,
+    /// Bytes that its files may have where they are stored with their holes.
+    most_stored: Option<u64>,
     /// What the program was told of its resource.
     resource: Option<Resource>,
 }
@@ -183,6 +191,7 @@ impl Agent<'_> {
                 thread::sleep(NETWORK_POLL);
             }
         }
+        self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
         let network = self.network.as_ref().expect("the loop ends with one");
         let (mut spec, of_threads) = match instance::prepare(self.options, assignment, self.home, network, support) {
@@ -298,9 +307,16 @@ impl Agent<'_> {
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
-        output::start(program.stdout.take(), program.stderr.take(), scraper, assignment.objective.clone(), self.outbox.clone(), at_end)?;
+        let is_isolated = self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
+        let hint = if is_isolated { NetworkHint::new(assignment) } else { NetworkHint::silent() };
+        let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
+        output::start(stdout, stderr, scraper, assignment.objective.clone(), hint, self.outbox.clone(), at_end)?;
         if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
             forward::start(listener, endpoint.server_address.clone())?;
+        }
+        if let (Some(listener), Some(egress)) = (program.proxy_listener.take(), &assignment.egress) {
+            let server = assignment.endpoint.as_ref().map(|endpoint| endpoint.server_address.as_str());
+            proxy::start(listener, egress, server, self.outbox.clone())?;
         }
         program.watch(self.events.clone())
     }
@@ -380,7 +396,7 @@ impl Agent<'_> {
         if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
             // Sent in no time, so that one report of the end and all that follows are one thing for the server.
             self.has_uploaded = true;
-            let sent = artifacts::send(&self.home.ml(), self.outbox);
+            let sent = artifacts::send(&self.home.ml(), self.outbox, self.most_stored, &AtomicBool::new(false));
             let is_sent = sent.is_ok();
             let mut last = vec![ended];
             if is_sent {
@@ -391,18 +407,6 @@ impl Agent<'_> {
         }
         self.outbox.report_at(at_ms, ended)?;
         if is_wanted { self.upload() } else { Ok(()) }
-    }
-
-    fn upload(&mut self) -> Result<(), Trouble> {
-        self.has_uploaded = true;
-        self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
-        self.await_mirrors(None);
-        if self.wishes.released {
-            // They are wanted no longer: the attempt was interrupted, and another one follows.
-            return Ok(());
-        }
-        artifacts::send(&self.home.ml(), self.outbox)?;
-        Ok(self.outbox.report(ReportBody::Uploaded)?)
     }
 
     fn never_started(&mut self) -> Result<(), Trouble> {

@@ -48,7 +48,7 @@ impl From<PackError> for Trouble {
     fn from(error: PackError) -> Self {
         match error {
             PackError::Closed(closed) => Self::Closed(closed),
-            PackError::Unreadable { .. } => Self::Pack(error),
+            error => Self::Pack(error),
         }
     }
 }

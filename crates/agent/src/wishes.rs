@@ -69,7 +69,7 @@ impl Wishes {
             Event::Mirrored => self.mirrored += 1,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
-            Event::Assigned { .. } | Event::Exited(_) | Event::Said(_) => {}
+            Event::Assigned { .. } | Event::Exited(_) | Event::Packed(_) | Event::Said(_) => {}
         }
     }
 

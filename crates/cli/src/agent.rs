@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use rustix::process::{Pid, getpgid, getppid, setpgid, setsid};
+use rustix::process::{Pid, getppid, setpgid, setsid};
 use shoal_agent::TOKEN_VARIABLE;
 
 use crate::{environments, exit};
@@ -63,9 +63,34 @@ fn begin_session() {
     // the parent is gone already, so is what this is for.
     // If the server has died meanwhile the parent is the machine's first process, whose group may be none that can be named.
     if let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT)
-        && let Ok(group) = getpgid(Some(parent))
+        && let Some(group) = group_of(parent)
     {
         let _ = setpgid(None, Some(group));
     }
     let _ = setsid();
+}
+
+/// A process's group; none if it is outside of our PID namespace, and so has no number here (`unshare --pid --fork` leaves what it starts in its own
+/// group). Read as text, since rustix's `getpgid` asserts that there is a number.
+fn group_of(process: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The second field is the program's name in parentheses and may contain anything; the group is the third after it.
+    Pid::from_raw(stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    #[test]
+    fn a_group_has_a_number_or_is_none() {
+        let mut leader = std::process::Command::new("sleep").arg("1000").process_group(0).spawn().expect("a process");
+        let pid = Pid::from_child(&leader);
+        let group = group_of(pid);
+        leader.kill().and_then(|()| leader.wait()).expect("its end");
+        assert_eq!(group, Some(pid));
+        assert_eq!(group_of(Pid::from_raw(i32::MAX).expect("a number")), None);
+    }
 }

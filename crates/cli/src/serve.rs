@@ -134,6 +134,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
         telemetry: TelemetryLimits { job_bytes: settings.log_quota, total_bytes: settings.telemetry_space, days: settings.telemetry_days },
+        network: settings.network.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,

@@ -13,7 +13,9 @@ use std::{
 };
 
 use anyhow::Result;
+use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::Packing;
+use shoal_server::NetworkOptions;
 
 pub(crate) use flags::{ClientFlags, ServerFlags};
 pub(crate) use sizes::readable;
@@ -68,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) python_package: Option<PathBuf>,
     /// Where images come from that are in no table.
     pub(crate) engine: EngineChoice,
+    /// How far jobs' networks reach.
+    pub(crate) network: NetworkOptions,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -122,6 +126,7 @@ impl Settings {
                 "none" => EngineChoice::None,
                 command => EngineChoice::Command(command.to_owned()),
             },
+            network: network(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }
@@ -162,6 +167,21 @@ fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Resul
 
 fn size(typed: &Typed, name: &str) -> Result<u64> {
     sizes::bytes(typed.value(name)).ok_or_else(|| wrong(typed, name, "a size such as 8GiB"))
+}
+
+fn network(typed: &Typed) -> Result<NetworkOptions> {
+    let wanted = format!("one of {}", NetworkMode::NAMES);
+    let mode = |name: &str| parse::<NetworkMode>(typed, name, &wanted);
+    let (default, max) = (mode("network")?, mode("network_max")?);
+    if max < default {
+        return Err(wrong(typed, "network_max", &format!("at least network, which is {default}")));
+    }
+    let entries = typed.value("network_allow").split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
+    let allow: Vec<String> = entries.map(str::to_owned).collect();
+    if let Some(error) = allow.iter().find_map(|entry| entry.parse::<AllowedHost>().err()) {
+        return Err(UsageError(format!("network_allow ({}): {error}", typed.origin("network_allow"))).into());
+    }
+    Ok(NetworkOptions { default, max, allow })
 }
 
 fn wheel_house(typed: &Typed) -> Result<Option<PathBuf>> {
@@ -235,10 +255,32 @@ mod tests {
             ("wheel_house", "/nowhere", "a directory that is there"),
             ("python_package", "/nowhere", "a file that is there"),
             ("packing", "tight", "`use` or `promise`"),
+            ("network", "all", "one of none, allow-list or host"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();
             let flag = name.replace('_', "-");
             assert!(message.starts_with(&format!("{name} = {value:?} (flag --{flag}) is not {wanted}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_network_is_closed_until_the_owner_opens_it() {
+        assert_eq!(settings(&[]).unwrap().network, NetworkOptions::default());
+        let opened = settings(&[("network", "allow-list"), ("network_allow", "pypi.org, *.hf.co:443 10.1.0.0/16:*")]).unwrap().network;
+        assert_eq!((opened.default, opened.max), (NetworkMode::AllowList, NetworkMode::AllowList));
+        assert_eq!(opened.allow, ["pypi.org", "*.hf.co:443", "10.1.0.0/16:*"]);
+        for (flags, expected) in [
+            (
+                [("network", "host"), ("network_max", "none")],
+                "network_max = \"none\" (flag --network-max) is not at least network, which is host",
+            ),
+            (
+                [("network", "host"), ("network_allow", "https://pypi.org")],
+                "network_allow (flag --network-allow): \"https://pypi.org\" is not",
+            ),
+        ] {
+            let message = settings(&flags).unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message}");
         }
     }
 }

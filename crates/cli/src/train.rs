@@ -77,6 +77,9 @@ pub(crate) struct TrainArgs {
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) max_runtime: Option<u64>,
+    /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
+    #[arg(long, value_name = "MODE")]
+    pub(crate) network: Option<String>,
     /// Print every log line while waiting.
     #[arg(long)]
     pub(crate) logs: bool,

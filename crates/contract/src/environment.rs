@@ -72,6 +72,14 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         // Without it clients ask the instance metadata service, which nobody answers, before they use the keys above.
         variables.insert("AWS_EC2_METADATA_DISABLED".into(), "true".into());
     }
+    if let Some(proxy) = &facts.proxy {
+        // Both forms are in use: curl reads `http_proxy` in small letters only, others the capital form.
+        let bypass = proxy.bypass.join(",");
+        for (name, value) in [("http_proxy", &proxy.url), ("https_proxy", &proxy.url), ("no_proxy", &bypass)] {
+            variables.insert(name.to_owned(), value.clone());
+            variables.insert(name.to_uppercase(), value.clone());
+        }
+    }
     if !facts.addresses.is_empty() {
         let pairs = facts.addresses.iter().map(|(host, address)| format!("{host}={address}"));
         variables.insert("SHOAL_HOST_ADDRESSES".into(), Vec::from_iter(pairs).join(","));

@@ -39,6 +39,8 @@ pub struct Facts {
     pub gpus: u32,
     /// Where AWS clients of the program should go, if anywhere.
     pub endpoint: Option<EndpointFacts>,
+    /// By which connections to hosts outside go, if any may.
+    pub proxy: Option<ProxyFacts>,
     /// The program's home directory.
     pub home: String,
     /// Where the tree lies for the program.
@@ -76,6 +78,15 @@ pub struct CheckpointFacts {
     pub uri: String,
     /// The directory, as the program sees it.
     pub local_path: String,
+}
+
+/// An HTTP proxy, for `http` and, by CONNECT, for everything else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyFacts {
+    /// `http://127.0.0.1:9778`, as the program reaches it.
+    pub url: String,
+    /// Names and addresses to which connections go directly.
+    pub bypass: Vec<String>,
 }
 
 /// An AWS endpoint and temporary keys for it.

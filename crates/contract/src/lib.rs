@@ -29,7 +29,7 @@ mod threads;
 pub use config::config_files;
 pub use environment::environment;
 pub use exit::{FAILURE, SUCCESS};
-pub use facts::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts};
+pub use facts::{ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, ProxyFacts};
 pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use job::{ChannelConfig, ConfigError, Job, checkpoint_directory};
 pub use log_line::escape_line;

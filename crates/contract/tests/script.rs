@@ -44,6 +44,7 @@ fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
         cpus: 2,
         gpus: 0,
         endpoint: None,
+        proxy: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }

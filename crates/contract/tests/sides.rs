@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, checkpoint_directory, config_files, environment,
+    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProxyFacts, checkpoint_directory, config_files,
+    environment,
 };
 
 fn facts(host: u32, hosts: u32) -> Facts {
@@ -55,6 +56,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
             secret_access_key: "SK".into(),
             session_token: "ST".into(),
         }),
+        proxy: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }
@@ -189,6 +191,24 @@ fn where_names_do_not_resolve_addresses_are_told() {
     assert_eq!(variables["SHOAL_HOST_ADDRESSES"], "algo-1=127.0.1.1,algo-2=127.0.1.2");
     assert_eq!((variables["MASTER_ADDR"].as_str(), variables["SM_MASTER_ADDR"].as_str()), ("127.0.1.1", "127.0.1.1"));
     assert_eq!(environment(&facts(2, 2)).get("SHOAL_HOST_ADDRESSES"), None);
+}
+
+#[test]
+fn a_proxy_is_named_in_every_form_that_clients_read() {
+    let own = [("HTTPS_PROXY".to_owned(), "mine".to_owned())];
+    let proxy = ProxyFacts { url: "http://127.0.0.1:9778".into(), bypass: vec!["localhost".into(), "algo-1".into()] };
+    let variables = environment(&Facts { proxy: Some(proxy), environment: own.into(), ..facts(1, 1) });
+    for (name, expected) in [
+        ("http_proxy", "http://127.0.0.1:9778"),
+        ("HTTP_PROXY", "http://127.0.0.1:9778"),
+        ("https_proxy", "http://127.0.0.1:9778"),
+        ("HTTPS_PROXY", "mine"),
+        ("no_proxy", "localhost,algo-1"),
+        ("NO_PROXY", "localhost,algo-1"),
+    ] {
+        assert_eq!(variables[name], expected, "{name}");
+    }
+    assert_eq!(environment(&facts(1, 1)).get("HTTPS_PROXY"), None);
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Egress;
+
 /// The work of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
@@ -46,6 +48,9 @@ pub struct Assignment {
     pub limits: Limits,
     /// The server as the program sees it, with keys of the job's own scope.
     pub endpoint: Option<Endpoint>,
+    /// Hosts outside that the program may connect to; without it none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Egress>,
     /// A directory that is mirrored to S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,

@@ -11,6 +11,7 @@
 //! numbers: what was not answered with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
 
 mod assignment;
+mod egress;
 mod frame;
 mod message;
 mod visit;
@@ -19,6 +20,7 @@ pub use assignment::{
     Assignment, Channel, Checkpoint, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment,
     Resource, Root,
 };
+pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use message::{
     Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,

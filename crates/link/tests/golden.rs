@@ -40,6 +40,7 @@ kinds!(order_kind, ORDERS, Order,
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
+    ToAgent::Welcome { assignment, .. } if assignment.egress.is_some() => "welcome_egress",
     ToAgent::Welcome { assignment, .. } if assignment.objective.is_some() => "welcome_objective",
     ToAgent::Welcome { assignment, .. } if assignment.warm => "welcome_trial",
     ToAgent::Welcome { assignment, .. } if assignment.checkpoint.is_some() => "welcome_checkpoint",

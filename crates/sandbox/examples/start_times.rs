@@ -40,6 +40,7 @@ fn one(id: &str, support: &Support) -> Result<Vec<Instant>, SandboxError> {
         memory_bytes: 1 << 30,
         cpu_weight: 100,
         pids: 100,
+        has_proxy: false,
     };
     let mut sandbox = Sandbox::start(&spec, &network, support)?;
     moments.push(Instant::now());

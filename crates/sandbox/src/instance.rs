@@ -16,7 +16,7 @@ use crate::privileges::{self, Fork, become_program, fork_sibling, parent_namespa
 use crate::program::{self, NotStarted};
 use crate::root::{self, Builder, Shortfalls};
 use crate::talk::{Mode, Order, Report, receive, send};
-use crate::users::{FORWARDER_PORT, UNPRIVILEGED_ID};
+use crate::users::{FORWARDER_PORT, PROXY_PORT, UNPRIVILEGED_ID};
 use crate::{SandboxError, SandboxSpec, plain};
 
 pub(crate) fn run(stream: &UnixStream, _id: &str) -> ! {
@@ -87,8 +87,14 @@ fn first_process(
     [user, outer]: [&OwnedFd; 2],
     line: Option<OwnedFd>,
 ) -> Result<(), SandboxError> {
-    let address = (Ipv4Addr::LOCALHOST, FORWARDER_PORT);
-    let listener = TcpListener::bind(address).map_err(SandboxError::io(format!("listen on 127.0.0.1:{FORWARDER_PORT} in the instance")))?;
+    let listen = |port: u16| {
+        let what = format!("listen on 127.0.0.1:{port} in the instance");
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(SandboxError::io(what))
+    };
+    let mut listeners = vec![listen(FORWARDER_PORT)?];
+    if spec.has_proxy {
+        listeners.push(listen(PROXY_PORT)?);
+    }
     let builder = match mode {
         Mode::Root => Builder { owner: UNPRIVILEGED_ID, show_as: Some(outer.as_fd()) },
         Mode::Rootless | Mode::Processes => Builder { owner: 0, show_as: None },
@@ -101,7 +107,7 @@ fn first_process(
     }
     unshare(CloneFlags::CLONE_NEWCGROUP).map_err(SandboxError::io("make a control group namespace"))?;
     become_program(user.as_fd()).map_err(SandboxError::io("become the program's user"))?;
-    start_and_supervise(stream, spec, mode, shortfalls, Some(listener), line)
+    start_and_supervise(stream, spec, mode, shortfalls, listeners, line)
 }
 
 /// So that the program can open `/dev/stdout` and `/dev/stderr`, which are pipes of their own owner and mode.
@@ -115,7 +121,7 @@ fn plain_instance(stream: &UnixStream, spec: SandboxSpec) -> Result<(), SandboxE
     prctl::set_child_subreaper(true).map_err(SandboxError::io("become the reaper of orphans"))?;
     let spec = plain::arrange(spec)?;
     prctl::set_no_new_privs().map_err(SandboxError::io("set no_new_privs"))?;
-    start_and_supervise(stream, &spec, Mode::Processes, Shortfalls::default(), None, None)
+    start_and_supervise(stream, &spec, Mode::Processes, Shortfalls::default(), Vec::new(), None)
 }
 
 fn start_and_supervise(
@@ -123,7 +129,7 @@ fn start_and_supervise(
     spec: &SandboxSpec,
     mode: Mode,
     shortfalls: Shortfalls,
-    listener: Option<TcpListener>,
+    listeners: Vec<TcpListener>,
     line: Option<OwnedFd>,
 ) -> Result<(), SandboxError> {
     let reaper = Reaper::new()?;
@@ -132,9 +138,9 @@ fn start_and_supervise(
         Err(NotStarted { message, code }) => report(Report::NotStarted { message, code }, &[]),
         Ok(program) => {
             privileges::forget_output().map_err(SandboxError::io("let go of the program's output"))?;
-            let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+            let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
             report(Report::Running { notes: shortfalls.notes, read_only: shortfalls.read_only }, &fds)?;
-            drop(listener);
+            drop(listeners);
             supervise(stream, &reaper, program, mode)
         }
     }

@@ -19,7 +19,7 @@ use nix::unistd::{Pid, chdir, execve, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::privileges::{Fork, fork_child};
-use crate::{SandboxError, SandboxSpec};
+use crate::{SandboxError, SandboxSpec, seccomp};
 
 /// Most programs are content with this many open files, and some walk over all that they could open.
 const OPEN_FILES: u64 = 65_536;
@@ -117,7 +117,7 @@ fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>, place: impl FnOnce
     execute(&spec)
 }
 
-/// A process like one that a login shell starts.
+/// A process like one that a login shell starts, without the system calls that programs may not make. `no_new_privs` is set already.
 fn prepare() -> io::Result<()> {
     setsid()?;
     let parent = getppid();
@@ -129,7 +129,8 @@ fn prepare() -> io::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    restore_signals()
+    restore_signals()?;
+    seccomp::forbid()
 }
 
 /// The Rust runtime ignores SIGPIPE and process 1 blocks SIGCHLD; a program must inherit neither.

@@ -27,6 +27,7 @@ pub struct Sandbox {
     stdout: Option<File>,
     stderr: Option<File>,
     listener: Option<TcpListener>,
+    proxy_listener: Option<TcpListener>,
     notes: Vec<String>,
     read_only: bool,
     exit: Option<Exit>,
@@ -208,7 +209,7 @@ impl Sandbox {
         }
         send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
             .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
-        let Started { process, listener, notes, read_only } = hear_start(&stream, &name, first, cgroup.as_ref())?;
+        let Started { process, listener, proxy_listener, notes, read_only } = hear_start(&stream, &name, first, cgroup.as_ref())?;
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
             id: spec.id.clone(),
@@ -217,6 +218,7 @@ impl Sandbox {
             stdout: Some(OwnedFd::from(stdout).into()),
             stderr: Some(OwnedFd::from(stderr).into()),
             listener,
+            proxy_listener,
             notes,
             read_only,
             exit: None,
@@ -234,10 +236,15 @@ impl Sandbox {
         self.stderr.take()
     }
 
-    /// Accepts what the program connects to 127.0.0.1:[`crate::FORWARDER_PORT`]: the only way out that an instance has. Taken once; `None` for
-    /// plain processes, who reach the machine's own loopback.
+    /// Accepts what the program connects to 127.0.0.1:[`crate::FORWARDER_PORT`]: with [`Self::proxy_listener`] the only way out that an instance
+    /// has. Taken once; `None` for plain processes, who reach the machine's own loopback.
     pub fn listener(&mut self) -> Option<TcpListener> {
         self.listener.take()
+    }
+
+    /// The same of 127.0.0.1:[`crate::PROXY_PORT`], where [`SandboxSpec::has_proxy`] requests it.
+    pub fn proxy_listener(&mut self) -> Option<TcpListener> {
+        self.proxy_listener.take()
     }
 
     /// What is not as it was asked for, in sentences.
@@ -330,6 +337,7 @@ fn killed_by(status: Option<WaitStatus>) -> i32 {
 struct Started {
     process: Process,
     listener: Option<TcpListener>,
+    proxy_listener: Option<TcpListener>,
     notes: Vec<String>,
     read_only: bool,
 }
@@ -352,7 +360,9 @@ fn hear_start(stream: &UnixStream, name: &str, mut process: Process, cgroup: Opt
                 let _ = send(stream, &Order::Limited, &[]);
             }
             Report::Running { notes, read_only } => {
-                return Ok(Started { process, listener: fds.into_iter().next().map(TcpListener::from), notes, read_only });
+                let mut listeners = fds.into_iter().map(TcpListener::from);
+                let (listener, proxy_listener) = (listeners.next(), listeners.next());
+                return Ok(Started { process, listener, proxy_listener, notes, read_only });
             }
             Report::NotStarted { message, code } => failure = SandboxError::Program { message, code },
             Report::Failed { message } => failure = SandboxError::Helper { helper: name.to_owned(), message },

@@ -30,6 +30,8 @@ pub struct SandboxSpec {
     pub cpu_weight: u32,
     /// Most processes and threads.
     pub pids: u32,
+    /// Whether there is a listener at [`crate::PROXY_PORT`], too.
+    pub has_proxy: bool,
 }
 
 /// Something of the machine that the instance sees.

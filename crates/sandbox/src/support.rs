@@ -225,6 +225,7 @@ fn nothing(id: String, mounts: Vec<Mount>) -> SandboxSpec {
         memory_bytes: 64 << 20,
         cpu_weight: 100,
         pids: 16,
+        has_proxy: false,
     }
 }
 

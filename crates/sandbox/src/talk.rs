@@ -56,7 +56,8 @@ pub(crate) enum Report {
     NeedsMaps,
     /// A network is up.
     Up,
-    /// The program runs, with these shortfalls (see [`crate::root::Shortfalls`]). With namespaces, the descriptor is the forwarder's listener.
+    /// The program runs, with these shortfalls (see [`crate::root::Shortfalls`]). With namespaces, the descriptors are the listeners: the forwarder's,
+    /// and the proxy's if the instance has one.
     Running { notes: Vec<String>, read_only: bool },
     /// The program could not be started.
     NotStarted { message: String, code: i32 },

@@ -18,6 +18,9 @@ pub const HOME: &str = "/home/shoal";
 /// Port of the listener that an instance hands out ([`crate::Sandbox::listener`]), on its own 127.0.0.1.
 pub const FORWARDER_PORT: u16 = 9777;
 
+/// Port of the second listener, which an instance has on request ([`crate::SandboxSpec::has_proxy`]), on its own 127.0.0.1.
+pub const PROXY_PORT: u16 = 9778;
+
 /// What the ids of the user namespace around the program's map to on the machine: `(user, group)`.
 pub(crate) fn mapped_ids(rootless: bool) -> (u32, u32) {
     if rootless { (Uid::effective().as_raw(), Gid::effective().as_raw()) } else { (UNPRIVILEGED_ID, UNPRIVILEGED_ID) }

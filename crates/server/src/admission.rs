@@ -24,6 +24,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
         .ensure_room()
         .map_err(|error| Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some")))?;
     partition(&world.region, &request.role_arn)?;
+    world.network.check(&request.tags)?;
     image(world, request)?;
     source(world, request)?;
     if let Some(config) = &request.checkpoint {
@@ -43,6 +44,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
 /// # Errors
 /// As [`check`]; `ResourceNotFound` for a parent that is not there.
 pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(), Error> {
+    world.network.check(&request.tags)?;
     for definition in &request.definitions {
         let relocated = |error: Error| match error.message.chars().next() {
             // The message begins with a member of the definition.

@@ -424,6 +424,7 @@ mod tests {
             objective: None,
             limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
             endpoint: None,
+            egress: None,
             checkpoint: None,
             intermediate: None,
             output_compression: OutputCompression::Gzip,

@@ -131,7 +131,8 @@ impl Target<'_> {
             let mut archive = tar::Archive::new(MultiGzDecoder::new(parts).chain(&END_OF_ARCHIVE[..]));
             for entry in archive.entries().map_err(read_error(host))? {
                 let mut entry = entry.map_err(read_error(host))?;
-                if !entry.header().entry_type().is_file() {
+                let kind = entry.header().entry_type();
+                if !kind.is_file() && !kind.is_gnu_sparse() {
                     continue;
                 }
                 let path = entry.path().map_err(read_error(host))?.to_string_lossy().into_owned();

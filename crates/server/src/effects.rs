@@ -19,7 +19,7 @@ use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
 
 use crate::{
-    Images, RemoveTree, artifacts,
+    Images, NetworkOptions, RemoveTree, artifacts,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
@@ -76,6 +76,7 @@ pub(crate) struct World {
     pub(crate) catalog: Catalog,
     /// Bytes of log lines, and of metric points, that a training job may store.
     pub(crate) log_quota: u64,
+    pub(crate) network: NetworkOptions,
 }
 
 impl World {

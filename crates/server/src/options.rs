@@ -13,6 +13,8 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
+use crate::NetworkOptions;
+
 /// Settings of one server, all decided.
 #[derive(Clone)]
 pub struct Options {
@@ -48,6 +50,8 @@ pub struct Options {
     pub telemetry: TelemetryLimits,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.
     pub lease_s: Option<u64>,
+    /// How far the networks of jobs reach.
+    pub network: NetworkOptions,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
     /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says what it removed.

@@ -120,6 +120,8 @@ impl World {
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
+                // Ours open no connections.
+                egress: self.network.egress(request).filter(|_| !matches!(program, Program::Builtin { .. })),
                 checkpoint: checkpoint.clone(),
                 intermediate: mirrored.as_ref().map(ToString::to_string),
                 output_compression: match request.output.compression {

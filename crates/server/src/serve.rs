@@ -148,6 +148,7 @@ impl Server {
             capacity: options.capacity,
             catalog: options.catalog.clone(),
             log_quota: options.telemetry.job_bytes,
+            network: options.network,
         });
         recovery::restore(&world, &live);
 

@@ -82,7 +82,7 @@ impl Keep {
             let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
             // Each attempt has its own share of the cores: a number for its program, and no limit.
             let limits = Limits { cpus: 0, ..it.limits.clone() };
-            let place = (&it.region, it.host, &it.hosts, &it.instance_type, limits);
+            let place = (&it.region, it.host, &it.hosts, &it.instance_type, limits, &it.egress);
             let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python, &it.root));
             serde_json::to_string(&(place, program))
         };

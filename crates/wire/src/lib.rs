@@ -57,7 +57,7 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::Tag;
+pub use tags::{NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, ListTrainingJobs,
     MetricDefinition, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,

@@ -10,6 +10,9 @@ use crate::Error;
 /// Most tags of a resource.
 pub const MOST_TAGS: usize = 50;
 
+/// By which a job requests how far its network reaches: `none`, `allow-list` or `host`.
+pub const NETWORK_TAG: &str = "shoal:network";
+
 /// A label of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]

@@ -196,6 +196,11 @@ impl Changes {
         self.changed.notify_all();
     }
 
+    /// Whether the files are wanted no more.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.lock().gave_up
+    }
+
     /// Waits, but not when it was given up; says whether it was.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
         let state = self.lock();

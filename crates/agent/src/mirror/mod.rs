@@ -90,13 +90,14 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Begins to mirror; what is in the directory by now is taken to be saved. [`Event::Mirrored`] comes once, after [`Self::finish`] or
+    /// Begins to mirror, but no file of more than `most` bytes, as S3 keeps no holes; what is in the directory by now is taken to be saved. [`Event::Mirrored`] comes once, after [`Self::finish`] or
     /// [`Self::give_up`].
     pub(crate) fn start(
         options: &Arc<Options>,
         what: What,
         uri: &str,
         place: &Place,
+        most: Option<u64>,
         outbox: &Arc<Outbox>,
         events: &Sender<Event>,
     ) -> io::Result<Self> {
@@ -123,6 +124,7 @@ impl Mirror {
             options: options.clone(),
             what,
             uri: uri.to_owned(),
+            most: most.unwrap_or(u64::MAX),
             tree,
             changes: changes.clone(),
             outbox: outbox.clone(),
@@ -175,6 +177,8 @@ struct Worker {
     options: Arc<Options>,
     what: What,
     uri: String,
+    /// Bytes of a file.
+    most: u64,
     tree: Arc<Tree>,
     changes: Arc<Changes>,
     outbox: Arc<Outbox>,
@@ -244,6 +248,15 @@ impl Worker {
             // The kernel tells when it is closed.
             return Ok(());
         }
+        if stamp.size > self.most {
+            let (file, bytes, most) = (self.what.file(), stamp.size, self.most);
+            let text = format!(
+                "{file} {} is not saved: it has {bytes} bytes with its holes, which S3 keeps as zeros, and VolumeSizeInGB allows {most}",
+                path.display()
+            );
+            self.complain(&text);
+            return Ok(());
+        }
         let Some(name) = path.to_str() else {
             let file = self.what.file();
             self.complain(&format!("{file} {} is not saved: a key in S3 is UTF-8, and its name is not", path.display()));
@@ -253,7 +266,9 @@ impl Worker {
         let is_last = self.changes.has_ended();
         let line = self.line()?;
         line.say(ToServer::FileBegins { path: name.to_owned(), is_last }).map_err(Trouble::Line)?;
-        let sent = send_content(line, &mut file, stamp.size);
+        let changes = self.changes.clone();
+        let line = self.line()?;
+        let sent = send_content(line, &mut file, stamp.size, &changes);
         let is_whole = match sent {
             Err(Trouble::File(error)) => {
                 line.say(ToServer::FileDropped).map_err(Trouble::Line)?;
@@ -405,9 +420,12 @@ impl Worker {
 }
 
 /// Sends as much as the file was long when it was opened; says how much there was.
-fn send_content(line: &mut Line, file: &mut File, size: u64) -> Result<u64, Trouble> {
+fn send_content(line: &mut Line, file: &mut File, size: u64, changes: &Changes) -> Result<u64, Trouble> {
     let mut left = size;
     while left > 0 {
+        if changes.has_given_up() {
+            return Err(Trouble::Unwanted);
+        }
         let mut chunk = vec![0; usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)];
         let count = match file.read(&mut chunk) {
             Ok(0) => break,

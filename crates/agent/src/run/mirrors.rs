@@ -15,10 +15,16 @@ impl Agent<'_> {
         if let Some(checkpoint) = &assignment.checkpoint {
             let place = self.home.checkpoints(&checkpoint.local_path);
             self.restore(checkpoint, &place)?;
-            self.start_mirror(What::Checkpoints, &checkpoint.uri, &place, &checkpoint.local_path)?;
+            self.start_mirror(What::Checkpoints, &checkpoint.uri, &place, &checkpoint.local_path, assignment.limits.disk_bytes)?;
         }
         if let Some(uri) = &assignment.intermediate {
-            self.start_mirror(What::Intermediate, uri, &self.home.intermediate(), "/opt/ml/output/intermediate")?;
+            self.start_mirror(
+                What::Intermediate,
+                uri,
+                &self.home.intermediate(),
+                "/opt/ml/output/intermediate",
+                assignment.limits.disk_bytes,
+            )?;
         }
         Ok(())
     }
@@ -31,8 +37,8 @@ impl Agent<'_> {
         Ok(self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?)
     }
 
-    fn start_mirror(&mut self, what: What, uri: &str, place: &Place, path: &str) -> Result<(), Trouble> {
-        let mirror = Mirror::start(self.options, what, uri, place, self.outbox, &self.events);
+    fn start_mirror(&mut self, what: What, uri: &str, place: &Place, path: &str, most: Option<u64>) -> Result<(), Trouble> {
+        let mirror = Mirror::start(self.options, what, uri, place, most, self.outbox, &self.events);
         let failed = |source| Trouble::Mirror { what: format!("mirror {path}"), source };
         self.mirrors.push(mirror.map_err(failed)?);
         Ok(())

@@ -93,6 +93,7 @@ impl Stage {
                 secret_access_key: "SK".into(),
                 session_token: "ST".into(),
             }),
+            egress: None,
             checkpoint: None,
             intermediate: None,
             output_compression: OutputCompression::Gzip,

@@ -220,6 +220,7 @@ fn busy(dir: &Path, number: usize, support: &Support) -> Result<(Network, Sandbo
         memory_bytes: 256 << 20,
         cpu_weight: 100,
         pids: 16,
+        has_proxy: false,
     };
     let sandbox = Sandbox::start(&spec, &network, support)?;
     Ok((network, sandbox, ml.join("signs")))

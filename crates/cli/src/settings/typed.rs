@@ -63,7 +63,7 @@ impl Typed {
             } else if let Some(value) = variable(&in_environment).filter(|value| !value.is_empty()) {
                 (value, Origin::Variable(in_environment))
             } else if let Some(value) = file.1.get(name) {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let text = text(value);
                 (text, Origin::File(file.0.clone()))
             } else {
                 ((setting.default)(&known), Origin::Default)
@@ -98,6 +98,15 @@ impl Typed {
 
     fn entry(&self, name: &str) -> &(&'static str, String, Origin) {
         self.values.iter().find(|(known, ..)| *known == name).expect("code names declared settings only, later ones never")
+    }
+}
+
+/// As a flag would have it: a list with commas between.
+fn text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(all) => Vec::from_iter(all.iter().map(text)).join(","),
+        other => other.to_string(),
     }
 }
 

@@ -4,6 +4,8 @@ use std::{fs, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use shoal_wire::NETWORK_TAG;
+
 use super::TrainArgs;
 use crate::settings::Settings;
 
@@ -52,6 +54,12 @@ pub(crate) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, 
     set_default(resources, "InstanceCount", || json!(1));
     set_default(resources, "InstanceType", || json!("ml.m5.large"));
     set_default(resources, "VolumeSizeInGB", || json!(1));
+    if let Some(mode) = &args.network {
+        set_default(&mut request, "Tags", || json!([]));
+        let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
+        tags.retain(|tag| tag["Key"] != NETWORK_TAG);
+        tags.push(json!({"Key": NETWORK_TAG, "Value": mode}));
+    }
     if let Some(seconds) = args.max_runtime {
         request.insert("StoppingCondition".to_owned(), json!({"MaxRuntimeInSeconds": seconds}));
     }

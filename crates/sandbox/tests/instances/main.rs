@@ -15,6 +15,7 @@ mod mounts;
 mod networks;
 mod programs;
 mod stage;
+mod syscalls;
 
 use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,8 +77,18 @@ fn run(kind: &str, filter: &str) -> ExitCode {
         _ => Isolation::Processes,
     };
     let stage = Stage::new(support);
-    let tests: Vec<Test> =
-        [programs::TESTS, mounts::TESTS, images::TESTS, hidden::TESTS, networks::TESTS, limits::TESTS, ends::TESTS, frozen::TESTS].concat();
+    let tests: Vec<Test> = [
+        programs::TESTS,
+        mounts::TESTS,
+        images::TESTS,
+        hidden::TESTS,
+        syscalls::TESTS,
+        networks::TESTS,
+        limits::TESTS,
+        ends::TESTS,
+        frozen::TESTS,
+    ]
+    .concat();
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let began = Instant::now();

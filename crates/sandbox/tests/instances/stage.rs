@@ -70,6 +70,7 @@ impl Stage {
             memory_bytes: 1 << 30,
             cpu_weight: 100,
             pids: 200,
+            has_proxy: false,
         };
         let network = Network::create(&format!("{id}-net"), 2, &self.support).unwrap();
         Instance { dir, network, spec }

@@ -39,6 +39,7 @@ fn options(data_dir: &Path) -> Options {
         silence_s: 60,
         telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,
+        network: crate::NetworkOptions::default(),
         images: Arc::new(NoImages),
         sweep: Arc::new(|_| Vec::new()),
         remove_tree: |path| std::fs::remove_dir_all(path),

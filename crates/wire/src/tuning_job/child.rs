@@ -104,6 +104,11 @@ fn relocated(error: &Error, path: &str, renamed: bool) -> Error {
     Error::new(error.code, message.replacen(&format!("'{path}.resourceConfig"), &format!("'{path}.{config}"), 1))
 }
 
+/// What says how the tuning job searches is its own; the network is its trials'.
+fn is_inherited(tag: &Tag) -> bool {
+    tag.key == tags::NETWORK_TAG || !tag.key.starts_with("shoal:")
+}
+
 fn hyperparameters(statics: &BTreeMap<String, String>, tuned: &[(String, String)], metric: &str) -> Value {
     let mut all = statics.clone();
     all.extend(tuned.iter().cloned());
@@ -152,7 +157,7 @@ impl TuningDefinition {
             }
             _ => {}
         }
-        let inherited: Vec<Tag> = child.tags.iter().filter(|tag| !tag.key.starts_with("shoal:")).cloned().collect();
+        let inherited: Vec<Tag> = child.tags.iter().filter(|tag| is_inherited(tag)).cloned().collect();
         if !inherited.is_empty() {
             raw.insert("Tags".to_owned(), tags::to_json(&inherited));
         }

@@ -51,7 +51,7 @@ fn sound() -> Value {
             "RandomSeed": 7
         },
         "TrainingJobDefinition": definition(),
-        "Tags": [{"Key": "team", "Value": "trees"}, {"Key": "shoal:strategy", "Value": "tpe"}]
+        "Tags": [{"Key": "team", "Value": "trees"}, {"Key": "shoal:strategy", "Value": "tpe"}, {"Key": "shoal:network", "Value": "host"}]
     })
 }
 
@@ -112,7 +112,8 @@ fn a_trial_is_an_ordinary_training_job() {
     assert_eq!(child.raw["HyperParameters"], hyperparameters);
     assert_eq!(child.raw["ResourceConfig"], json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30}));
     assert_eq!(child.checkpoint.as_ref().map(|it| it.uri.to_string()).as_deref(), Some("s3://my-bucket/checkpoints/titanic-001-0123abcd"));
-    assert_eq!(child.tags, [Tag { key: "team".to_owned(), value: "trees".to_owned() }], "the tuning job's, but for those to this server");
+    let tags = [("team", "trees"), ("shoal:network", "host")].map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
+    assert_eq!(child.tags, tags, "the tuning job's, but for its strategy");
     assert_eq!((child.retries, child.enable_network_isolation, child.environment["A"].as_str()), (2, true, "1"));
     let plain = create(&sound()).expect("a sound request");
     let checkpoint = |keeps_checkpoints| {
