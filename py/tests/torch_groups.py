@@ -1,6 +1,7 @@
 """What ranks of test_torch.py check of groups, futures, sparse tensors and the profiler."""
 
 import datetime
+import time
 
 import torch
 import torch.distributed as dist
@@ -15,9 +16,14 @@ def nested_futures(rank, size):
         inner = dist.all_reduce(torch.ones(3), async_op=True).get_future()
         return done.value()[0] + inner.wait()[0]
 
-    works = [dist.all_reduce(torch.full((3,), float(it)), async_op=True).get_future().then(then) for it in range(4)]
-    for it, work in enumerate(works):
-        assert work.wait().tolist() == [size * it + size] * 3
+    if rank == 0:
+        # On the other ranks nothing is done before the callbacks are there, so that the thread that reports runs them.
+        time.sleep(0.2)
+    works = [dist.all_reduce(torch.full((3,), float(it)), async_op=True) for it in range(4)]
+    # After all of these were begun: ranks call operations in one order.
+    futures = [work.get_future().then(then) for work in works]
+    for it, future in enumerate(futures):
+        assert future.wait().tolist() == [size * it + size] * 3
 
 
 def sparse(rank, size):
