@@ -97,7 +97,9 @@ fn run(task: &str) -> Result<bool> {
         "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
-            bail!("no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, torch-suite, instructions, fuzz, sim")
+            bail!(
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, torch-suite, instructions, fuzz, sim"
+            )
         }
     }
 }
