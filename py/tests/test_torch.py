@@ -26,6 +26,17 @@ COLLECTIVES = [
     "mistakes",
 ]
 
+GROUPS = [
+    "nested_futures",
+    "sparse",
+    "splits",
+    "groups_of_one_name",
+    "alone",
+    "sequence_numbers",
+    "profiled",
+    "monitored",
+]
+
 
 @pytest.fixture(scope="module")
 def ranks():
@@ -46,3 +57,16 @@ def ranks():
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives(ranks, size, name):
     ranks(size).check("torch_collectives", name)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups(ranks, size, name):
+    ranks(size).check("torch_groups", name)
+
+
+def test_collectives_in_debug_mode():
+    pair = Ranks(2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    for name in ("all_reduce", "reduce_and_broadcast", "all_gather", "barriers", "groups"):
+        pair.check("torch_collectives", name)
+    pair.end()

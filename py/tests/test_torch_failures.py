@@ -1,6 +1,7 @@
 """What a program sees of ranks that die, come late, or call something else."""
 
 import json
+import subprocess
 
 import torch_ranks
 from torch_ranks import HERE
@@ -31,9 +32,31 @@ def test_a_rank_that_was_killed_is_named():
 def test_a_rank_that_does_not_come_is_named():
     error, *_ = saw("late")
     assert error["kind"] == "DeadlineExceeded" and error["ranks"] == [1] and "barrier" in error["operation"]
+    assert error["text"].startswith("Rank 1 failed to pass monitoredBarrier in 3000 ms") and " Timed out " in error["text"]
     assert 2.9 < error["seconds"] < 8
 
 
 def test_ranks_that_call_different_things_are_told():
     error, *_ = saw("other")
     assert error["kind"] == "Disagreement" and "1000" in error["text"] and "999" in error["text"]
+
+
+RESTARTED = """
+import os, sys
+import torch, torch.distributed as dist
+dist.init_process_group("shoal")
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(1)
+os.write(1, b"sum %d\\n" % int(tensor))
+"""
+
+
+def test_ranks_that_torchrun_restarts_meet_again(tmp_path):
+    (tmp_path / "train.py").write_text(RESTARTED)
+    run = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2"]
+    run += ["--master-port", str(torch_ranks.free_port()), "train.py"]
+    done = subprocess.run(run, cwd=tmp_path, env=torch_ranks.environment(), capture_output=True, text=True, timeout=torch_ranks.PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["sum", "2"] * 2

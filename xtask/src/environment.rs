@@ -14,7 +14,7 @@ use crate::workspace::{Workspace, succeeds};
 /// Installs the rest: pip's own resolver does not come to an end with SDK v3.
 const UV: &str = "uv==0.13.8";
 /// How uv and pip say that a registry cannot be reached.
-const UNREACHABLE: [&str; 2] = ["Failed to fetch", "NewConnectionError"];
+pub(crate) const UNREACHABLE: [&str; 2] = ["Failed to fetch", "NewConnectionError"];
 
 /// Where environments come from and go to.
 pub(crate) struct Environments {

@@ -1,15 +1,16 @@
-//! Project chores: `cargo xtask test | ci | checks | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
-//! builds the Python package's wheel and tests it. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
+//! builds the Python package's wheel and tests it. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod checks;
 mod clients;
 mod codegen;
 mod environment;
+mod frameworks;
 mod fuzz;
 mod instructions;
 mod outcome;
@@ -78,8 +79,12 @@ fn run(task: &str) -> Result<bool> {
         "package" => {
             let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
             let mut outcome = Outcome::default();
-            python_package::run(&workspace, &python, &mut outcome)?;
+            python_package::run(&workspace, &python, None, &mut outcome)?;
             Ok(outcome.report())
+        }
+        "torch-suite" => {
+            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            python_package::renew_torch_suite(&workspace, &python)
         }
         "tidy" => {
             let problems = tidy::problems(&workspace)?;
@@ -92,7 +97,9 @@ fn run(task: &str) -> Result<bool> {
         "sim" => sim(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
-            bail!("no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, instructions, fuzz, sim")
+            bail!(
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, torch-suite, instructions, fuzz, sim"
+            )
         }
     }
 }
@@ -129,9 +136,11 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     }
     rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
     passed("Rust tests");
+    let torch = frameworks::prepare(&shoal, workspace, &mut outcome)?;
+    passed("PyTorch's environment");
     // Before the clients' tests: servers find the wheel beside the binary.
     match package {
-        Some(Ok(Some(python))) => python_package::run(workspace, &python, &mut outcome)?,
+        Some(Ok(Some(python))) => python_package::run(workspace, &python, torch.as_deref(), &mut outcome)?,
         Some(Ok(None)) => outcome.skipped.push(Skip {
             name: "the Python package".to_owned(),
             reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::frameworks;
+
 /// Counts, and names where a person wants them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -87,6 +89,9 @@ impl Outcome {
         }
         for name in &self.failed {
             println!("FAILED {name}");
+        }
+        if let Some(line) = frameworks::left_out(&self.skipped) {
+            println!("{line}");
         }
         println!("{}", self.closing_line());
         self.failed.is_empty() && self.passed > 0

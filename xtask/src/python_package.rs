@@ -1,5 +1,5 @@
 //! `py`: the Python package, built into a wheel by maturin, installed into an environment of its own, and tested there; what needs torch with each interpreter that
-//! `SHOAL_TORCH_PYTHON` names (separated by `:`), such as one with the newest torch and one with an older.
+//! `SHOAL_TORCH_PYTHON` names (separated by `:`), such as one with the newest torch and one with an older, else with the environment of PyTorch's image.
 
 use std::{
     env, fs,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
-pub(crate) fn run(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let folder = workspace.root.join("py");
     let wheels = workspace.target.join("wheels");
     if wheels.exists() {
@@ -36,7 +36,10 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -
         return Ok(());
     }
     let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
-    let torches: Vec<_> = env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
+    let mut torches: Vec<_> = env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
+    if torches.is_empty() {
+        torches.extend(torch.map(Path::to_owned));
+    }
     let mut tests = pytest(workspace, python);
     tests.arg("tests");
     let Some((first, others)) = torches.split_first() else {
@@ -55,6 +58,13 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -
         }
     }
     Ok(())
+}
+
+/// Writes the list of torch's own tests that Gloo passes, by the first interpreter that `SHOAL_TORCH_PYTHON` names.
+pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<bool> {
+    let mut renew = Command::new(python);
+    renew.current_dir(workspace.root.join("py")).arg("tests/torch_suite.py");
+    succeeds(&mut renew)
 }
 
 /// pytest in the package's folder; what to run is still to be said.

@@ -42,8 +42,8 @@ pub enum Error {
         /// During what.
         at: At,
     },
-    /// The operation's time was over.
-    #[error("{at}: not done after {seconds:.3} s; still waiting for {}; look what they do, or allow more time", ranks(waiting_for), seconds = *milliseconds as f64 / 1e3)]
+    /// The operation's time was over. "Timed out" is what users of PyTorch match.
+    #[error("{at}: Timed out after {seconds:.3} s waiting for {}; check these ranks, or allow more time", ranks(waiting_for), seconds = *milliseconds as f64 / 1e3)]
     Deadline {
         /// Who has not come or not finished.
         waiting_for: Vec<usize>,
@@ -187,7 +187,7 @@ mod tests {
         let deadline = Error::Deadline { waiting_for: vec![1, 3], milliseconds: 1500, at };
         assert_eq!(
             deadline.to_string(),
-            "all-reduce (sum) of 3 f32 (operation 7): not done after 1.500 s; still waiting for ranks 1, 3; look what they do, or allow more time"
+            "all-reduce (sum) of 3 f32 (operation 7): Timed out after 1.500 s waiting for ranks 1, 3; check these ranks, or allow more time"
         );
         let calls = vec![(0, Some("barrier".to_owned())), (1, None)];
         let text = Error::Disagreement { number: 2, calls }.to_string();

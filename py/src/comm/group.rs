@@ -17,7 +17,7 @@ use super::{
     home::Home,
     memory::Memory,
     store::Store,
-    work::{Teller, Work, tell_apart},
+    work::{Reporter, Work, report_apart},
 };
 
 /// A process group. Operations take addresses; whoever calls them answers for the memory there: that it is as long as the operation says, and that nobody touches it until the
@@ -29,7 +29,7 @@ pub(super) struct Group {
     group: RwLock<Option<Arc<dyn ProcessGroup>>>,
     rank: usize,
     size: usize,
-    teller: Teller,
+    reporter: Reporter,
     home: Home,
 }
 
@@ -144,7 +144,7 @@ impl Group {
     /// Calls `then` from another thread when the work is done, with the exception or None. `apart`: it is a message, which ends in no order with others.
     #[pyo3(signature = (work, then, apart=false))]
     fn tell(&self, work: &Work, then: Py<PyAny>, apart: bool) -> PyResult<()> {
-        if apart { tell_apart(work.0.clone(), then) } else { self.teller.tell(work.0.clone(), then) }
+        if apart { report_apart(work.0.clone(), then) } else { self.reporter.report(work.0.clone(), then) }
     }
 
     /// Memory for operations. All ranks call this in the same order with the same size.
@@ -195,7 +195,7 @@ impl Drop for Group {
 impl Group {
     fn new(group: Arc<dyn ProcessGroup>) -> Self {
         let (rank, size) = (group.rank(), group.size());
-        Self { rank, size, group: RwLock::new(Some(group)), teller: Teller::default(), home: Home::new() }
+        Self { rank, size, group: RwLock::new(Some(group)), reporter: Reporter::default(), home: Home::new() }
     }
 
     pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {

@@ -1,15 +1,18 @@
 //! An operation that progresses by itself, as Python waits for it.
 
 use std::{
+    io,
     sync::{
-        Mutex, PoisonError,
-        mpsc::{self, Sender},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, Receiver, Sender},
     },
     thread,
     time::{Duration, Instant},
 };
 
 use pyo3::{exceptions::PyOSError, prelude::*};
+use shoal_comm::Error;
 
 use super::error::exception;
 
@@ -50,44 +53,93 @@ impl Work {
     }
 }
 
-/// Tells Python when operations are done, from a thread of its own: in the order in which they were handed over, which is the order in which those of one group
-/// end.
+/// Reports to Python that operations are done, in the order in which they were handed over, which is the order in which those of one group end.
+///
+/// A callback may wait for a later operation's report, so the thread that runs one is not the thread that waits for the next operation: before a
+/// callback begins, another thread is there to take over.
 #[derive(Debug, Default)]
-pub(super) struct Teller(Mutex<Option<Sender<Told>>>);
+pub(super) struct Reporter(Mutex<Option<Sender<Report>>>);
 
-type Told = (shoal_comm::Work, Py<PyAny>);
+type Report = (shoal_comm::Work, Py<PyAny>);
 
-impl Teller {
+/// What the threads of one reporter share.
+#[derive(Debug)]
+struct Reports {
+    /// Held by the thread that waits for the next operation, until its callback begins.
+    queue: Mutex<Receiver<Report>>,
+    /// Threads that run no callback.
+    free: AtomicUsize,
+}
+
+/// More threads than these that run no callback end.
+const MAX_FREE_THREADS: usize = 2;
+
+impl Reporter {
     /// Calls `then` when the work is done, with what it failed with or none.
-    pub(super) fn tell(&self, work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
+    pub(super) fn report(&self, work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_none() {
-            let (new, receiver) = mpsc::channel::<Told>();
-            spawn(move || receiver.iter().for_each(tell))?;
+            let (new, receiver) = mpsc::channel::<Report>();
+            let reports = Arc::new(Reports { queue: Mutex::new(receiver), free: AtomicUsize::new(0) });
+            reports.add_thread().map_err(no_thread)?;
             *sender = Some(new);
         }
         if let Some(sender) = &*sender {
-            // The thread lives as long as there is a sender.
+            // A thread receives as long as there is a sender.
             let _ = sender.send((work, then));
         }
         Ok(())
     }
 }
 
+impl Reports {
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        self.free.fetch_add(1, Ordering::SeqCst);
+        let shared = Arc::clone(self);
+        spawn(move || shared.work()).inspect_err(|_| {
+            self.free.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+
+    fn work(self: &Arc<Self>) {
+        loop {
+            let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok((work, then)) = queue.recv() else { return };
+            let result = work.wait();
+            let begins = || {
+                if self.free.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    // Without another thread later reports wait for this callback, as they would with one thread.
+                    let _refused = self.add_thread();
+                }
+                // With Python's lock held, so that callbacks begin in order.
+                drop(queue);
+            };
+            report(result, then, begins);
+            if self.free.fetch_add(1, Ordering::SeqCst) >= MAX_FREE_THREADS {
+                self.free.fetch_sub(1, Ordering::SeqCst);
+                return;
+            }
+        }
+    }
+}
+
 /// Calls `then` when the work is done, from a thread of its own: for messages, which end in no order.
-pub(super) fn tell_apart(work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
-    spawn(move || tell((work, then)))
+pub(super) fn report_apart(work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
+    spawn(move || report(work.wait(), then, || ())).map_err(no_thread)
 }
 
-fn spawn(body: impl FnOnce() + Send + 'static) -> PyResult<()> {
-    let thread = thread::Builder::new().name("shoal-comm-told".to_owned()).spawn(body);
-    thread.map(drop).map_err(|error| PyOSError::new_err(format!("cannot start a thread that says when an operation is done: {error}")))
+fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("shoal-comm-report".to_owned()).spawn(body).map(drop)
 }
 
-fn tell((work, then): Told) {
-    let result = work.wait();
-    // None where the interpreter is ending: nobody is left to be told.
+fn no_thread(error: io::Error) -> PyErr {
+    PyOSError::new_err(format!("cannot start a thread that reports when an operation is done: {error}"))
+}
+
+fn report(result: Result<(), Error>, then: Py<PyAny>, begins: impl FnOnce()) {
+    // None where the interpreter is ending: no callback is left to run.
     let _ended = Python::try_attach(|py| {
+        begins();
         let error = result.err().map(|error| exception(py, &error));
         let called = then.call1(py, (error,));
         if let Err(error) = called {

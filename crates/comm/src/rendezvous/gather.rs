@@ -49,7 +49,7 @@ pub(crate) fn gather(store: &dyn Store, me: &Member, patience: Duration) -> Resu
         let missing: Vec<_> = (0..me.size).filter(|rank| !found.contains_key(rank)).map(|rank| rank.to_string()).collect();
         if Instant::now() >= end {
             return Err(Error::rendezvous(format!(
-                "rank {} waited {:.0} s at {} and these ranks have not come: {}. Are their processes running, with WORLD_SIZE {} and the same \
+                "rank {} timed out after {:.0} s at {}: these ranks have not come: {}. Are their processes running, with WORLD_SIZE {} and the same \
                  meeting place?",
                 me.rank,
                 patience.as_secs_f64(),

@@ -1,7 +1,10 @@
 """The backend `shoal` of `torch.distributed`."""
 
 import atexit
+import hashlib
+import os
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -9,11 +12,16 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, BarrierOptions
 
-from shoal.comm import ConfigError, Group, Operation
+from shoal.comm import CommError, ConfigError, DeadlineExceeded, Group, Operation
 from shoal.torch import reform
 from shoal.torch.collectives import Collectives
 
 _open: "weakref.WeakSet[ShoalBackend]" = weakref.WeakSet()
+#: The backend of each process group of torch's. Under TORCH_DISTRIBUTED_DEBUG=DETAIL torch wraps the C++ half of a backend and drops its Python half.
+_of_groups: "weakref.WeakKeyDictionary[dist.ProcessGroup, ShoalBackend]" = weakref.WeakKeyDictionary()
+
+#: How much longer than rank 0 the others wait in a monitored barrier.
+REPORT_S = 2.0
 
 
 class ShoalBackend(Collectives, Backend):
@@ -34,8 +42,20 @@ class ShoalBackend(Collectives, Backend):
         """How torch calls it."""
         return "shoal"
 
-    # torch's own defaults of these ask themselves without end.
-    supports_splitting = property(lambda self: False)
+    @property
+    def options(self) -> Backend.Options:
+        """What torch copies for a group that is split off."""
+        return Backend.Options("shoal", self._timeout)
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives this rank has called: the same on all ranks that agree."""
+        return self._collectives
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Numbers begin at 0 on every rank."""
+
+    # torch's own defaults of these call themselves without end.
+    supports_splitting = property(lambda self: True)
     supports_coalescing = property(lambda self: False)
     supports_shrinking = property(lambda self: False)
     supports_reconfigure = property(lambda self: False)
@@ -61,8 +81,29 @@ class ShoalBackend(Collectives, Backend):
         self._timeout = timeout
 
     def monitored_barrier(self, opts: BarrierOptions, wait_all_ranks: bool = False) -> None:
-        """A barrier whose error names the ranks that have not come: as every operation's does."""
-        self._run(Operation("barrier", deadline=self._deadline(opts)))
+        """A barrier whose error on rank 0 names the first rank that did not come, or all with `wait_all_ranks`, in the words of torch's Gloo backend. A
+        timeout of 0 has run out when rank 0 calls."""
+        rank = self._group.rank
+        if rank == 0 and opts.timeout == timedelta(0):
+            raise _timed_out("Rank 0 timed out in monitoredBarrier after 0 ms: give a timeout above 0, or none")
+        seconds = self._deadline(opts)
+        # Rank 0 reports: the others wait for its report, and not only as long as it does.
+        deadline = seconds if rank == 0 else seconds + REPORT_S
+        try:
+            self._run(Operation("barrier", deadline=deadline))
+        except DeadlineExceeded as error:
+            raise _not_passed(error, rank, seconds, wait_all_ranks) from error
+        except CommError as error:
+            if rank == 0 or isinstance(error, ConfigError):
+                raise
+            raise _same(error, _reached(rank, error)) from error
+
+    def split(self, store: dist.Store, ranks: Sequence[int], opts: Backend.Options) -> "ShoalBackend | None":
+        """A group of some of the ranks, which meet in `store`; none for a rank that is not of them."""
+        if self._group.rank not in ranks:
+            return None
+        timeout = opts._timeout if opts is not None else self._timeout
+        return ShoalBackend(_join(ranks.index(self._group.rank), ranks, store, timeout, {"SHOAL_COMM_REPLACES": "0"}), timeout)
 
     def beside(self) -> tuple[Group, ThreadPoolExecutor]:
         """A group of the same ranks whose operations have an order of their own, and the thread that does them; all ranks call this the first time at the same
@@ -83,34 +124,83 @@ class ShoalBackend(Collectives, Backend):
     abort = shutdown
 
 
+def _same(error: CommError, text: str) -> CommError:
+    """An error of the same kind and about the same ranks, with another text."""
+    new = type(error)(text)
+    new.operation, new.number, new.ranks = error.operation, error.number, error.ranks
+    return new
+
+
+def _timed_out(text: str) -> DeadlineExceeded:
+    error = DeadlineExceeded(text)
+    error.operation, error.number, error.ranks = "barrier", None, []
+    return error
+
+
+def _reached(rank: int, error: CommError) -> str:
+    return f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: {error}"
+
+
+def _not_passed(error: DeadlineExceeded, rank: int, seconds: float, wait_all_ranks: bool) -> DeadlineExceeded:
+    if rank != 0:
+        return _same(error, _reached(rank, error))
+    missing = error.ranks if wait_all_ranks else error.ranks[:1]
+    names = ", ".join(str(it) for it in missing)
+    who = f"Rank {names}" if len(missing) == 1 else f"Ranks {names}"
+    return _same(error, f"{who} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms: {error}")
+
+
 def create(options: dist.distributed_c10d._DistributedBackendOptions, _of_backend: object) -> ShoalBackend:
     """What torch calls for `init_process_group("shoal")` and `new_group`: the ranks meet in torch's store."""
+    backend = _create(options)
+    group = getattr(options, "process_group", None)
+    if group is not None:
+        _of_groups[group] = backend
+    return backend
+
+
+def _create(options: dist.distributed_c10d._DistributedBackendOptions) -> ShoalBackend:
     timeout: timedelta = options.timeout
-    seconds = str(timeout.total_seconds())
     if timeout <= timedelta(0):
-        raise ConfigError(f"init_process_group: a timeout of {timeout} is none; give at least a second")
+        raise ConfigError(f"init_process_group: a timeout of {timeout} is not positive; give at least a second")
     is_default = not options.global_ranks_in_group
     if is_default and reform.formed is not None:
         formed, reform.formed = reform.formed, None
         return ShoalBackend(formed, timeout)
-    settings = {
-        "RANK": str(options.group_rank),
-        "WORLD_SIZE": str(options.group_size),
-        "SHOAL_COMM_DEADLINE": seconds,
-        "SHOAL_COMM_PATIENCE": seconds,
-    }
     store = options.store
     if is_default:
         reform.meeting = None
+        group = _join(options.group_rank, range(options.group_size), store, timeout, {})
     else:
-        # Who replaces a lost rank does so in the default group, and its other groups are new.
-        settings["SHOAL_COMM_REPLACES"] = "0"
         store = store if reform.meeting is None else dist.PrefixStore(options.group_id, reform.meeting)
-    group = Group.join(settings, store, _place(store), _server(store))
+        # A process that replaces a lost rank does so in the default group, and its other groups are new.
+        group = _join(options.group_rank, options.global_ranks_in_group, store, timeout, {"SHOAL_COMM_REPLACES": "0"})
     if is_default and group.epoch > 0:
         # The others of the group call the same in `rejoin`.
         reform.meeting = reform.meet(group, timeout)
     return ShoalBackend(group, timeout)
+
+
+def _join(rank: int, members: Sequence[int], store: dist.Store, timeout: timedelta, settings: dict[str, str]) -> Group:
+    """The group of these members, named by their numbers in the group around it, of which this process is number `rank`."""
+    seconds = str(timeout.total_seconds())
+    settings = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(members)),
+        "SHOAL_COMM_DEADLINE": seconds,
+        "SHOAL_COMM_PATIENCE": seconds,
+        **settings,
+    }
+    if len(members) == 1 and settings.get("SHOAL_COMM_REPLACES") == "0":
+        # Nobody else is to be found.
+        return Group.join(settings, dist.HashStore(), "a store of this process", "")
+    return Group.join(settings, dist.PrefixStore(_meeting(members), store), _place(store), _server(store))
+
+
+def _meeting(members: Sequence[int]) -> str:
+    """Where in a store these ranks meet. Groups of other ranks may have the same name, and torchrun's store outlives the ranks that it restarts."""
+    ranks = hashlib.sha256(repr(list(members)).encode()).hexdigest()[:16]
+    return f"shoal/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{ranks}"
 
 
 def _place(store: dist.Store) -> str:
@@ -140,7 +230,7 @@ def _leave() -> None:
 
 def is_ours(group: dist.ProcessGroup) -> bool:
     """Whether it is of this backend."""
-    return isinstance(group._get_backend(torch.device("cpu")), ShoalBackend)
+    return group in _of_groups or isinstance(group._get_backend(torch.device("cpu")), ShoalBackend)
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -155,7 +245,7 @@ def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGrou
 def of(group: dist.ProcessGroup | None = None) -> ShoalBackend:
     """The backend of a process group (the default one if not said)."""
     group = dist.group.WORLD if group is None else group
-    backend = None if group is None else group._get_backend(torch.device("cpu"))
+    backend = None if group is None else _of_groups.get(group) or group._get_backend(torch.device("cpu"))
     if not isinstance(backend, ShoalBackend):
         raise ConfigError("this is no process group of backend shoal: call torch.distributed.init_process_group('shoal') first")
     return backend

@@ -6,6 +6,8 @@ from datetime import timedelta
 import torch
 
 from shoal.comm import CommError, ConfigError, Group, Operation
+from shoal.torch import profile
+from shoal.torch.sparse import Gathered
 from shoal.torch.tensors import BITWISE, OPS, Flat, RedOp, for_copy, for_reduction, reduction
 from shoal.torch.work import Work
 
@@ -25,6 +27,8 @@ class Collectives:
     _timeout: timedelta
     #: What the first operation failed with, if one has.
     failure: CommError | None = None
+    #: How many collectives were called.
+    _collectives: int = 0
 
     # How operations run
 
@@ -49,12 +53,23 @@ class Collectives:
         after: Callable[[], None] | None = None,
     ) -> Work:
         operation = operation._replace(deadline=self._deadline(opts))
+        self._collectives += 1
         if getattr(opts, "asyncOp", True):
-            native = self._group.start(operation, (outputs, keep))
-            return Work(outputs, native, self, after, what=operation.kind)
-        self._run(operation)
+            return self._start(operation, outputs, (outputs, keep), after)
+        if profile.is_on():
+            with profile.event(operation.kind, outputs):
+                self._run(operation)
+        else:
+            self._run(operation)
         work = Work(outputs, None, self, after)
         work.wait()
+        return work
+
+    def _start(self, operation: Operation, outputs: Tensors, keep: object, after: Callable[[], None] | None = None, source: int = -1) -> Work:
+        begun = profile.begin(operation.kind, outputs) if profile.is_on() else None
+        work = Work(outputs, self._group.start(operation, keep), self, after, source=source, what=operation.kind)
+        if begun is not None:
+            profile.end(begun, work)
         return work
 
     # Reductions
@@ -62,6 +77,8 @@ class Collectives:
     def allreduce(self, tensors: Tensors, opts=None) -> Work:
         """Every rank's tensors become the reduction of all ranks'."""
         op = reduction(opts.reduceOp) if opts is not None else RedOp.SUM
+        if any(tensor.is_sparse for tensor in tensors):
+            return self._sparse(_only(tensors, "all_reduce of sparse tensors"), op, opts)
         flat = Flat(tensors, filled=True)
         if op in BITWISE:
             return self._bitwise(op, flat, opts, tensors)
@@ -74,6 +91,31 @@ class Collectives:
     def allreduce_coalesced(self, tensors: Tensors, opts=None) -> Work:
         """The same."""
         return self.allreduce(tensors, opts)
+
+    allreduce_sparse = allreduce
+
+    def _sparse(self, tensor: torch.Tensor, op: RedOp, opts) -> Work:
+        """Gathers every rank's indices and values and adds them here. How many there are is gathered before this returns, also if it is asynchronous."""
+        if op not in (RedOp.SUM, RedOp.AVG):
+            raise ConfigError(f"all_reduce: backend shoal has no reduction {op} of sparse tensors; sum or average them, or convert them with .to_dense()")
+        own = tensor.detach().coalesce()
+        indices, values = own.indices().contiguous(), own.values().contiguous()
+        mine, all_sizes = torch.tensor([indices.shape[1]]), torch.zeros(self._group.size, dtype=torch.int64)
+        self._all_gather(Flat([all_sizes], filled=False), mine, [all_sizes], None).wait()
+        gathered = Gathered(tensor, indices, values, all_sizes.tolist())
+        first = self._all_gather(Flat(gathered.indices, filled=False), gathered.own_indices, [], opts)
+        last = self._all_gather(Flat(gathered.values, filled=False), gathered.own_values, [], opts)
+        work = Work([tensor], last._native, self, what="sparse_all_reduce")
+
+        def add() -> None:
+            first.wait()
+            last.wait()
+            gathered.add(self._group.size if op is RedOp.AVG or op == RedOp.AVG else 1)
+
+        work._after = add
+        if not getattr(opts, "asyncOp", True):
+            work.wait()
+        return work
 
     def _op(self, op: RedOp, opts, memory: torch.Tensor | None, tensors: Tensors) -> str:
         """The reduction's name. One that multiplies first does so here."""
@@ -261,15 +303,15 @@ class Collectives:
         """Gives a tensor to another rank."""
         flat = Flat([_only(tensors, "send")], filled=True)
         dtype, count = for_copy(flat.memory)
-        native = self._group.start(Operation("send", dtype, flat.address, 0, count, peer=to, tag=tag, deadline=self._deadline(None)), flat)
-        return Work(tensors, native, self, source=self._group.rank, what="send")
+        operation = Operation("send", dtype, flat.address, 0, count, peer=to, tag=tag, deadline=self._deadline(None))
+        return self._start(operation, tensors, flat, source=self._group.rank)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         """Takes a tensor from another rank."""
         flat = Flat([_only(tensors, "recv")], filled=False)
         dtype, count = for_copy(flat.memory)
-        native = self._group.start(Operation("recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None)), flat)
-        return Work(tensors, native, self, flat.back, source=source, what="recv")
+        operation = Operation("recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None))
+        return self._start(operation, tensors, flat, flat.back, source)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
         """Refused: a message is taken from a rank that is named."""

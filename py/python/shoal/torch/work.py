@@ -64,7 +64,7 @@ class Work(dist.Work):
             except CommError as error:
                 raise self._failed(error) from None
             if not done:
-                error = DeadlineExceeded(f"{self._what} is not done after {seconds} s; wait longer, or look what the other ranks do")
+                error = DeadlineExceeded(f"{self._what}: Timed out after {seconds} s; wait longer, or check the other ranks")
                 error.operation, error.number, error.ranks = self._what, None, []
                 raise error
         if self._after is not None:
