@@ -32,9 +32,7 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::{Pause, Wishes};
-use crate::{
-    Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume,
-};
+use crate::{Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;

@@ -26,6 +26,7 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
         cpus,
         gpus,
         endpoint: None,
+        proxy: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }

@@ -38,7 +38,7 @@ impl Decision<'_> {
             }
             left = left.saturating_sub(uses(attempt));
             let message = "Paused; the memory of the machine ran short, and it will go on from its checkpoint".to_owned();
-            self.happens(job, Fact::TrialParked { attempt: attempt.id.clone(), message });
+            self.happens(job, Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true });
         }
         let can_go = |(job, attempt): &&(&TrainingJob, &Attempt)| {
             !is_leaving(attempt) && can_be_interrupted(job, attempt) && job.stop.is_none() && Some(&attempt.id) != oldest.as_ref()

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use shoal_store::{
-    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, Rows, SqliteJournal, StoreError, Telemetry, TrialFilter,
+    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, Rows, SqliteJournal, StoreError, Telemetry,
+    TrialFilter,
 };
 
 /// Each database and its present format.

@@ -111,7 +111,7 @@ fn a_trial_ends_with_its_model_where_its_resource_does() {
 fn a_trial_that_is_stopped_where_it_waits_leaves_its_model() {
     let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let place = tempfile::tempdir().unwrap();
-    let mut waits = start(&wine, place.path(), Some(r#"{"until": 5}"#));
+    let waits = start(&wine, place.path(), Some(r#"{"until": 5}"#));
     paused_after(&waits, 5);
     waits.instances[0].signal("-TERM");
     let ended = waits.wait().remove(0);
