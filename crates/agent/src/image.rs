@@ -49,7 +49,7 @@ fn add_variables(image: &Inspected, assignment: &Assignment, variables: &mut Vec
         match at {
             None => variables.push((name.to_owned(), value.to_owned())),
             Some(at) if (DEFAULTS.contains(&name) || Threads::is_default(name)) && !assignment.environment.contains_key(name) => {
-                variables[at].1 = value.to_owned()
+                variables[at].1 = value.to_owned();
             }
             Some(_) => {}
         }

@@ -59,7 +59,7 @@ impl Decision<'_> {
     }
 }
 
-/// A program of it may still need memory.
+/// A program of it may still need memory. One that is being stopped is about to give its own back, so the next one is the oldest.
 fn computes(job: &TrainingJob, attempt: &Attempt) -> bool {
-    !job.is_frozen() && attempt.failed.is_none() && !attempt.instances.iter().all(Instance::over)
+    !job.is_frozen() && job.stop.is_none() && attempt.failed.is_none() && !attempt.instances.iter().all(Instance::over)
 }

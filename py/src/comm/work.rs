@@ -81,7 +81,7 @@ impl Reporter {
         if sender.is_none() {
             let (new, receiver) = mpsc::channel::<Report>();
             let reports = Arc::new(Reports { queue: Mutex::new(receiver), free: AtomicUsize::new(0) });
-            reports.add_thread().map_err(no_thread)?;
+            reports.add_thread().map_err(|error| no_thread(&error))?;
             *sender = Some(new);
         }
         if let Some(sender) = &*sender {
@@ -125,14 +125,14 @@ impl Reports {
 
 /// Calls `then` when the work is done, from a thread of its own: for messages, which end in no order.
 pub(super) fn report_apart(work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
-    spawn(move || report(work.wait(), then, || ())).map_err(no_thread)
+    spawn(move || report(work.wait(), then, || ())).map_err(|error| no_thread(&error))
 }
 
 fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("shoal-comm-report".to_owned()).spawn(body).map(drop)
 }
 
-fn no_thread(error: io::Error) -> PyErr {
+fn no_thread(error: &io::Error) -> PyErr {
     PyOSError::new_err(format!("cannot start a thread that reports when an operation is done: {error}"))
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ThreadsArgs) -> Result<Exit> {
         let known = FRAMEWORKS.map(|(name, ..)| name).join(", ");
         return Err(UsageError(format!("--framework {unknown}: it is one of {known}")).into());
     }
-    if args.pairs == 0 || !(args.rounds > 0.0) {
+    if args.pairs == 0 || args.rounds.is_nan() || args.rounds <= 0.0 {
         return Err(UsageError("--pairs is at least 1, and --rounds more than 0".to_owned()).into());
     }
     let machine = machine::describe();
