@@ -1,5 +1,6 @@
 """Script mode: the user's own script, as SageMaker's framework images start it."""
 
+import gzip
 import io
 import json
 import tarfile
@@ -13,7 +14,8 @@ HOST = "shoal/host"
 def sourcedir(jobs, files):
     """Uploads a sourcedir.tar.gz as SDK v2 does; gives its URI."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+    # Without a time, so that the same files are the same bytes.
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed, tarfile.open(fileobj=compressed, mode="w") as tar:
         for name, text in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(text.encode())

@@ -22,8 +22,9 @@ def searched(jobs):
             Tags=[{"Key": "group", "Value": "searched"}, {"Key": "letter", "Value": letter}],
             Environment={"COLOUR": "red" if letter == "a" else "blue"},
         )
-    for name in made.values():
-        jobs.wait(name)
+    for letter, name in made.items():
+        job = jobs.wait(name)
+        assert (job["TrainingJobStatus"] == "Failed") == (letter == "d"), job.get("FailureReason")
     return made
 
 

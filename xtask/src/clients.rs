@@ -3,7 +3,7 @@
 //! These tests watch and kill processes of a whole machine, so one may fail where the machine stood still for a moment. The few that fail are
 //! tried once more, alone; those that pass then are named in the end, so that nobody overlooks them.
 
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ use crate::{
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
-/// If more than these fail, it is not the machine.
+/// If tests of more files than these fail, it is not the machine. Files are counted, as the tests of one can share what went wrong.
 const MOST_AGAIN: usize = 8;
 
 /// Runs pytest with the clients' interpreter, then each SDK's tests in a process of their own.
@@ -38,7 +38,8 @@ struct Pytest<'a> {
 impl Pytest<'_> {
     fn run(&self, python: &Path, what: &[String], outcome: &mut Outcome) -> Result<()> {
         let first = self.once(python, what)?;
-        let again = match first.failed.len() {
+        let files: BTreeSet<_> = first.failed.iter().filter_map(|name| name.split("::").next()).collect();
+        let again = match files.len() {
             1..=MOST_AGAIN if first.failed.iter().all(|name| name.contains("::")) => {
                 println!("once more, alone: {}", first.failed.join(" "));
                 self.once(python, &first.failed)?
