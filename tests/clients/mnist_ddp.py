@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import signal
+import sys
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,12 @@ def samples(part):
     return (pictures[:10000].float() / 255 - 0.1307) / 0.3081, labels[:10000].long()
 
 
+def say(line):
+    """Prints in one write, as ranks of one instance share its log."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def train(size, rank, steps, batch, checkpoint=None, wait_at=None):
     """Losses of all ranks together, and the model. With a checkpoint it goes on from that and writes it after every tenth step; at a step to wait at
     it does, if it has begun at the first one."""
@@ -41,11 +48,11 @@ def train(size, rank, steps, batch, checkpoint=None, wait_at=None):
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         losses = saved["losses"]
-        print(f"rank {rank} goes on at step {len(losses)}", flush=True)
+        say(f"rank {rank} goes on at step {len(losses)}")
     begun = len(losses)
     for step in range(begun, steps):
         if begun == 0 and step == wait_at:
-            print(f"rank {rank} waits at step {step}", flush=True)
+            say(f"rank {rank} waits at step {step}")
             signal.pause()
         share = torch.arange(step * batch, (step + 1) * batch).remainder(len(labels)).chunk(size)[rank]
         optimizer.zero_grad()
@@ -75,7 +82,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group(given.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
-    print(f"{dist.get_backend()}: rank {rank} of {size} on {os.environ['SM_CURRENT_HOST']}", flush=True)
+    say(f"{dist.get_backend()}: rank {rank} of {size} on {os.environ['SM_CURRENT_HOST']}")
     losses, model = train(size, rank, given.steps, given.batch_size, given.checkpoint, given.wait_at)
     dist.destroy_process_group()
     if rank == 0:
