@@ -1,4 +1,4 @@
-//! What libraries of a program are told of their threads.
+//! The variables that set the number of a program's threads.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn threads_are_the_share_of_the_cores() {
         (16, 16, 0, "torchrun --nproc_per_node auto train.py", "", "", Some(1), WAITS),
         (8, 16, 0, "shoal mpi wait", mpi, "", Some(2), WAITS),
         (8, 16, 4, "shoal mpi run", "sagemaker_mpi_enabled=true", "", Some(2), WAITS),
-        // torchrun of one process is no more than the program.
+        // torchrun with one process needs no division.
         (2, 2, 0, "torchrun --nproc_per_node 1 train.py", "", "", None, WAITS),
         // What the job sets is in force, and what decides the same is left alone.
         (2, 2, 0, "python3 train.py", "", "OMP_WAIT_POLICY=ACTIVE", None, "OPENBLAS_THREAD_TIMEOUT=20"),

@@ -143,14 +143,14 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// The instances of a managed spot training are taken away: its programs are told to end, and another attempt follows when this one is released.
+    /// The instances of a managed spot training are taken away: its programs receive SIGTERM, and another attempt follows when this one is released.
     AttemptInterrupted {
         /// Which attempt.
         attempt: String,
         /// Status message.
         message: String,
     },
-    /// The machine's memory ran short, and this attempt is ended: its programs are told to end, and another attempt follows when there is room.
+    /// The machine's memory ran short, and this attempt is ended: its programs receive SIGTERM, and another attempt follows when there is room.
     AttemptEvicted {
         /// Which attempt.
         attempt: String,

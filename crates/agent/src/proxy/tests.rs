@@ -43,7 +43,7 @@ impl Stage {
         answer
     }
 
-    /// All that the job's log is told.
+    /// Notes for the job's log.
     fn notes(&self) -> String {
         let mut buffer = vec![0; 1 << 16];
         let position = self.outbox.connect(0);

@@ -135,7 +135,7 @@ impl Boost<'_> {
             }
             if let Some(turns) = turns.as_mut().filter(|_| pauses) {
                 turns.wait(round + 1, self.termination);
-                // Other hosts are in the next round already: after it they are told.
+                // Other hosts are in the next round already: they receive the stop after it.
                 if self.termination.is_requested() && self.group.size() == 1 {
                     self.termination.ends_after(round + 1);
                     break;

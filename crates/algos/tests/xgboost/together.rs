@@ -79,7 +79,7 @@ fn hosts_that_are_stopped_end_after_the_same_round() {
         assert!(began.elapsed() < std::time::Duration::from_secs(240), "{}", cluster.instances[0].stdout());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // The first host is told last.
+    // The first host is notified last.
     cluster.instances[1].signal("-TERM");
     std::thread::sleep(std::time::Duration::from_millis(50));
     cluster.instances[0].signal("-TERM");
