@@ -149,7 +149,7 @@ class Chart {
 
 function draw() {
   if (!answer) return;
-  const families = Map.groupBy ? Map.groupBy(answer.series, (one) => family(one.name)) : group(answer.series);
+  const families = Map.groupBy ? Map.groupBy(answer.series, (one) => family(one.metric)) : group(answer.series);
   for (const [name, series] of families) {
     if (!charts.has(name)) {
       charts.set(name, new Chart(name));
@@ -161,7 +161,7 @@ function draw() {
 
 function group(series) {
   const families = new Map();
-  for (const one of series) families.set(family(one.name), [...(families.get(family(one.name)) ?? []), one]);
+  for (const one of series) families.set(family(one.metric), [...(families.get(family(one.metric)) ?? []), one]);
   return families;
 }
 

@@ -49,7 +49,7 @@ fn stage() -> &'static Stage {
 fn call(stage: &Stage, method: Method, path: &str, body: Vec<u8>) -> Option<(u16, Vec<u8>)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
     let credentials = Credentials { access_key_id: "AKIA".to_owned(), secret_access_key: "secret".to_owned(), session_token: None };
-    let endpoint = client::Endpoint { authority: "127.0.0.1:9777".to_owned(), region: "us-east-1".to_owned(), credentials };
+    let endpoint = client::Endpoint { scheme: client::Scheme::HTTP, authority: "127.0.0.1:9777".to_owned(), region: "us-east-1".to_owned(), credentials };
     let (head, body) = client::s3(&endpoint, method, path, body, now).ok()?.into_parts();
     let request = Request::from_parts(head, Body::from(Bytes::from(body)));
     stage.runtime.block_on(async {

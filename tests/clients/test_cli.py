@@ -196,7 +196,7 @@ def test_typing_errors_in_request_files(house, tmp_path):
         (["jobs", "show", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
         (["jobs", "logs", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
         (["jobs", "stop", "nobody-knows-it"], NOT_FOUND, "nobody-knows-it"),
-        (["jobs", "list", "--status", "Sleeping"], FAILED, "Sleeping"),
+        (["jobs", "list", "--status", "Sleeping"], USAGE, "Sleeping"),
         (["jobs", "show", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
         (["console", "nobody-knows-it"], NOT_FOUND, "there is no training or tuning job nobody-knows-it"),
         (["jobs", "checkpoints", "nobody-knows-it"], NOT_FOUND, "there is no training job nobody-knows-it"),
@@ -231,7 +231,9 @@ def test_settings_say_whence_they_come(house, tmp_path):
     assert found["region"]["value"] == "eu-central-1" and "shoal.toml" in found["region"]["origin"]
     assert found["account"]["value"] == "111122223333" and "SHOAL_ACCOUNT" in found["account"]["origin"]
     assert int(found["grace_s"]["value"]) == 9 and "flag" in found["grace_s"]["origin"]
-    assert found["listen"]["origin"] == "default"
+    assert found["listen"]["origin"] == "default" and found["server"]["value"] is None
+    running = json.loads(run(house, "config", "--json").stdout)["server"]
+    assert running == {"value": (house.data / "address").read_text().strip(), "origin": "running"}
 
 
 def test_a_server_does_not_start_with_an_engine_that_is_none(house):
@@ -254,6 +256,7 @@ def test_the_doctor(house):
     checks = {check["check"]: check for check in json.loads(run(house, "doctor", "--json").stdout)}
     assert checks["server"]["state"] == "ok" and house.variables_for_clients()["AWS_ENDPOINT_URL"] in checks["server"]["found"]
     assert {"isolation", "limits", "libxgboost"} <= set(checks)
+    assert "import" in checks["Python package"]["found"] and "pip install" in checks["Python package"]["todo"]
     assert all(check["state"] == "ok" or check["todo"] or check["state"] == "note" for check in checks.values())
     assert "isolation" in run(house, "doctor").stdout
 

@@ -139,9 +139,12 @@ def test_a_job_is_watched_without_a_reload(window, place):
     value = page.locator(".chart .legend b").first
     before = value.text_content()
     expect(value).not_to_have_text(before)
-    # Both series of a family share a chart, and each line says whose it is.
+    # All series of a family share a chart, each host has its line, and each line says whose it is.
     assert page.locator(".chart").count() == 1
-    assert page.locator(".chart .legend button").all_text_contents()[1].startswith("validation:loss")
+    lines = [f"{metric} {host}" for metric in ("train:loss", "validation:loss") for host in ("algo-1", "algo-2")]
+    eventually(lambda: len(page.locator(".chart .legend button").all()) == len(lines))
+    for line, shown in zip(lines, page.locator(".chart .legend button").all_text_contents()):
+        assert shown.startswith(line), shown
     last = page.locator("#lines p").last
     text = last.text_content()
     eventually(lambda: last.text_content() != text)
@@ -160,7 +163,7 @@ def test_the_log_is_searched_and_told_apart(window, place):
     expect(page.locator("#lines p").first).to_contain_text("red <b>warning</b>")
     eventually(lambda: all("warning" in text for text in page.locator("#lines p").all_text_contents()))
     page.get_by_label("Find in the whole log").fill("")
-    page.get_by_role("button", name="algo-2").click()
+    page.get_by_role("button", name="algo-2", exact=True).click()
     eventually(lambda: set(page.locator("#lines p b").all_text_contents()) == {"algo-2"})
     page.keyboard.press("f")
     expect(page.locator("#log-follow")).to_have_attribute("aria-pressed", "false")

@@ -152,6 +152,26 @@ def test_a_model_waits_for_room(jobs, disk):
     assert len(jobs.artifact(name)["m"]) == 8_000_000
 
 
+def test_a_script_that_finds_the_disk_full_is_tried_again(jobs, disk):
+    """RetryStrategy: the disk of all jobs is not the script's own affair."""
+    name = jobs.command(
+        "echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done; head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m",
+        RetryStrategy={"MaximumRetryAttempts": 2},
+    )
+    go = lambda: jobs.house.shoal("jobs", "exec", name, "--", "touch", "/dev/shm/go", check=False).returncode == 0
+    jobs.saying(name, "ready")
+    messages = lambda: [step["StatusMessage"] for step in jobs.describe(name)["SecondaryStatusTransitions"]]
+    with disk.full():
+        assert go()
+        [message] = eventually(lambda: [message for message in messages() if "retry 1 of 2" in message])
+        assert "InternalServerError" in message and "No space left on device" in message
+    # The next attempt waits for its own word.
+    jobs.until(name, "Training")
+    eventually(go)
+    jobs.completed(name)
+    assert len(jobs.artifact(name)["m"]) == 8_000_000
+
+
 def test_lines_until_the_disk_is_full(jobs, disk):
     """Lines never use the reserve: stopping, deleting, storing facts and a restart work, and there is room for others afterwards."""
     s3 = jobs.s3

@@ -79,7 +79,7 @@ def test_nobody_reads_it_without_the_token(house, jobs):
     assert "shoal_build_info" in fetch(house, "127.0.0.1")
     name = jobs.command("curl --silent --output /dev/null --write-out 'answer %{http_code}\\n' $AWS_ENDPOINT_URL/metrics || echo none")
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
-    assert "answer 200" not in "".join(jobs.lines(name))
+    assert "answer 401" in "".join(jobs.lines(name))
 
 
 def test_promtool_finds_nothing(house):

@@ -144,7 +144,7 @@ if comm.rank == 1:
 time.sleep(600)
 """
 HOW = {
-    "raises": ['algo-1: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "Traceback', "ValueError: no column 'price'\n(rank 1 on algo-2)\"\nCommand \"mpirun "],
+    "raises": ["algo-1: ValueError: no column 'price' (train.py, line ", 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "Traceback', "ValueError: no column 'price'\n(rank 1 on algo-2)\"\nCommand \"mpirun "],
     "exits": ['ExitCode 3\nErrorMessage "no more rows\n(rank 1 on algo-2)"', ", exit code: 3"],
     "dies": ["process rank 1", "signal 9 (Killed)"],
     "tells": ["algo-2: in its own words, exit code: 5"],

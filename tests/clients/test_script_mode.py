@@ -130,7 +130,9 @@ train()
 
 def test_a_script_that_raises_fails_as_with_sagemakers_toolkit(jobs):
     reason = jobs.failed(create(jobs, {"train.py": RAISES}, hyperparameters={"epochs": "1"}))
-    assert reason.startswith("AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n"), reason
+    cause, rest = reason.split("\n", 1)
+    assert cause.startswith("AlgorithmError: ValueError: no column 'price' (train.py, line "), reason
+    assert rest.startswith("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n"), reason
     assert reason.endswith("ValueError: no column 'price'\"\nCommand \"python3 train.py --epochs 1\", exit code: 1"), reason
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from botocore.exceptions import ClientError
+from house import BUCKET
 from jobs import ROLE, Jobs
 
 VPC = {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
@@ -38,3 +39,9 @@ def test_a_strict_server_refuses_them(new_house):
     with pytest.raises(ClientError) as refused:
         house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")
     assert "ExternalId" in str(refused.value)
+    s3 = house.client("s3")
+    with pytest.raises(ClientError) as refused:
+        s3.put_object(Bucket=BUCKET, Key="k", Body=b"x", ServerSideEncryption="aws:kms")
+    error = refused.value.response["Error"]
+    assert error["Code"] == "InvalidRequest" and "x-amz-server-side-encryption (" in error["Message"], error
+    assert headers_of(s3.put_object(Bucket=BUCKET, Key="k", Body=b"x", ServerSideEncryption="AES256")) is None

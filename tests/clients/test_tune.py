@@ -121,6 +121,7 @@ EXPLAINED = [
     ([*TREES, "--range", "eta=0.1..0.5"], "xgboost needs the hyperparameter num_round: give --hp num_round=100"),
     ([*TREES[:-1], "validation:au", "--hp", "num_round=5", "--range", "eta=0.1..0.5"], "no such metric for tuning; did you mean validation:auc?"),
     ([*TREES[:-2], "--minimize", "validation:auc", "--hp", "num_round=5", "--range", "eta=0.1..0.5"], "better is more; give --maximize validation:auc"),
+    ([*TREES, "--hp", "num_round=5", "--range", "eta=0.1..0.5"], "measured on the channel validation, and there is none: give --channel validation=FILE"),
 ]  # fmt: skip
 
 

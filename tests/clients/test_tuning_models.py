@@ -110,3 +110,29 @@ def test_what_is_best_when_a_tuning_job_is_stopped_has_its_model(jobs, tunings):
     assert (it["HyperParameterTuningJobStatus"], trial["TrainingJobStatus"]) == ("Stopped", "Stopped")
     assert it["BestTrainingJob"]["TrainingJobName"] == trial["TrainingJobName"]
     assert jobs.artifact(trial["TrainingJobName"])["xgboost-model"]
+
+
+def test_trials_that_the_median_rule_stops_have_their_models(house, jobs, tunings):
+    # It ends by itself, so that there are trials to compare with.
+    program = f"SAVES = True\n{ENDLESS}    if epoch == 50: save()\n"
+    name = tunings.create(tunings.curve(program=program), trials=9, parallel=3, TrainingJobEarlyStoppingType="Auto")
+    it = tunings.completed(name)
+    counters = it["TrainingJobStatusCounters"]
+    assert counters["Completed"] >= 3 and counters["Stopped"] >= 1 and counters["Completed"] + counters["Stopped"] == 9, counters
+    for trial in tunings.trials(name):
+        assert float(jobs.artifact(trial["TrainingJobName"])["x"]) == float(trial["TunedHyperParameters"]["x"])
+    early = [trial for trial in study(house, name)["Trials"] if trial["State"] == "Stopped"]
+    assert len(early) == counters["Stopped"], early
+
+
+def test_a_trial_that_is_stopped_by_itself_can_be_the_best(jobs, tunings):
+    program = f"SAVES = True\n{ENDLESS}"
+    limited = tunings.create(tunings.curve(program=program, StoppingCondition={"MaxRuntimeInSeconds": 5}), trials=1, parallel=1)
+    stopped = tunings.create(tunings.curve(program=program), trials=1, parallel=1)
+    (trial,) = eventually(lambda: tunings.trials(stopped))
+    jobs.saying(trial["TrainingJobName"], "epoch=2")
+    jobs.sagemaker.stop_training_job(TrainingJobName=trial["TrainingJobName"])
+    for name, secondary in [(limited, "MaxRuntimeExceeded"), (stopped, "Stopped")]:
+        best = tunings.wait(name)["BestTrainingJob"]
+        assert jobs.describe(best["TrainingJobName"])["SecondaryStatus"] == secondary
+        assert float(jobs.artifact(best["TrainingJobName"])["x"]) == float(best["TunedHyperParameters"]["x"])

@@ -15,8 +15,11 @@ use crate::{
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
-/// If tests of more files than these fail, it is not the machine. Files are counted, as the tests of one can share what went wrong.
-const MOST_AGAIN: usize = 8;
+/// If tests of more files than these fail, the machine is not the cause.
+const MOST_FILES_AGAIN: usize = 8;
+
+/// Nor if more tests than these fail; one file's tests can share a server that did not come up.
+const MOST_TESTS_AGAIN: usize = 40;
 
 /// Runs pytest with the clients' interpreter, then each SDK's tests in a process of their own.
 pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
@@ -40,7 +43,7 @@ impl Pytest<'_> {
         let first = self.once(python, what)?;
         let files: BTreeSet<_> = first.failed.iter().filter_map(|name| name.split("::").next()).collect();
         let again = match files.len() {
-            1..=MOST_AGAIN if first.failed.iter().all(|name| name.contains("::")) => {
+            1..=MOST_FILES_AGAIN if first.failed.len() <= MOST_TESTS_AGAIN && first.failed.iter().all(|name| name.contains("::")) => {
                 println!("once more, alone: {}", first.failed.join(" "));
                 self.once(python, &first.failed)?
             }

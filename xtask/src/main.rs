@@ -1,14 +1,15 @@
-//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | dist | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
-//! builds the Python package's wheel and tests it. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
+//! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod checks;
 mod clients;
 mod codegen;
+mod dist;
 mod environment;
 mod frameworks;
 mod fuzz;
@@ -82,6 +83,10 @@ fn run(task: &str) -> Result<bool> {
             python_package::run(&workspace, &python, None, &mut outcome)?;
             Ok(outcome.report())
         }
+        "dist" => {
+            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            dist::run(&workspace, &python)
+        }
         "torch-suite" => {
             let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
             python_package::renew_torch_suite(&workspace, &python)
@@ -98,7 +103,7 @@ fn run(task: &str) -> Result<bool> {
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
             bail!(
-                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, torch-suite, instructions, fuzz, sim"
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, torch-suite, instructions, fuzz, sim"
             )
         }
     }
@@ -140,7 +145,11 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     passed("PyTorch's environment");
     // Before the clients' tests: servers find the wheel beside the binary.
     match package {
-        Some(Ok(Some(python))) => python_package::run(workspace, &python, torch.as_deref(), &mut outcome)?,
+        Some(Ok(Some(python))) => {
+            python_package::run(workspace, &python, torch.as_deref(), &mut outcome)?;
+            let packed = dist::check_debug(workspace, &python).inspect_err(|error| eprintln!("dist: {error:#}"));
+            outcome.count("dist of the debug build, installed", packed.is_ok());
+        }
         Some(Ok(None)) => outcome.skipped.push(Skip {
             name: "the Python package".to_owned(),
             reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),

@@ -18,6 +18,7 @@ const REASONS: &[(&str, Lacks)] = &[
     // As root it is installed where it lacks.
     ("needs chromium", |_| !(runs("command -v chromium") || says("id -u", "0") && runs("command -v apt-get"))),
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
+    ("needs openssl", |_| !runs("command -v openssl")),
     ("needs strace", |_| !runs("strace -o /dev/null true")),
     ("needs the right to mount", |_| !runs("unshare --mount mount -t tmpfs tmpfs /mnt")),
     // The sandbox's own tests, told by its probe.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use shoal_link::{Artifact, ReportBody};
 
 use crate::inside::resolve;
-use crate::outbox::Outbox;
+use crate::outbox::{Closed, Outbox};
 use crate::pack::{PackError, Packed, pack};
 
 /// The directories below `/opt/ml` that are kept.
@@ -34,8 +34,32 @@ pub(crate) fn are_small(ml: &Path) -> bool {
     sizes.into_iter().sum::<Option<u64>>().is_some_and(|bytes| bytes <= SMALL_BYTES)
 }
 
-/// Sends everything below the directories and says how much it was. `most`: bytes that files may have with their holes, where they are stored so.
-pub(crate) fn send(ml: &Path, outbox: &Outbox, most: Option<u64>, is_stopped: &AtomicBool) -> Result<(), PackError> {
+/// What is sent, in order.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// The next bytes.
+    Part(Artifact, Vec<u8>),
+    /// What is to be said of them.
+    Report(ReportBody),
+}
+
+impl Item {
+    /// On its way to the server.
+    pub(crate) fn post(self, outbox: &Outbox) -> Result<(), Closed> {
+        match self {
+            Self::Part(artifact, bytes) => outbox.part(artifact, bytes),
+            Self::Report(body) => outbox.report(body),
+        }
+    }
+}
+
+/// Hands on everything below the directories, and how much it was. `most`: bytes that files may have with their holes, where they are stored so.
+pub(crate) fn send(
+    ml: &Path,
+    most: Option<u64>,
+    is_stopped: &AtomicBool,
+    out: &dyn Fn(Item) -> Result<(), Closed>,
+) -> Result<(), PackError> {
     for (artifact, directory) in DIRECTORIES {
         let at = |source| PackError::Unreadable { path: format!("/opt/ml/{directory}"), source };
         let packed = match resolve(ml, Path::new(directory)).map_err(at)? {
@@ -49,13 +73,13 @@ pub(crate) fn send(ml: &Path, outbox: &Outbox, most: Option<u64>, is_stopped: &A
                 let skipped = |path: &Path| {
                     let text = format!("/opt/ml/{directory}/{} is neither file, directory nor link and is left out", path.display());
                     // If nobody takes notes any more, the next part says so.
-                    let _ = outbox.report(ReportBody::Note { text });
+                    let _ = out(Item::Report(ReportBody::Note { text }));
                 };
-                pack(&root, is_stopped, |part| outbox.part(artifact, part), skipped).map_err(|error| error.within(directory))?
+                pack(&root, is_stopped, |part| out(Item::Part(artifact, part)), skipped).map_err(|error| error.within(directory))?
             }
             None => Packed::default(),
         };
-        outbox.report(ReportBody::ArtifactSent { artifact, bytes: packed.bytes, files: packed.files })?;
+        out(Item::Report(ReportBody::ArtifactSent { artifact, bytes: packed.bytes, files: packed.files }))?;
     }
     Ok(())
 }
@@ -91,10 +115,9 @@ mod tests {
         let model = dir.path().join("model");
         std::fs::create_dir_all(model.join("sub")).unwrap();
         std::fs::File::create(model.join("sub/sparse")).unwrap().set_len(5 << 30).unwrap();
-        let outbox = Outbox::create(&dir.path().join("spool"), 1 << 20).unwrap();
         let running = AtomicBool::new(false);
-        let refused = send(dir.path(), &outbox, Some(1 << 30), &running);
+        let refused = send(dir.path(), Some(1 << 30), &running, &|_| Ok(()));
         assert!(matches!(&refused, Err(PackError::TooLarge { bytes, .. }) if *bytes == 5 << 30), "{refused:?}");
-        send(dir.path(), &outbox, None, &running).unwrap();
+        send(dir.path(), None, &running, &|_| Ok(())).unwrap();
     }
 }

@@ -1,15 +1,20 @@
 //! The server's endpoint inside the job's network: connections to the instance's own loopback are carried to the server.
 
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
 /// Connections at a time; more wait in the listener's queue.
 const MOST: usize = 64;
 const STACK: usize = 96 << 10;
+/// Where the server sees programs of jobs come from: what it counts by address, as wrong keys at the console's sign-in, they have not in common with
+/// the owner, whose browser comes from 127.0.0.1.
+const JOBS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Accepts for as long as this process lives, in a thread of its own.
 pub(crate) fn start(listener: TcpListener, server_address: String) -> io::Result<()> {
@@ -30,8 +35,21 @@ fn accept(listener: &TcpListener, server_address: &str) {
         // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
         let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
             let _slot = slot;
-            TcpStream::connect(address).and_then(|server| carry(inside, server))
+            connect(&address).and_then(|server| carry(inside, server))
         });
+    }
+}
+
+/// Connects to the server, on this machine's IPv4 loopback from [`JOBS`].
+fn connect(address: &str) -> io::Result<TcpStream> {
+    match address.parse() {
+        Ok(SocketAddr::V4(server)) if server.ip().is_loopback() => {
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            bind(&socket, &SocketAddrV4::new(JOBS, 0))?;
+            rustix::net::connect(&socket, &server)?;
+            Ok(socket.into())
+        }
+        _ => TcpStream::connect(address),
     }
 }
 
@@ -109,6 +127,7 @@ mod tests {
                 // Answers only when the request has ended: what came, twice.
                 thread::spawn(move || {
                     let (mut stream, mut request) = (stream.unwrap(), Vec::new());
+                    assert_eq!(stream.peer_addr().unwrap().ip(), JOBS, "not the owner's");
                     stream.read_to_end(&mut request).unwrap();
                     stream.write_all(&request).unwrap();
                     stream.write_all(&request).unwrap();

@@ -10,7 +10,9 @@ use shoal_contract::{
     config_files, environment,
 };
 use shoal_link::{Assignment, Program};
-use shoal_sandbox::{FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, remove_tree};
+use shoal_sandbox::{
+    FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together, remove_tree,
+};
 
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
@@ -69,6 +71,11 @@ impl Home {
 
     pub(crate) fn spool(&self) -> PathBuf {
         self.own.join("spool")
+    }
+
+    /// Where modules of SageMaker's images are, for scripts.
+    pub(crate) fn toolkit(&self) -> PathBuf {
+        self.own.join("toolkit")
     }
 
     /// Where the program can write on this machine's disk.
@@ -159,25 +166,25 @@ pub(crate) fn network(assignment: &Assignment, home: &Home, support: &Support) -
     }
 }
 
-/// Makes the tree of files that the program finds. Gives the instance's description, and what the job's log is to say of its threads.
+/// Makes the tree of files that the program finds. Gives the instance's description, and what the job's log is to say of how the program runs.
 pub(crate) fn prepare(
     options: &Options,
     assignment: &Assignment,
     home: &Home,
     network: &Network,
     support: &Support,
-) -> Result<(SandboxSpec, Option<String>), InstanceError> {
+) -> Result<(SandboxSpec, Vec<String>), InstanceError> {
     let mut mounts = mounts(assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
     let (command, cwd) = command(options, assignment, &facts, home)?;
     let mut env = variables(assignment, &facts);
-    let mut note = None;
+    let mut notes = Vec::from_iter(script::apart(assignment, &Paths::new(home.ml()).code()));
     // Programs of ours have their number of threads by SM_NUM_CPUS.
     if !matches!(assignment.program, Program::Builtin { .. }) {
         let threads = Threads::of(&facts, &command, visible_cpus(facts.cpus));
         env.extend(threads.variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        note = threads.note;
+        notes.extend(threads.note);
     }
     let driver = mpi::driver(assignment);
     if command.first().is_some_and(|program| program == LAUNCHER) || driver.is_some() {
@@ -199,11 +206,12 @@ pub(crate) fn prepare(
         env,
         cwd,
         memory_bytes: assignment.limits.memory_bytes,
+        together: assignment.limits.together_bytes.map(|memory_bytes| Together { name: options.data_id.clone(), memory_bytes }),
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
         has_proxy: assignment.egress.is_some(),
     };
-    Ok((spec, note))
+    Ok((spec, notes))
 }
 
 /// Cores that a program of this machine sees, and for each of which its libraries would start a thread.
@@ -260,9 +268,9 @@ fn command(options: &Options, assignment: &Assignment, facts: &Facts, home: &Hom
         }
         // Behind what only the image tells.
         Program::Image { arguments } => (arguments.clone(), code),
-        Program::Script { source } => {
+        Program::Script { source, arguments } => {
             let tree = source.as_deref().map(Path::new);
-            (script::prepare(assignment, facts, tree, &Paths::new(home.ml()).code())?, code)
+            (script::prepare(assignment, facts, tree, arguments, &Paths::new(home.ml()).code())?, code)
         }
     })
 }

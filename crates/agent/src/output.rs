@@ -15,8 +15,8 @@ use shoal_contract::{Scraper, Tail, escape_line};
 use shoal_link::{LogLine, MetricPoint, ReportBody};
 
 use crate::clock::now_ms;
+use crate::hints::Hints;
 use crate::lines::Splitter;
-use crate::network_hint::NetworkHint;
 use crate::outbox::Outbox;
 
 /// Reports go out at most this often, or when one is full. The first line after a pause goes at once.
@@ -49,7 +49,7 @@ pub(crate) fn start(
     stderr: Option<File>,
     scraper: Scraper,
     objective: Option<String>,
-    network_hint: NetworkHint,
+    hints: Hints,
     outbox: Arc<Outbox>,
     at_end: impl FnOnce(Said) + Send + 'static,
 ) -> io::Result<()> {
@@ -62,7 +62,7 @@ pub(crate) fn start(
     }
     // Regular expressions and JSON want more stack than copying does.
     let gatherer = thread::Builder::new().name("output".into());
-    gatherer.spawn(move || at_end(Gatherer::new(scraper, objective, network_hint, &outbox).run(&chunks)))?;
+    gatherer.spawn(move || at_end(Gatherer::new(scraper, objective, hints, &outbox).run(&chunks)))?;
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn read(mut stream: File, is_stderr: bool, queue: &SyncSender<Chunk>) {
 struct Gatherer<'a> {
     scraper: Scraper,
     objective: Option<String>,
-    network_hint: NetworkHint,
+    hints: Hints,
     /// Values of the objective so far.
     ordinal: u32,
     outbox: &'a Outbox,
@@ -102,11 +102,11 @@ struct Gatherer<'a> {
 }
 
 impl<'a> Gatherer<'a> {
-    fn new(scraper: Scraper, objective: Option<String>, network_hint: NetworkHint, outbox: &'a Outbox) -> Self {
+    fn new(scraper: Scraper, objective: Option<String>, hints: Hints, outbox: &'a Outbox) -> Self {
         Self {
             scraper,
             objective,
-            network_hint,
+            hints,
             ordinal: 0,
             outbox,
             lines: Vec::new(),
@@ -156,7 +156,7 @@ impl<'a> Gatherer<'a> {
                 self.points.push(point);
             }
             self.bytes += text.len();
-            let hint = self.network_hint.after(&text);
+            let hint = self.hints.after(&text);
             self.lines.push(LogLine { at_ms, text });
             if let Some(text) = hint {
                 self.flush();

@@ -50,9 +50,12 @@ pub(crate) enum PackError {
         /// Of all files.
         bytes: u64,
     },
-    /// The job was stopped while it was packed.
-    #[error("the job was stopped while its model was packed, and that took longer than the grace of the stop")]
+    /// The job was stopped before or while it was packed.
+    #[error("the job was stopped, and packing its model took longer than the grace of the stop")]
     Stopped,
+    /// The process that packs has failed.
+    #[error("{0}")]
+    Failed(String),
     /// Nobody takes the parts.
     #[error(transparent)]
     Closed(#[from] Closed),

@@ -92,6 +92,7 @@ mod tests {
             env: vec![("PATH".to_owned(), "/usr/bin".to_owned()), ("PYTHONPATH".to_owned(), "/data/ml/code".to_owned())],
             cwd: "/opt/ml/code".into(),
             memory_bytes: 1,
+            together: None,
             cpu_weight: 100,
             pids: 1,
             has_proxy: false,

@@ -101,7 +101,7 @@ fn wait(kind: Kind) -> Ended {
         }
         Kind::Zygote(mut zygote) => match zygote.wait() {
             Ok(Ran::Over(exit)) => Ended { exit: Ok(exit), zygote: may_be_kept(exit).then_some(zygote), unborn: false },
-            Ok(Ran::Gone { exit, began }) => Ended { exit: Ok(exit), zygote: None, unborn: !began && !exit.out_of_memory },
+            Ok(Ran::Gone { exit, began }) => Ended { exit: Ok(exit), zygote: None, unborn: !began && exit.out_of_memory.is_none() },
             Err(error) => {
                 drop(zygote);
                 Ended { exit: Err(error), zygote: None, unborn: false }
@@ -112,5 +112,5 @@ fn wait(kind: Kind) -> Ended {
 
 /// Whether nothing odd happened.
 fn may_be_kept(exit: Exit) -> bool {
-    !exit.out_of_memory && exit.signal.is_none_or(|signal| signal == SIGTERM)
+    exit.out_of_memory.is_none() && exit.signal.is_none_or(|signal| signal == SIGTERM)
 }

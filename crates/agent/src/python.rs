@@ -85,7 +85,7 @@ fn wrong(line: usize, text: String, why: &'static str) -> EnvironmentError {
     RequirementsError { line, text, why }.into()
 }
 
-/// The channel `sm_drivers` tells which file of the channel `code` it is.
+/// The channel `sm_drivers` tells which file of the channel `code` it is, or of the archive there.
 fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> {
     let read = |channel: &str, file: &Path| match assignment.channels.iter().find(|it| it.name == channel) {
         Some(channel) => inside::read_start(Path::new(&channel.tree), file, most),
@@ -93,8 +93,14 @@ fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> 
     };
     let told = read("sm_drivers", Path::new("sourcecode.json"))?;
     let told = told.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-    let name = told.as_ref().and_then(|told| told["requirements"].as_str()).and_then(|name| source::relative(Path::new(name)));
-    name.map_or(Ok(None), |name| read("code", &name))
+    let told_path = |member: &str| told.as_ref().and_then(|told| told[member].as_str()).map(Path::new);
+    let Some(name) = told_path("requirements").and_then(source::relative) else { return Ok(None) };
+    let archive = told_path("source_dir").and_then(Path::file_name).filter(|name| name.to_string_lossy().ends_with(".tar.gz"));
+    let Some(archive) = archive else { return read("code", &name) };
+    let Some(code) = assignment.channels.iter().find(|it| it.name == "code") else { return Ok(None) };
+    let file = inside::resolve(Path::new(&code.tree), Path::new(archive))?;
+    // One that cannot be read is the driver's to tell, which unpacks it.
+    Ok(file.and_then(|file| source::read_start(&file, &archive.to_string_lossy(), &name, most).ok().flatten()))
 }
 
 /// Lets the program see the environment, and use it before anything else.

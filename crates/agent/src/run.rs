@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
 use shoal_environments::{EnvironmentError, Prepared};
 use shoal_link::{Assignment, LogLine, Order, OutputCompression, Phase, RankEnd, RankOutcome, ReportBody};
-use shoal_sandbox::{Control, Isolation, Network, SandboxError, SandboxSpec, Support, Zygote, give};
+use shoal_sandbox::{Control, Isolation, Network, OutOfMemory, SandboxError, SandboxSpec, Support, Zygote, give};
 
 use crate::causes::{self, with_causes};
 use crate::clock::now_ms;
 use crate::events::{Event, next_event};
+use crate::hints::Hints;
 use crate::image::Tree;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::Mirror;
-use crate::network_hint::NetworkHint;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
@@ -122,6 +122,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         image: None,
         frozen: false,
         most_stored: None,
+        spec: None,
         resource: None,
     };
     let (assignment, acked) = loop {
@@ -164,6 +165,8 @@ struct Agent<'a> {
     frozen: bool,
     /// Bytes that its files may have where they are stored with their holes.
     most_stored: Option<u64>,
+    /// What the instance is made of, once that is known.
+    spec: Option<SandboxSpec>,
     /// What the program was told of its resource.
     resource: Option<Resource>,
 }
@@ -192,13 +195,14 @@ impl Agent<'_> {
         self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let (mut spec, of_threads) = match instance::prepare(self.options, assignment, self.home, network, support) {
+        let (mut spec, notes) = match instance::prepare(self.options, assignment, self.home, network, support) {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
             prepared => prepared?,
         };
         let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
-        self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(of_threads)))?;
+        self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(notes)))?;
         gpus::show(gpus, &mut spec);
+        self.spec = Some(spec.clone());
         self.mirror(assignment)?;
         let is_package = package::is_of(assignment, &self.home.ml());
         // What the package was found to require, once it was asked.
@@ -206,7 +210,7 @@ impl Agent<'_> {
         let bare = spec;
         loop {
             let mut spec = bare.clone();
-            match self.surround(assignment, found.as_deref().unwrap_or_default(), &mut spec) {
+            match self.surround(assignment, found.as_deref().unwrap_or_default(), &mut spec, support) {
                 Ok(()) if self.is_to_stop() => return self.never_started(),
                 Ok(()) => {}
                 Err(EnvironmentError::Stopped(_)) => return self.never_started(),
@@ -255,15 +259,20 @@ impl Agent<'_> {
                 }
             }
             if outcome != RankOutcome::Exited(SUCCESS)
-                && !exit.out_of_memory
+                && exit.out_of_memory.is_none()
                 && !self.is_to_stop()
                 && self.wishes.overfull.is_none()
                 && let Some(reason) = shared_disk::failure(&said.stderr_tail, &self.home.ml())
             {
                 return Err(Trouble::NoSpace(reason));
             }
-            let failure = script::failure(assignment, outcome, &bare.command, &said.stderr_tail).filter(|_| !exit.out_of_memory);
-            let stderr_tail = failure.unwrap_or(said.stderr_tail);
+            let stderr_tail = match outcome {
+                RankOutcome::Exited(code) if code != SUCCESS && exit.out_of_memory.is_none() => {
+                    let hints = Hints::new(assignment, matches!(support.isolation, Isolation::Full { .. }));
+                    script::failure(assignment, code, &bare.command, &said.stderr_tail, &hints)
+                }
+                _ => said.stderr_tail,
+            };
             return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
         }
     }
@@ -306,9 +315,9 @@ impl Agent<'_> {
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
         let is_isolated = self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
-        let hint = if is_isolated { NetworkHint::new(assignment) } else { NetworkHint::silent() };
+        let hints = Hints::new(assignment, is_isolated);
         let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
-        output::start(stdout, stderr, scraper, assignment.objective.clone(), hint, self.outbox.clone(), at_end)?;
+        output::start(stdout, stderr, scraper, assignment.objective.clone(), hints, self.outbox.clone(), at_end)?;
         if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
             forward::start(listener, endpoint.server_address.clone())?;
         }
@@ -377,14 +386,19 @@ impl Agent<'_> {
     }
 
     /// The program is over (or never was): says how, and sends what it left if that is wanted.
-    fn ended(&mut self, outcome: RankOutcome, out_of_memory: bool, said: Said) -> Result<(), Trouble> {
+    fn ended(&mut self, outcome: RankOutcome, out_of_memory: Option<OutOfMemory>, said: Said) -> Result<(), Trouble> {
         let file = inside::read_start(&self.home.ml(), Path::new("output/failure"), 4 * MAX_CHARACTERS as u64);
         // A failure file that is not one is the program's own affair; its exit code says enough.
         let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
         let failure_file = self.wishes.overfull.take().map(volume::too_much).or(failure_file);
-        let end = RankEnd { outcome, out_of_memory, failure_file, stderr_tail: said.stderr_tail };
+        let crowded_out = out_of_memory.and_then(|why| match why {
+            OutOfMemory::Own => None,
+            OutOfMemory::Together { used_bytes } => Some(used_bytes),
+        });
+        let is_own = out_of_memory == Some(OutOfMemory::Own);
+        let end = RankEnd { outcome, out_of_memory: is_own, crowded_out, failure_file, stderr_tail: said.stderr_tail };
         let at_ms = now_ms();
-        self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory)));
+        self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory.is_some())));
         // Asked first: the server may answer this report with a release, which is no wish for artifacts.
         let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
         if !is_wanted {
@@ -394,7 +408,7 @@ impl Agent<'_> {
         if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
             // Sent in no time, so that one report of the end and all that follows are one thing for the server.
             self.has_uploaded = true;
-            let sent = artifacts::send(&self.home.ml(), self.outbox, self.most_stored, &AtomicBool::new(false));
+            let sent = artifacts::send(&self.home.ml(), self.most_stored, &AtomicBool::new(false), &|item| item.post(self.outbox));
             let is_sent = sent.is_ok();
             let mut last = vec![ended];
             if is_sent {
@@ -408,14 +422,14 @@ impl Agent<'_> {
     }
 
     fn never_started(&mut self) -> Result<(), Trouble> {
-        self.ended(RankOutcome::Signaled(SIGTERM), false, Said::default())
+        self.ended(RankOutcome::Signaled(SIGTERM), None, Said::default())
     }
 
     /// The user's mistake, told as a shell would: on stderr and by the exit code.
     fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
         let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
         self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
-        self.ended(RankOutcome::Exited(code), false, Said { final_metrics: Vec::new(), stderr_tail: causes::reason(message) })
+        self.ended(RankOutcome::Exited(code), None, Said { final_metrics: Vec::new(), stderr_tail: causes::reason(message) })
     }
 
     /// Says what went wrong if something did, and waits to be let go.

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use shoal_contract::{Facts, LaunchError, Paths, SUCCESS, Script, script_failure};
-use shoal_link::{Assignment, Program, RankOutcome};
+use shoal_contract::{Facts, LaunchError, Paths, Script, headline, program_failure, script_failure};
+use shoal_link::{Assignment, Program};
 
+use crate::hints::Hints;
 use crate::source::{self, SourceError};
 use crate::{inside, package};
 
@@ -44,10 +45,17 @@ pub(crate) enum ScriptError {
     },
 }
 
-/// Puts the script's files into `code`, an empty directory, and gives the command for this instance, to be run there. `tree` holds the object
-/// that an S3 URI names.
-pub(crate) fn prepare(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, code: &Path) -> Result<Vec<String>, ScriptError> {
-    let script = Script::of(&facts.hyperparameters, &facts.environment).ok_or(ScriptError::None)?;
+/// Puts the script's files into `code`, an empty directory, and gives the command for this instance, to be run there, with these `arguments` behind its own. `tree`
+/// holds the object that an S3 URI names.
+pub(crate) fn prepare(
+    assignment: &Assignment,
+    facts: &Facts,
+    tree: Option<&Path>,
+    arguments: &[String],
+    code: &Path,
+) -> Result<Vec<String>, ScriptError> {
+    let mut script = Script::of(&facts.hyperparameters, &facts.environment).ok_or(ScriptError::None)?;
+    script.arguments = arguments.to_vec();
     if let Some(name) = &script.source {
         place(assignment, facts, tree, name, code)?;
     }
@@ -63,12 +71,51 @@ pub(crate) fn prepare(assignment: &Assignment, facts: &Facts, tree: Option<&Path
     Ok(script.command(facts, is_package)?)
 }
 
-/// What is said of a script that has failed by itself, after what it said last on stderr.
-pub(crate) fn failure(assignment: &Assignment, outcome: RankOutcome, command: &[String], stderr: &str) -> Option<String> {
-    match (&assignment.program, outcome) {
-        (Program::Script { .. }, RankOutcome::Exited(code)) if code != SUCCESS => Some(script_failure(code, stderr, command)),
-        _ => None,
+/// What is said of a program that has failed by itself, after what it said last on stderr.
+pub(crate) fn failure(assignment: &Assignment, code: i32, command: &[String], stderr: &str, hints: &Hints) -> String {
+    let hint = headline(stderr).and_then(|line| hints.of(&line));
+    match &assignment.program {
+        Program::Script { .. } => script_failure(code, stderr, command, hint.as_deref()),
+        Program::Builtin { .. } => stderr.to_owned(),
+        Program::Host { .. } | Program::Image { .. } => program_failure(stderr, hint.as_deref()),
     }
+}
+
+/// In scripts that share out their work among instances by themselves.
+const TOGETHER: [&str; 9] = [
+    "SM_HOSTS",
+    "SM_CURRENT_HOST",
+    "SM_NUM_HOSTS",
+    "SM_RESOURCE_CONFIG",
+    "resourceconfig.json",
+    "init_process_group",
+    "MASTER_ADDR",
+    "TF_CONFIG",
+    "mpi4py",
+];
+
+/// Bytes of a script that are looked at.
+const MOST_OF_SCRIPT: u64 = 1 << 20;
+
+/// What the log says where several instances run one script, and nothing makes one program of them.
+pub(crate) fn apart(assignment: &Assignment, code: &Path) -> Option<String> {
+    let instances = assignment.hosts.len();
+    let is_script = matches!(assignment.program, Program::Script { .. });
+    if !is_script || assignment.host != 1 || instances < 2 || Script::is_distributed(&assignment.hyperparameters) {
+        return None;
+    }
+    let script = Script::of(&assignment.hyperparameters, &assignment.environment)?;
+    let text = inside::read_start(code, &source::relative(Path::new(&script.program))?, MOST_OF_SCRIPT).ok().flatten()?;
+    let text = String::from_utf8_lossy(&text);
+    if TOGETHER.iter().any(|word| text.contains(word)) {
+        return None;
+    }
+    let name = &script.program;
+    Some(format!(
+        "{instances} instances run {name}, each all of it by itself, and it does not ask who the others are: that is the same training {instances} times, unless their \
+         channels are sharded. A distribution makes one training of them: shoal train --distribution torchrun, or an estimator's \
+         distribution={{\"torch_distributed\": {{\"enabled\": True}}}} (docs/distributions.md)"
+    ))
 }
 
 fn place(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, name: &str, code: &Path) -> Result<(), ScriptError> {

@@ -79,6 +79,26 @@ pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceE
     Ok(())
 }
 
+/// The first `limit` bytes of a file in the archive `archive`; `None` if it has no such file. `name` is for messages.
+pub(crate) fn read_start(archive: &Path, name: &str, wanted: &Path, limit: u64) -> Result<Option<Vec<u8>>, SourceError> {
+    let unreadable = |source| SourceError::Unreadable { name: name.to_owned(), source };
+    let open = || File::open(archive).map(|file| MultiGzDecoder::new(BufReader::new(file))).map_err(unreadable);
+    let seen = look_through(open()?, name)?;
+    let (mut archive, mut found) = (Archive::new(open()?.take(seen)), None);
+    for entry in archive.entries().map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let is_wanted = entry.header().entry_type().is_file()
+            && entry.path().map_err(unreadable).is_ok_and(|it| relative(&it).as_deref() == Some(wanted));
+        if is_wanted {
+            // The last one of a name stays when an archive is unpacked.
+            let mut bytes = Vec::new();
+            entry.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
+            found = Some(bytes);
+        }
+    }
+    Ok(found)
+}
+
 /// Counts the bytes that were read.
 struct Counted<R> {
     inner: R,
@@ -184,6 +204,21 @@ mod tests {
         fill(&mut tar);
         tar.into_inner().unwrap().finish().unwrap();
         (dir, archive, into)
+    }
+
+    #[test]
+    fn a_file_is_read_out_of_an_archive() {
+        let (_dir, archive, _into) = stage(|tar| {
+            add(tar, EntryType::Regular, b"./more.txt", b"", b"first");
+            add(tar, EntryType::Regular, b"a/more.txt", b"", b"another");
+            add(tar, EntryType::Regular, b"more.txt", b"", b"tabulate==0.9.0");
+        });
+        let read = |name: &str, limit| read_start(&archive, "a.tar.gz", Path::new(name), limit).unwrap();
+        assert_eq!(read("more.txt", 99).as_deref(), Some(&b"tabulate==0.9.0"[..]));
+        assert_eq!(read("a/more.txt", 4).as_deref(), Some(&b"anot"[..]));
+        assert_eq!(read("none.txt", 4), None);
+        fs::write(&archive, "no archive").unwrap();
+        assert!(read_start(&archive, "a.tar.gz", Path::new("more.txt"), 4).is_err());
     }
 
     /// Without the checks of the builder.

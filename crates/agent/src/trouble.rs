@@ -33,6 +33,9 @@ pub(crate) enum Trouble {
     /// The program found no space on the disk that all instances share.
     #[error("{0}")]
     NoSpace(String),
+    /// There is no process to pack what it left behind.
+    #[error("could not start the process that packs /opt/ml/model")]
+    Packer(#[source] std::io::Error),
     /// What it left behind cannot be sent.
     #[error(transparent)]
     Pack(PackError),

@@ -17,6 +17,7 @@ mod spread;
 mod start;
 mod telemetry;
 mod threads;
+mod titanic;
 mod trials;
 mod tuning;
 mod waits;
@@ -32,6 +33,8 @@ use crate::{exit::Exit, settings::ServerFlags};
 pub(crate) enum BenchCommand {
     /// How fast a training job starts and ends, and what an idle server costs.
     Start(start::StartArgs),
+    /// How long after a job's end the calls of each client return that wait for it.
+    Waits(waits::WaitsArgs),
     /// S3: one large object and many small ones, against s3s-fs and against the disk.
     S3(s3::S3Args),
     /// How fast jobs are admitted, and what a server with 100,000 of them answers, weighs and takes to start.
@@ -65,6 +68,7 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit> {
     match command {
         BenchCommand::Start(args) => start::run(args),
+        BenchCommand::Waits(args) => waits::run(args),
         BenchCommand::S3(args) => s3::run(args),
         BenchCommand::Jobs(args) => jobs::run(args),
         BenchCommand::Telemetry(args) => telemetry::run(args),

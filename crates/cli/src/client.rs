@@ -2,6 +2,7 @@
 
 mod logs;
 mod objects;
+mod tls;
 
 use std::{
     env, io,
@@ -25,7 +26,7 @@ pub(crate) use logs::{LogEvent, LogReader};
 
 use crate::{
     exit::UsageError,
-    settings::{ClientFlags, Settings},
+    settings::{ClientFlags, ServerUrl, Settings},
 };
 
 /// Most entries in one answer of the API.
@@ -34,6 +35,7 @@ const PAGE: usize = 100;
 /// A server as we speak with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
+    url: ServerUrl,
     endpoint: Endpoint,
     agent: Agent,
 }
@@ -68,6 +70,17 @@ pub(crate) enum ClientError {
         /// Why.
         #[source]
         source: Box<ureq::Error>,
+    },
+    /// Somebody answers over TLS, and it may be anybody.
+    #[error(
+        "the certificate of {endpoint} is not trusted: {why}; set AWS_CA_BUNDLE to the file of its authority (tls/authority.pem in the server's \
+         data directory, or its setting tls_ca), and call the server by a name that its certificate is for"
+    )]
+    Distrusted {
+        /// Where.
+        endpoint: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// The data directory has no keys, so no server has ever run on it.
     #[error("no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with --data-dir")]
@@ -135,9 +148,10 @@ impl Client {
         {
             let session_token = variable("AWS_SESSION_TOKEN");
             let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
-            let authority = endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-            let authority = authority.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT")))?;
-            return Ok(Self::new(authority, credentials, &settings.region));
+            let url = ServerUrl::parse(&endpoint, tls::bundle(&variable));
+            let url =
+                url.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT")))?;
+            return Self::new(url, credentials, &settings.region);
         }
         Self::local(&settings)
     }
@@ -149,15 +163,19 @@ impl Client {
     pub(crate) fn local(settings: &Settings) -> Result<Self> {
         let keys = owner_keys(settings)?;
         let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
-        Ok(Self::new(&settings.address().to_string(), credentials, &settings.region))
+        Self::new(settings.url(), credentials, &settings.region)
     }
 
-    fn new(authority: &str, credentials: Credentials, region: &str) -> Self {
+    fn new(url: ServerUrl, credentials: Credentials, region: &str) -> Result<Self> {
         // A held Describe takes 3 s; what takes a minute without a byte is broken.
         let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(Duration::from_secs(5)));
-        let config = config.timeout_recv_response(Some(Duration::from_secs(60))).proxy(None);
-        let endpoint = Endpoint { authority: authority.to_owned(), region: region.to_owned(), credentials };
-        Self { endpoint, agent: config.build().new_agent() }
+        let mut config = config.timeout_recv_response(Some(Duration::from_secs(60))).proxy(None);
+        if url.scheme == wire::Scheme::HTTPS {
+            config = config.tls_config(tls::config(url.trusted.as_deref())?);
+        }
+        let (scheme, authority) = (url.scheme.clone(), url.authority.clone());
+        let endpoint = Endpoint { scheme, authority, region: region.to_owned(), credentials };
+        Ok(Self { url, endpoint, agent: config.build().new_agent() })
     }
 
     /// The keys that sign.
@@ -168,7 +186,7 @@ impl Client {
 
     /// `http://127.0.0.1:9777`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.endpoint.authority)
+        self.url.to_string()
     }
 
     /// Where and as whom it speaks.
@@ -256,6 +274,9 @@ impl Client {
     }
 
     fn unreachable(&self, source: ureq::Error) -> ClientError {
+        if let Some(why) = tls::distrust(&source) {
+            return ClientError::Distrusted { endpoint: self.url(), why };
+        }
         ClientError::Unreachable { endpoint: self.url(), source: Box::new(source) }
     }
 

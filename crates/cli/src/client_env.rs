@@ -1,15 +1,18 @@
-//! What the AWS clients need in their environment to speak with this server, and the two files that go with it.
+//! What the AWS clients need in their environment to speak with this server, and the files that go with it.
 //!
-//! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host and send telemetry. A botocore plugin of a
-//! few lines redirects the first, a file of SDK defaults switches off the second.
+//! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host, send telemetry and look seldom. A botocore plugin
+//! mends the first and the last, a file of SDK defaults switches off the second.
 
 use std::{env, fs, io, path::Path};
 
 use crate::{client::owner_keys, settings::Settings};
 use anyhow::{Context, Result};
 
-/// The plugin's module name and its text.
-const PLUGIN: (&str, &str) = ("shoal_botocore", include_str!("../python/shoal_botocore.py"));
+/// The plugin's module.
+const PLUGIN: &str = "shoal_botocore";
+/// Its files.
+const MODULES: [(&str, &str); 2] =
+    [("shoal_botocore.py", include_str!("../python/shoal_botocore.py")), ("shoal_polling.py", include_str!("../python/shoal_polling.py"))];
 
 /// Name and value; `None` means that the variable must not be set.
 pub(crate) type Variable = (String, Option<String>);
@@ -26,19 +29,23 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
     let set = |name: &str, value: String| (name.to_owned(), Some(value));
     let inherited: Vec<_> =
         env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let url = settings.url();
     let mut variables = vec![
-        set("AWS_ENDPOINT_URL", format!("http://{}", settings.address())),
+        set("AWS_ENDPOINT_URL", url.to_string()),
         set("AWS_ACCESS_KEY_ID", keys.access_key_id),
         set("AWS_SECRET_ACCESS_KEY", keys.secret_access_key),
         set("AWS_REGION", settings.region.clone()),
         set("AWS_DEFAULT_REGION", settings.region.clone()),
         set("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
         set("SAGEMAKER_USER_CONFIG_OVERRIDE", defaults.display().to_string()),
-        set("BOTOCORE_EXPERIMENTAL__PLUGINS", format!("shoal={}", PLUGIN.0)),
+        set("BOTOCORE_EXPERIMENTAL__PLUGINS", format!("shoal={PLUGIN}")),
         set("PYTHONPATH", python_path(&dir, value(&inherited, "PYTHONPATH"))),
     ];
-    if inherited.iter().any(|(name, _)| name.eq_ignore_ascii_case("http_proxy")) {
-        variables.push(set("NO_PROXY", no_proxy(&settings.address().ip().to_string(), value(&inherited, "NO_PROXY"))));
+    if let Some(file) = &url.trusted {
+        variables.push(set("AWS_CA_BUNDLE", file.display().to_string()));
+    }
+    if inherited.iter().any(|(name, _)| ["http_proxy", "https_proxy"].iter().any(|proxy| name.eq_ignore_ascii_case(proxy))) {
+        variables.push(set("NO_PROXY", no_proxy(url.host(), value(&inherited, "NO_PROXY"))));
     }
     variables.extend(inherited.iter().filter(|(name, _)| misleads(name)).map(|(name, _)| (name.clone(), None)));
     Ok(variables)
@@ -68,7 +75,10 @@ fn no_proxy(host: &str, before: &str) -> String {
 
 fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    write_if_changed(&dir.join(format!("{}.py", PLUGIN.0)), PLUGIN.1)?;
+    // The plugin itself last: it imports the others.
+    for (name, text) in MODULES.iter().rev() {
+        write_if_changed(&dir.join(name), text)?;
+    }
     let yaml = format!(
         "# The SageMaker SDKs' defaults for this Shoal server; written by `shoal env`.\nSchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    \
          Modules:\n      TelemetryOptOut: true\n      Session:\n        DefaultS3Bucket: {bucket}\n"

@@ -1,4 +1,4 @@
-//! `shoal config`: every setting, its value, and where it comes from.
+//! `shoal config`: every setting, its value, and where it comes from; and where the server listens that runs with them.
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +13,7 @@ use crate::{
 /// Arguments of `shoal config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// An object of objects: `{"listen": {"value": .., "origin": ..}, ..}`.
+    /// An object of objects: `{"listen": {"value": .., "origin": ..}, ..}`; `server` is the URL of the one that runs, or null.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -23,16 +23,21 @@ pub(crate) struct ConfigArgs {
 /// Prints the settings, and then complains about those that make no sense.
 pub(crate) fn run(args: &ConfigArgs) -> Result<Exit> {
     let typed = args.settings.typed()?;
+    let settings = Settings::of(&typed);
+    let running = settings.as_ref().ok().and_then(Settings::running).map(|url| url.to_string());
+    let state = if running.is_some() { "running" } else { "not running; `shoal serve` starts it" };
     if args.json {
         let entry = |(name, value, origin): (&str, &str, &crate::settings::Origin)| {
             (name.to_owned(), json!({"value": value, "origin": origin.to_string()}))
         };
-        show_json(&Value::Object(typed.iter().map(entry).collect()))?;
+        let server = ("server".to_owned(), json!({"value": running, "origin": state}));
+        show_json(&Value::Object(typed.iter().map(entry).chain([server]).collect()))?;
     } else {
         let mut rows = vec![["SETTING", "VALUE", "FROM"].map(str::to_owned).to_vec()];
         rows.extend(typed.iter().map(|(name, value, origin)| vec![name.to_owned(), value.to_owned(), origin.to_string()]));
+        rows.push(vec!["(server)".to_owned(), running.unwrap_or_else(|| "-".to_owned()), state.to_owned()]);
         show(&table(&rows))?;
     }
-    Settings::of(&typed)?;
+    settings?;
     Ok(Exit::Ok)
 }

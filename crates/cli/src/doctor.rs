@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use shoal_algos::library;
 use shoal_environments::Environment;
 use shoal_sandbox::Support;
+use shoal_server::TlsOptions;
 
 use crate::{
     client::{Client, ClientError},
@@ -81,9 +82,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     checks.push(xgboost());
     let images = OurImages::of(&settings);
     checks.push(scripts(&images, &settings));
+    checks.push(package(settings.python_package.as_deref()));
     checks.push(engine(&images));
     checks.push(instance_types(&settings));
     checks.extend(data_dir(&settings.data_dir));
+    checks.extend(settings.tls.as_ref().map(certificate));
     checks.push(server(&settings));
     if args.json {
         let object = |check: &Check| json!({"check": check.name, "state": check.state.text(), "found": check.found, "todo": check.todo});
@@ -149,6 +152,24 @@ fn scripts(images: &OurImages, settings: &Settings) -> Check {
     Check::new(name, State::Note, format!("none on PATH for {names}"), &todo)
 }
 
+/// Shoal's Python package: the server lays its wheel over the environments of PyTorch jobs; one's own Python needs it installed.
+fn package(wheel: Option<&Path>) -> Check {
+    let name = "Python package";
+    // Not from here, where a directory could have its name.
+    let import = Command::new("python3").args(["-c", "import shoal; print(shoal.__file__)"]).current_dir("/").output();
+    let imported =
+        import.ok().filter(|output| output.status.success()).map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let python = imported.as_ref().map_or("python3 cannot import shoal".to_owned(), |file| format!("python3 imports {file}"));
+    let Some(wheel) = wheel.map(Path::display) else {
+        let todo = "for torch.distributed's backend \"shoal\", smdistributed.dataparallel and shoal.parameter_server: build the wheel \
+                    (cargo xtask package in a checkout), name it as python_package in shoal.toml, and pip install it where python3 needs it";
+        return Check::new(name, State::Note, format!("no wheel for PyTorch jobs; {python}"), todo);
+    };
+    let todo =
+        if imported.is_some() { String::new() } else { format!("only for programs outside of jobs: python3 -m pip install {wheel}") };
+    Check::new(name, State::Ok, format!("PyTorch jobs get {wheel}; {python}"), &todo)
+}
+
 /// Where images come from that are in no table.
 fn engine(images: &OurImages) -> Check {
     let name = "container engine";
@@ -194,15 +215,26 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
+/// Will clients take the certificate?
+fn certificate(tls: &TlsOptions) -> Check {
+    let name = "certificate";
+    match (tls, tls.complaint()) {
+        (_, Err(error)) => Check::new(name, State::Missing, format!("{:#}", anyhow::Error::new(error)), "correct tls_cert and tls_key"),
+        (_, Ok(Some(complaint))) => Check::new(name, State::Note, complaint, "renew it; a running server takes it up by itself"),
+        (TlsOptions::SelfMade { .. }, Ok(None)) => Check::new(name, State::Ok, "self-made", ""),
+        (TlsOptions::Files { certificate, .. }, Ok(None)) => Check::new(name, State::Ok, certificate.display().to_string(), ""),
+    }
+}
+
 /// Is there a server on this data directory, and if not, could there be one?
 fn server(settings: &Settings) -> Check {
-    let address = settings.address();
+    let url = settings.url();
     let answer = Client::local(settings).ok().map(|client| client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})));
     match answer {
-        Some(Ok(_)) => return Check::new("server", State::Ok, format!("answers at http://{address}"), ""),
-        Some(Err(error @ (ClientError::Refused(_) | ClientError::NotUnderstood { .. }))) => {
+        Some(Ok(_)) => return Check::new("server", State::Ok, format!("answers at {url}"), ""),
+        Some(Err(error @ (ClientError::Refused(_) | ClientError::NotUnderstood { .. } | ClientError::Distrusted { .. }))) => {
             let todo = "another program or another data directory's server is there; choose another address with --listen";
-            return Check::new("server", State::Missing, format!("http://{address}: {error}"), todo);
+            return Check::new("server", State::Missing, format!("{url}: {error}"), todo);
         }
         Some(Err(_)) | None => {}
     }

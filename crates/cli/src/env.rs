@@ -1,7 +1,5 @@
 //! `shoal env`: what to set so that AWS clients speak with this server.
 
-use std::{net::TcpStream, time::Duration};
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
@@ -49,9 +47,9 @@ pub(crate) fn run(args: &EnvArgs) -> Result<Exit> {
 fn print(args: &EnvArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let variables = prepare(&settings)?;
-    let address = settings.address();
-    if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
-        eprintln!("shoal: no server answers at http://{address} now; start one with `shoal serve`");
+    let url = settings.url();
+    if !url.answers() {
+        eprintln!("shoal: no server answers at {url} now; start one with `shoal serve`");
     }
     if args.json {
         let object: Map<_, _> = variables.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, Value::String))).collect();

@@ -11,6 +11,7 @@ use shoal_algos::{
 use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table, TableError};
 use shoal_link::{PythonEnvironment, Root};
 use shoal_server::{Image, ImageError, Images};
+use shoal_tuner::near;
 use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
 
 use crate::{environments::table_file, settings::Settings};
@@ -64,10 +65,9 @@ impl Images for OurImages {
             return Ok(self.framework(image)?.map(Image::Python));
         };
         let found = library::find().map_err(|error| ImageError(format!("{image} cannot run here: {error}")))?;
-        let definitions = builtin.metric_definitions().into_iter().map(|definition| (definition.name, definition.regex)).collect();
         Ok(Some(Image::Builtin {
             name: builtin.algorithm.name().to_owned(),
-            metric_definitions: definitions,
+            hyperparameters: builtin.hyperparameters().into_iter().map(str::to_owned).collect(),
             objectives: builtin.tuning_objectives().into_iter().map(objective).collect(),
             tunable: builtin.tunable().iter().map(range).collect(),
             library_dir: Some(found.directory.display().to_string()),
@@ -87,6 +87,13 @@ impl Images for OurImages {
             lock,
             notice,
         }))
+    }
+
+    fn metric_definitions(&self, image: &str) -> Vec<(String, String)> {
+        let is_replaced = self.table().is_ok_and(|table| table.root(image).is_some());
+        let builtin = images::resolve(image).ok().flatten().filter(|_| !is_replaced);
+        let definitions = builtin.iter().flat_map(images::Builtin::metric_definitions);
+        definitions.map(|definition| (definition.name, definition.regex)).collect()
     }
 }
 
@@ -143,11 +150,25 @@ impl OurImages {
         Table::read(&self.table).map_err(|error| ImageError(error.to_string()))
     }
 
+    /// The image that was meant, it seems, by its name without registry and tag; ends the sentence in which it stands.
+    pub(crate) fn near(&self, image: &str) -> String {
+        let plain = |image: &str| image.rsplit('/').next().unwrap_or(image).split([':', '@', '*']).next().unwrap_or_default().to_owned();
+        let table = self.table().unwrap_or_default();
+        let rows = table.images().map(|(pattern, ..)| pattern).chain(table.roots().map(|(pattern, _)| pattern));
+        let known = Vec::from_iter(["xgboost", "sagemaker-xgboost"].into_iter().chain(rows).map(plain));
+        let hint = match image.strip_prefix("shoal") {
+            Some(_) => near(image, ["shoal/host"]),
+            None => near(&plain(image), known.iter().map(String::as_str)),
+        };
+        if hint.is_empty() { ".".to_owned() } else { hint }
+    }
+
     /// An image that the container engine has, or can pull.
     fn of_engine(&self, image: &str) -> Result<Image, ImageError> {
+        let near = self.near(image);
         let unknown = |why: &str| {
             ImageError(format!(
-                "The image {image:?} is none that this server can run: there are SageMaker's XGBoost images (sagemaker-xgboost:1.7-1 in every \
+                "The image {image:?} is none that this server can run{near} There are SageMaker's XGBoost images (sagemaker-xgboost:1.7-1 in every \
                  registry), its images of frameworks and those of your own (`shoal image list`), and shoal/host, which runs the request's \
                  ContainerEntrypoint on this machine. {why}"
             ))
@@ -212,6 +233,33 @@ mod tests {
     use super::*;
     use std::fs;
     use std::process::Command;
+
+    #[test]
+    fn a_misspelt_image_is_told_the_one_that_was_meant() {
+        let images = OurImages { table: "/nowhere/environments.txt".into(), engine: EngineChoice::None, answered: Mutex::new(None) };
+        for (image, expected) in [
+            ("xgbost", "; did you mean xgboost? There are"),
+            ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgbost:1.7-1", "; did you mean sagemaker-xgboost? There are"),
+            ("pytorch:2.1", "; did you mean pytorch-training? There are"),
+            ("shoal/hosts", "; did you mean shoal/host? There are"),
+            ("me/trainer", " can run. There are"),
+        ] {
+            let ImageError(why) = images.resolve(image).unwrap_err();
+            assert!(why.contains(expected), "{image}: {why}");
+        }
+    }
+
+    #[test]
+    fn metric_definitions_are_an_images_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let table = temp.path().join("environments.txt");
+        let images = OurImages { table: table.clone(), engine: EngineChoice::None, answered: Mutex::new(None) };
+        let names = |image: &str| images.metric_definitions(image).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert!(names("sagemaker-xgboost:1.7-1").contains(&"validation:auc".to_owned()));
+        assert!(names("sagemaker-scikit-learn:1.2-1").is_empty() && names("sagemaker-xgboost:7").is_empty());
+        fs::write(table, "rootfs sagemaker-xgboost:* /srv/mine\n").unwrap();
+        assert!(names("sagemaker-xgboost:1.7-1").is_empty(), "it is another image");
+    }
 
     #[test]
     fn an_engine_that_failed_a_moment_ago_is_not_asked_again() {

@@ -1,9 +1,11 @@
-//! `shoal jobs`: look at training jobs, stop them, read their logs.
+//! `shoal jobs`: look at training jobs, stop and remove them, read their logs.
 
 mod checkpoints;
 mod exec;
 mod list;
 mod logs;
+mod removal;
+mod search;
 mod stacks;
 mod visit;
 
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     client::Client,
     exit::Exit,
-    output::{last_line, show, show_json, table, time_text},
+    output::{show, show_json, table, time_text},
     settings::ClientFlags,
     watch,
 };
@@ -22,7 +24,7 @@ use crate::{
 /// Subcommands of `shoal jobs`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// List training jobs, the newest first.
+    /// List training jobs, the newest first; trials of tuning jobs with --all.
     List(list::ListArgs),
     /// Show one training job: state, times, metrics, artifacts.
     Show(ShowArgs),
@@ -32,6 +34,10 @@ pub(crate) enum JobsCommand {
     Logs(logs::LogsArgs),
     /// List the checkpoint files that are durable in S3: host, bytes, SHA-256, time.
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// Remove jobs that are over, with their logs and metrics; tuning jobs with their trials.
+    Delete(removal::DeleteArgs),
+    /// Remove all jobs that ended long ago.
+    Prune(removal::PruneArgs),
     /// Run a command, or a shell, beside a running training program: where it is, as its user, within its limits.
     Exec(exec::ExecArgs),
     /// Print what every process of a running training job is doing: Python's frames, and the kernel's word on all else.
@@ -70,6 +76,8 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
         JobsCommand::Stop(args) => stop(args),
         JobsCommand::Logs(args) => logs::run(args),
         JobsCommand::Checkpoints(args) => checkpoints::run(args),
+        JobsCommand::Delete(args) => removal::delete(args),
+        JobsCommand::Prune(args) => removal::prune(args),
         JobsCommand::Exec(args) => exec::run(args),
         JobsCommand::Stacks(args) => stacks::run(args),
     }
@@ -93,7 +101,11 @@ fn history(description: &Value) -> String {
     let transitions = description["SecondaryStatusTransitions"].as_array().into_iter().flatten();
     let row = |transition: &Value| {
         let text = |name: &str| transition[name].as_str().unwrap_or_default().to_owned();
-        vec!["  ".to_owned() + &time_text(&transition["StartTime"]), text("Status"), last_line(&text("StatusMessage")).to_owned()]
+        vec![
+            "  ".to_owned() + &time_text(&transition["StartTime"]),
+            text("Status"),
+            shoal_wire::headline(&text("StatusMessage")).into_owned(),
+        ]
     };
     table(&transitions.map(row).collect::<Vec<_>>())
 }

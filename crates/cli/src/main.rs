@@ -39,8 +39,9 @@ mod tuning;
 mod verify;
 mod watch;
 
-use std::{io, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use exit::Exit;
@@ -61,6 +62,7 @@ Examples:
   shoal serve                         start a server here
   eval \"$(shoal env)\"                 point this shell's AWS clients at it
   shoal exec -- python notebook.py    or only one program
+  shoal train train.py --epochs 3     run your script, with its directory, in an environment for what it imports
   shoal train --image xgboost --channel train=train.csv --hp num_round=50
   shoal tune --image xgboost ...      search for its best hyperparameters
   shoal jobs logs -f NAME             follow a training job's log
@@ -121,6 +123,12 @@ enum Command {
         /// Which shell.
         shell: Shell,
     },
+    /// Write the man pages of all commands into a directory, as packages need them.
+    #[command(hide = true)]
+    Man {
+        /// Which is there.
+        directory: PathBuf,
+    },
     /// On an instance: started by the server's launcher.
     #[command(hide = true)]
     Agent(agent::AgentArgs),
@@ -147,7 +155,10 @@ enum Command {
 
 fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
-    match Cli::parse().command {
+    shoal_agent::packer_entry();
+    let command = Cli::command();
+    let train = command.find_subcommand("train").expect("it is declared above");
+    match Cli::parse_from(train::separate(std::env::args_os().collect(), train)).command {
         // The last five are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),
@@ -168,7 +179,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Image(command) => image::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => config::run(&args),
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(*args),
         Command::Tune(args) => tune::run(&args),
         Command::Tuning(command) => tuning::run(&command),
         Command::Jobs(command) => jobs::run(&command),
@@ -182,6 +193,11 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
+            Ok(Exit::Ok)
+        }
+        Command::Man { directory } => {
+            let written = clap_mangen::generate_to(Cli::command(), &directory);
+            written.with_context(|| format!("could not write to {}", directory.display()))?;
             Ok(Exit::Ok)
         }
         Command::Agent(_) | Command::Algorithm(_) | Command::Stacks(_) | Command::Mpi(_) | Command::ParameterServer { .. } => {

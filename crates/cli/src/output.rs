@@ -34,11 +34,6 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
     time.map_or("-".to_owned(), |time| format!("{} {:02}:{:02}:{:02}Z", time.date(), time.hour(), time.minute(), time.second()))
 }
 
-/// The last line of a text that says something, for where one line must do.
-pub(crate) fn last_line(text: &str) -> &str {
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default()
-}
-
 /// Progress: one line that is redrawn on a terminal; elsewhere only lasting lines are written.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -96,13 +91,6 @@ mod tests {
     fn columns_are_aligned() {
         let rows = [vec!["NAME".to_owned(), "STATUS".into()], vec!["a-job".into(), "Completed".into()], vec!["b".into()]];
         assert_eq!(table(&rows), "NAME   STATUS\na-job  Completed\nb\n");
-    }
-
-    #[test]
-    fn the_last_line_says_something() {
-        for (text, expected) in [("one", "one"), ("Traceback\n  File\nValueError: no\n\n", "ValueError: no"), ("\n", "")] {
-            assert_eq!(last_line(text), expected);
-        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::{
     images::OurImages,
     log,
     output::show,
-    settings::{ServerFlags, Settings, readable},
+    settings::{ServerFlags, ServerUrl, Settings, readable},
 };
 
 /// A user's own instance types, in the data directory.
@@ -67,7 +67,9 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
         let server = Server::start(options).await?;
         announce(&settings, &server);
         show(&greeting(&settings, &support))?;
-        if let Some(warning) = exposure(server.address()) {
+        if settings.tls.is_none()
+            && let Some(warning) = exposure(server.address())
+        {
             eprintln!("{warning}");
         }
         let ended = server
@@ -114,6 +116,7 @@ pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options>
     Ok(Options {
         data_dir: settings.data_dir.clone(),
         listen: settings.listen,
+        tls: settings.tls.clone(),
         region: settings.region.clone(),
         account: settings.account.clone(),
         default_bucket: settings.default_bucket.clone(),
@@ -160,9 +163,8 @@ pub(crate) fn catalog(data_dir: &Path) -> Result<Catalog> {
 /// The data directory cannot be written.
 pub(crate) fn announce(settings: &Settings, server: &Server) {
     let file = settings.address_file();
-    let temporary = file.with_extension("new");
-    let written = fs::write(&temporary, format!("{}\n", server.address())).and_then(|()| fs::rename(&temporary, &file));
-    if let Err(error) = written {
+    let url = ServerUrl::parse(&server.url(), server.tls_authority()).expect("a server's own URL is one");
+    if let Err(error) = url.write(&file) {
         // A server on a full disk is still of use: objects can be deleted.
         tracing::error!("could not write {}, so clients look at the configured address: {error}", file.display());
     }
@@ -196,7 +198,7 @@ fn exposure(address: SocketAddr) -> Option<String> {
     (!address.ip().to_canonical().is_loopback()).then(|| {
         format!(
             "warning: {address} is reached from other machines, and this server has no TLS: the network sees all data, and can repeat what it saw for \
-             some minutes. Listen on 127.0.0.1 behind a proxy that has TLS, or reach it through ssh (docs/operations.md)."
+             some minutes. Start it with --tls, or listen on 127.0.0.1 behind a proxy that has TLS (docs/operations.md)."
         )
     })
 }
@@ -205,12 +207,12 @@ fn greeting(settings: &Settings, support: &Support) -> String {
     let dir = settings.data_dir.display();
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
     format!(
-        "Shoal {version} is listening on http://{address}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n{isolation}\n\
+        "Shoal {version} is listening on {url}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n{isolation}\n\
          Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\
          Watch in a browser:\n  shoal console{flag}\n\n\
          Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",
         version = env!("CARGO_PKG_VERSION"),
-        address = settings.address(),
+        url = settings.url(),
         instances = settings.instances,
         isolation = isolation(support),
         memory = readable(settings.memory),

@@ -6,6 +6,7 @@ mod flags;
 mod machine;
 mod sizes;
 mod typed;
+mod url;
 
 use std::{
     net::SocketAddr,
@@ -15,11 +16,13 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::Packing;
-use shoal_server::NetworkOptions;
+use shoal_server::{NetworkOptions, TlsOptions};
+use shoal_wire::client::Scheme;
 
 pub(crate) use flags::{ClientFlags, ServerFlags};
 pub(crate) use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
+pub(crate) use url::ServerUrl;
 
 use crate::{exit::UsageError, images::EngineChoice};
 
@@ -32,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) data_dir_needs_no_flag: bool,
     /// Where the server listens.
     pub(crate) listen: SocketAddr,
+    /// The certificate that it shows there; `None` is plain HTTP.
+    pub(crate) tls: Option<TlsOptions>,
     /// Region that clients believe in.
     pub(crate) region: String,
     /// Twelve digits.
@@ -96,6 +101,7 @@ impl Settings {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             listen: parse(typed, "listen", "an address and port such as 127.0.0.1:9777")?,
+            tls: tls(typed)?,
             region: typed.value("region").to_owned(),
             account: account.to_owned(),
             default_bucket,
@@ -146,19 +152,25 @@ impl Settings {
         self.data_dir.join("address")
     }
 
-    /// `SocketAddr` of the server that lives on this data directory, or else where one would listen.
-    pub(crate) fn address(&self) -> SocketAddr {
-        let written = std::fs::read_to_string(self.address_file()).ok().and_then(|text| text.trim().parse().ok());
-        reachable(written.unwrap_or(self.listen))
+    /// The server of this data directory, if one answers.
+    pub(crate) fn running(&self) -> Option<ServerUrl> {
+        // A server that was killed has left its address behind.
+        ServerUrl::read(&self.address_file()).filter(ServerUrl::answers)
     }
-}
 
-/// An address that a client can connect to: "any" is reached by loopback.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    /// Where the server is that lives on this data directory, or else where one would be.
+    pub(crate) fn url(&self) -> ServerUrl {
+        ServerUrl::read(&self.address_file()).unwrap_or_else(|| {
+            let (scheme, trusted) = match &self.tls {
+                None => (Scheme::HTTP, None),
+                Some(TlsOptions::SelfMade { .. }) => {
+                    (Scheme::HTTPS, Some(self.data_dir.join("tls/authority.pem")).filter(|file| file.exists()))
+                }
+                Some(TlsOptions::Files { authority, .. }) => (Scheme::HTTPS, authority.clone()),
+            };
+            ServerUrl::at(scheme, self.listen, trusted)
+        })
     }
-    address
 }
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
@@ -169,6 +181,26 @@ fn size(typed: &Typed, name: &str) -> Result<u64> {
     sizes::bytes(typed.value(name)).ok_or_else(|| wrong(typed, name, "a size such as 8GiB"))
 }
 
+fn tls(typed: &Typed) -> Result<Option<TlsOptions>> {
+    let file = |name: &str| -> Result<Option<PathBuf>> {
+        match typed.value(name) {
+            "none" => Ok(None),
+            _ => typed.path(name).map(Some),
+        }
+    };
+    let (certificate, key, authority) = (file("tls_cert")?, file("tls_key")?, file("tls_ca")?);
+    let names = typed.list("tls_names");
+    let options = match (certificate, key) {
+        (Some(certificate), Some(key)) if names.is_empty() => TlsOptions::Files { certificate, key, authority },
+        (None, None) if authority.is_none() => TlsOptions::SelfMade { names },
+        (Some(_), Some(_)) => return Err(wrong(typed, "tls_names", "of use with tls_cert: a certificate's names are in itself")),
+        (None, None) => return Err(wrong(typed, "tls_ca", "of use without tls_cert and tls_key")),
+        (Some(_), None) => return Err(wrong(typed, "tls_key", "the file of the key that belongs to tls_cert")),
+        (None, Some(_)) => return Err(wrong(typed, "tls_cert", "the file of the certificate that belongs to tls_key")),
+    };
+    Ok(parse::<bool>(typed, "tls", "`true` or `false`")?.then_some(options))
+}
+
 fn network(typed: &Typed) -> Result<NetworkOptions> {
     let wanted = format!("one of {}", NetworkMode::NAMES);
     let mode = |name: &str| parse::<NetworkMode>(typed, name, &wanted);
@@ -176,8 +208,7 @@ fn network(typed: &Typed) -> Result<NetworkOptions> {
     if max < default {
         return Err(wrong(typed, "network_max", &format!("at least network, which is {default}")));
     }
-    let entries = typed.value("network_allow").split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
-    let allow: Vec<String> = entries.map(str::to_owned).collect();
+    let allow = typed.list("network_allow");
     if let Some(error) = allow.iter().find_map(|entry| entry.parse::<AllowedHost>().err()) {
         return Err(UsageError(format!("network_allow ({}): {error}", typed.origin("network_allow"))).into());
     }
@@ -241,7 +272,7 @@ mod tests {
         assert_eq!(settings.memory, 2 << 30);
         assert_eq!(settings.lease_s, Some(5));
         assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
-        assert_eq!(reachable(settings.listen).to_string(), "127.0.0.1:1");
+        assert_eq!(settings.url().to_string(), "http://127.0.0.1:1");
     }
 
     #[test]

@@ -2,21 +2,28 @@
 
 mod members;
 pub(crate) mod request;
+mod script;
+mod source;
 mod upload;
+mod words;
 
 use std::{convert::Infallible, io::Read, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
+use shoal_environments::Table;
 
+use self::script::{Distribution, Script};
 pub(crate) use self::{
     members::check as check_members,
     upload::{plan, run as upload},
+    words::separate,
 };
 
 use crate::{
     client::Client,
+    environments::table_file,
     exit::{Exit, UsageError},
     interrupt::Farewell,
     output::{show, show_json},
@@ -34,20 +41,25 @@ Examples:
   # three instances, each with its part of the files
   shoal train --image xgboost --instances 3 --channel train=s3://data/train/,sharded --hp num_round=50
 
-  # your own program on this machine's own /usr, with a metric read from its log
-  shoal train --channel code=train.py --metric 'loss=loss: (\\S+)' -- python3 /opt/ml/input/data/code/train.py
+  # your own script with its directory and its arguments, and a metric read from its log
+  shoal train --logs --channel train=train.csv --metric 'loss=loss: (\\S+)' train.py --epochs 3
+
+  # any program of this machine's own /usr
+  shoal train -- sh -c 'hostname; nproc'
 
   # a CreateTrainingJob request, one field changed
   shoal train job.yaml --name second-try
 
 Ctrl-C leaves the job running; `shoal jobs stop NAME` ends it.")]
 pub(crate) struct TrainArgs {
-    /// A CreateTrainingJob request as JSON or YAML; `-` is standard input.
+    /// A script, whose directory is uploaded and behind which stand its own arguments; or a CreateTrainingJob request as JSON or YAML, `-` from standard input.
+    #[arg(value_name = "SCRIPT|FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Training job's name [default: made from image and time].
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` (the default when a command is given).
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` [default: for a script
+    /// by what it imports, for a command shoal/host].
     #[arg(long)]
     pub(crate) image: Option<String>,
     /// Number of instances [default: 1].
@@ -80,6 +92,12 @@ pub(crate) struct TrainArgs {
     /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<String>,
+    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) source: Option<PathBuf>,
+    /// What starts a script on several instances as one program.
+    #[arg(long, value_enum)]
+    pub(crate) distribution: Option<Distribution>,
     /// Print every log line while waiting.
     #[arg(long)]
     pub(crate) logs: bool,
@@ -96,19 +114,29 @@ pub(crate) struct TrainArgs {
     pub(crate) settings: ClientFlags,
     #[arg(hide = true, value_name = "WORD", value_parser = misplaced)]
     pub(crate) _misplaced: Option<Infallible>,
-    /// The training program and its arguments, run in each instance.
+    /// The training program and its arguments, run in each instance; behind a script its arguments.
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
+    /// Arguments of a script that are no hyperparameters.
+    #[arg(skip)]
+    pub(crate) arguments: Vec<String>,
 }
 
 /// A second word in a file's place is a command's: what trains stands behind `--`.
 pub(crate) fn misplaced(_: &str) -> Result<Infallible, String> {
-    Err("a training program stands behind `--`, as in `shoal train -- python3 train.py`".to_owned())
+    Err("a training program stands behind `--`, and a script before its arguments: `shoal train train.py --epochs 3`".to_owned())
 }
 
 /// Creates the job and waits for its end.
-pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
+pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
+    let table = Table::read(&table_file(&settings.data_dir))?;
+    let script = Script::take(&mut args, &table).map_err(UsageError)?;
+    for note in script.iter().flat_map(|script| &script.notes) {
+        eprintln!("{note}");
+    }
+    script::is_uploaded(&args.command).map_err(UsageError)?;
+    let args = &args;
     let file = args.file.as_ref().map(read).transpose()?;
     if let (Some(path), Some(request)) = (&args.file, &file) {
         members::check("CreateTrainingJob", request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
@@ -117,11 +145,17 @@ pub(crate) fn run(args: &TrainArgs) -> Result<Exit> {
     let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     if args.dry_run {
         plan(&uploads, &name, &mut request, &settings.default_bucket)?;
+        if let Some(script) = &script {
+            script.plan(&name, &mut request, &settings.default_bucket);
+        }
         show_json(&request)?;
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
     upload(&client, &uploads, &name, &mut request, &settings.default_bucket)?;
+    if let Some(script) = &script {
+        script.upload(&client, &name, &mut request, &settings.default_bucket)?;
+    }
     let answer = client.sagemaker("CreateTrainingJob", &request)?;
     if args.detach {
         if args.json {
@@ -149,8 +183,11 @@ pub(crate) fn read(path: &PathBuf) -> Result<Value> {
         std::io::stdin().read_to_string(&mut text).context("could not read standard input")?;
         text
     } else {
-        std::fs::read_to_string(path)
-            .with_context(|| format!("could not read {shown} as a request file (a training program stands behind `--`)"))?
+        std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "could not read {shown} as a request file (a script ends in .py or .sh, and any other training program stands behind `--`)"
+            )
+        })?
     };
     let value = if path.extension().is_some_and(|extension| extension == "json") {
         serde_json::from_str(&text).map_err(|error| UsageError(format!("{shown} is not JSON: {error}")))?

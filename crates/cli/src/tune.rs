@@ -2,7 +2,6 @@
 
 mod checks;
 mod live;
-mod near;
 mod ranges;
 mod request;
 mod strategy;

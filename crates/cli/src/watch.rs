@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{Client, LogReader},
     exit::Exit,
-    output::{Progress, last_line},
+    output::Progress,
     patient::Patient,
     settings::ClientFlags,
 };
@@ -65,7 +65,7 @@ pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Sh
         let live_line = live_line.replace("#011", "  ");
         progress.draw(&format!("{job}  {:>5.1} s  {secondary}  {live_line}", started.elapsed().as_secs_f64()));
         // Short jobs are seen to end at once; long ones are not asked about needlessly.
-        thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)));
+        thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(50), Duration::from_millis(500)));
     }
 }
 
@@ -74,7 +74,7 @@ fn state(description: &Value) -> String {
     let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
     let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last());
     match last.and_then(|transition| transition["StatusMessage"].as_str()) {
-        Some(message) if !message.is_empty() => format!("{secondary}: {}", last_line(message)),
+        Some(message) if !message.is_empty() => format!("{secondary}: {}", shoal_wire::headline(message)),
         _ => secondary.to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::TRACEBACK;
 use crate::groups::Groups;
+use crate::headline::headline;
 use crate::python::{self, decoded};
 use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, tf_config};
 
@@ -55,6 +56,8 @@ pub struct Script {
     pub program: String,
     /// Where its files come from: an S3 URI of a `sourcedir.tar.gz`, or a path in the instance; `None` if nothing says so.
     pub source: Option<String>,
+    /// Behind those that its hyperparameters are: the request's `ContainerArguments`.
+    pub arguments: Vec<String>,
 }
 
 /// A launch that cannot be done. The text is for the user.
@@ -86,12 +89,17 @@ impl Script {
         let said = |text: &String| !text.is_empty();
         let program = variable(PROGRAM).filter(said).or_else(|| hyperparameter(PROGRAM)).filter(said)?;
         let source = hyperparameter(SUBMIT_DIRECTORY).filter(said).or_else(|| variable(SUBMIT_DIRECTORY)).filter(said);
-        Some(Self { program, source })
+        Some(Self { program, source, arguments: Vec::new() })
     }
 
     /// Whether it is written for `smdistributed.dataparallel`.
     pub fn is_for_dataparallel(hyperparameters: &BTreeMap<String, String>) -> bool {
         Hyperparameters::of(hyperparameters).is_on(DATAPARALLEL)
+    }
+
+    /// Whether its instances are to be launched as one distributed program.
+    pub fn is_distributed(hyperparameters: &BTreeMap<String, String>) -> bool {
+        Hyperparameters::of(hyperparameters).is_distributed()
     }
 
     /// Whether its instances are to have parameter servers.
@@ -115,7 +123,7 @@ impl Script {
     /// [`LaunchError`].
     pub fn command(&self, facts: &Facts, is_package: bool) -> Result<Vec<String>, LaunchError> {
         let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
-        let arguments = arguments(&hyperparameters.own);
+        let arguments = Vec::from_iter(arguments(&hyperparameters.own).into_iter().chain(self.arguments.iter().cloned()));
         let program = self.program.clone();
         let groups = Groups::of(facts, &hyperparameters);
         let is_mpi = hyperparameters.is_on(MPI) && groups.is_launched();
@@ -163,9 +171,9 @@ fn torchrun(facts: &Facts, hosts: &[&str]) -> Vec<String> {
     words
 }
 
-/// The toolkit's failure file for a script that has ended with `code`. `stderr` is the end of what it said there; its last traceback counts
-/// if there is one, else all of it.
-pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
+/// The toolkit's failure file for a script that has ended with `code`, behind its cause in one line and a `hint` of what to do about it. `stderr` is the end of what it
+/// said there; its last traceback counts if there is one, else all of it.
+pub fn script_failure(code: i32, stderr: &str, command: &[String], hint: Option<&str>) -> String {
     let said = stderr.trim();
     let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
     // As the user knows it: without what of ours starts it.
@@ -175,10 +183,34 @@ pub fn script_failure(code: i32, stderr: &str, command: &[String]) -> String {
         command.truncate(end);
         command.push_str("...");
     }
-    let [before, after] = [format!("ExecuteUserScriptError:\nExitCode {code}\nErrorMessage \""), format!("\"\nCommand \"{command}\"")];
+    let cause = cause(said, hint).map(|cause| format!("{cause}\n")).unwrap_or_default();
+    let before = format!("{cause}ExecuteUserScriptError:\nExitCode {code}\nErrorMessage \"");
+    let after = format!("\"\nCommand \"{command}\"");
     let room = MOST_FAILURE.saturating_sub(before.chars().count() + after.chars().count());
+    format!("{before}{}{after}", ending(said, room))
+}
+
+/// What a program of the user's own has said at the end of its `stderr`, behind its cause in one line and a `hint` of what to do about it. One line is its own cause.
+pub fn program_failure(stderr: &str, hint: Option<&str>) -> String {
+    let said = stderr.trim();
+    match cause(said, hint) {
+        Some(cause) if said.contains('\n') || hint.is_some() => {
+            let room = MOST_FAILURE.saturating_sub(cause.chars().count() + 1);
+            format!("{cause}\n{}", ending(said, room)).trim_end().to_owned()
+        }
+        _ => said.to_owned(),
+    }
+}
+
+fn cause(said: &str, hint: Option<&str>) -> Option<String> {
+    let headline = headline(said)?;
+    Some(hint.map_or(headline.clone(), |hint| format!("{headline}\n{hint}")))
+}
+
+/// The last characters, as many as there is room for.
+fn ending(said: &str, room: usize) -> &str {
     let start = said.char_indices().rev().take(room).last().map_or(said.len(), |(at, _)| at);
-    format!("{before}{}{after}", from_a_line(said, start))
+    from_a_line(said, start)
 }
 
 /// What is behind `start`: from the beginning of a line, if that is near.

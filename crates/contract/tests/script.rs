@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_contract::{ChannelFacts, Facts, GroupFacts, LaunchError, Paths, Script, environment, script_failure};
+use shoal_contract::{ChannelFacts, Facts, GroupFacts, LaunchError, Paths, Script, environment, program_failure, script_failure};
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -282,26 +282,37 @@ fn a_cluster_of_tensorflow_is_made_of_the_groups_of_the_distribution() {
 fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
     let command = ["python3", "train.py", "--epochs", "1"].map(str::to_owned);
     let traceback = "Traceback (most recent call last):\n  File \"train.py\", line 1\nValueError: bad";
+    let cause = "ValueError: bad (train.py, line 1)";
     let stderr = format!("warning: x\nTraceback (most recent call last):\n  first\nKeyError\n\nDuring ...:\n\n{traceback}\n");
-    let expected = format!("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{traceback}\"\nCommand \"python3 train.py --epochs 1\"");
-    assert_eq!(script_failure(1, &stderr, &command), expected);
+    let expected =
+        format!("{cause}\nExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{traceback}\"\nCommand \"python3 train.py --epochs 1\"");
+    assert_eq!(script_failure(1, &stderr, &command, None), expected);
+    let hinted = script_failure(1, &stderr, &command, Some("give it"));
+    assert_eq!(hinted, expected.replacen(cause, &format!("{cause}\ngive it"), 1));
+    assert_eq!(program_failure(&stderr, None), format!("{cause}\n{}", stderr.trim()));
+    assert_eq!((program_failure(" one line\n", None).as_str(), program_failure("", Some("a hint")).as_str()), ("one line", ""));
+    assert_eq!(program_failure("sh: no x\n", Some("a hint")), "sh: no x\na hint\nsh: no x");
     assert_eq!(
-        script_failure(7, "", &command),
+        script_failure(7, "", &command, None),
         "ExecuteUserScriptError:\nExitCode 7\nErrorMessage \"\"\nCommand \"python3 train.py --epochs 1\""
     );
     let launched = [&["/opt/shoal/bin/shoal", "parameter-server", "--index", "0", "--"].map(str::to_owned)[..], &command].concat();
-    assert_eq!(script_failure(7, "", &launched), script_failure(7, "", &command), "what starts the script is no affair of the user's");
-    assert!(script_failure(7, "no traceback\nbut words", &command).contains("ErrorMessage \"no traceback\nbut words\"\n"));
+    assert_eq!(
+        script_failure(7, "", &launched, None),
+        script_failure(7, "", &command, None),
+        "what starts the script is no affair of the user's"
+    );
+    assert!(script_failure(7, "no traceback\nbut words", &command, None).contains("ErrorMessage \"no traceback\nbut words\"\n"));
 
     let long = [&command[..], &["\u{fc}".repeat(300)]].concat();
     // Cut where a line begins, if one is near.
     let lines = format!("Traceback (most recent call last):\n{}ValueError: no\n", "  File \"train.py\", line 1, in step\n".repeat(100));
-    let text = script_failure(1, &lines, &command);
+    let text = script_failure(1, &lines, &command, None);
     assert!(text.contains("ErrorMessage \"  File \"train.py\"") && text.contains("ValueError: no\"\n"), "{text}");
-    let text = script_failure(1, &format!("{}end", "\u{fc}".repeat(5000)), &long);
+    let text = script_failure(1, &format!("{}end", "\u{fc}".repeat(5000)), &long, None);
     assert_eq!(text.chars().count(), 960, "what the platform adds must fit into 1024");
     assert!(
-        text.starts_with("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"\u{fc}") && text.contains("\u{fc}end\"\nCommand \"python3")
+        text.contains("...\nExecuteUserScriptError:\nExitCode 1\nErrorMessage \"\u{fc}") && text.contains("\u{fc}end\"\nCommand \"python3")
     );
     assert!(text.ends_with("\u{fc}...\""), "{text}");
 }

@@ -23,7 +23,7 @@ pub struct Environment {
 pub struct Found {
     /// The environment.
     pub environment: Environment,
-    /// That it has another version than the image's tag asks for.
+    /// Which version of the framework it has, and whether the image's tag asks for another; `None` where the row names no package.
     pub notice: Option<String>,
 }
 
@@ -110,10 +110,16 @@ pub struct Table {
 }
 
 /// The lock files of the table that comes along, by name.
-const SHIPPED_LOCKS: [(&str, &str); 7] = [
+const SHIPPED_LOCKS: [(&str, &str); 13] = [
     ("scikit-learn-1.2.txt", include_str!("../../../environments/scikit-learn-1.2.txt")),
     ("scikit-learn-1.4.txt", include_str!("../../../environments/scikit-learn-1.4.txt")),
     ("xgboost.txt", include_str!("../../../environments/xgboost.txt")),
+    ("xgboost-0.90.txt", include_str!("../../../environments/xgboost-0.90.txt")),
+    ("xgboost-1.0.txt", include_str!("../../../environments/xgboost-1.0.txt")),
+    ("xgboost-1.2.txt", include_str!("../../../environments/xgboost-1.2.txt")),
+    ("xgboost-1.3.txt", include_str!("../../../environments/xgboost-1.3.txt")),
+    ("xgboost-1.5.txt", include_str!("../../../environments/xgboost-1.5.txt")),
+    ("xgboost-1.7.txt", include_str!("../../../environments/xgboost-1.7.txt")),
     ("pytorch.txt", include_str!("../../../environments/pytorch.txt")),
     ("huggingface.txt", include_str!("../../../environments/huggingface.txt")),
     ("mxnet.txt", include_str!("../../../environments/mxnet.txt")),
@@ -134,8 +140,20 @@ impl Table {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(TableError::Unreadable { file: users.to_owned(), source }),
         }
-        table.extend(SHIPPED, Path::new("environments/table.txt"), false)?;
-        Ok(table)
+        table.with_shipped()
+    }
+
+    /// The rows that come along, alone.
+    ///
+    /// # Errors
+    /// None that a build of which the tests pass has.
+    pub fn shipped() -> Result<Self, TableError> {
+        Self::default().with_shipped()
+    }
+
+    fn with_shipped(mut self) -> Result<Self, TableError> {
+        self.extend(SHIPPED, Path::new("environments/table.txt"), false)?;
+        Ok(self)
     }
 
     fn extend(&mut self, text: &str, file: &Path, is_users: bool) -> Result<(), TableError> {
@@ -192,10 +210,11 @@ impl Table {
         let Some(row) = self.images.iter().find(|row| fits(&row.pattern, image)) else { return Ok(None) };
         let Some(environment) = self.environment(&row.environment)? else { return Ok(None) };
         let asked = tag_of(image.split('@').next().unwrap_or(image)).and_then(version_of);
-        let notice = asked.zip(row.package.as_deref()).and_then(|(asked, package)| {
+        let notice = row.package.as_deref().and_then(|package| {
             let has = environment.pinned(package)?;
-            let fits = has == asked || has.strip_prefix(asked).is_some_and(|rest| rest.starts_with('.'));
-            (!fits).then(|| format!("{image} asks for version {asked}; the environment {} has {package} {has}", environment.name))
+            let is_another = |asked: &&str| has != *asked && has.strip_prefix(asked).is_none_or(|rest| !rest.starts_with('.'));
+            let asked = asked.filter(is_another).map(|asked| format!("{image} asks for version {asked}; ")).unwrap_or_default();
+            Some(format!("{asked}the environment {} has {package} {has}", environment.name))
         });
         Ok(Some(Found { environment, notice }))
     }
@@ -278,7 +297,7 @@ mod tests {
     }
 
     fn shipped() -> Table {
-        Table::read(Path::new("/nowhere/environments.txt")).unwrap()
+        Table::shipped().unwrap()
     }
 
     #[test]
@@ -288,7 +307,9 @@ mod tests {
             ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
             ("sagemaker-scikit-learn:1.4-2-cpu-py3".to_owned(), Some("scikit-learn-1.4")),
             ("sagemaker-scikit-learn:0.23-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
-            ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1".to_owned(), Some("xgboost")),
+            ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1".to_owned(), Some("xgboost-1.7")),
+            ("sagemaker-xgboost:0.90-2-cpu-py3".to_owned(), Some("xgboost-0.90")),
+            ("sagemaker-xgboost:3.0-5".to_owned(), Some("xgboost")),
             (format!("{DLC}/pytorch-training:2.0.1-gpu-py310"), Some("pytorch")),
             (format!("{DLC}/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310-cu118-ubuntu20.04"), Some("huggingface")),
             (format!("{DLC}/pytorch-training-neuronx:2.1"), None),
@@ -300,10 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn another_version_than_asked_for_is_told() {
+    fn the_version_is_told_and_whether_another_was_asked_for() {
         let notice = |image: &str| shipped().find(image).unwrap().unwrap().notice;
-        assert_eq!(notice("sagemaker-scikit-learn:1.2-1-cpu-py3"), None);
-        assert_eq!(notice("pytorch-training"), None);
+        assert_eq!(notice("sagemaker-scikit-learn:1.2-1-cpu-py3").unwrap(), "the environment scikit-learn-1.2 has scikit-learn 1.2.2");
+        assert!(notice("pytorch-training").unwrap().starts_with("the environment pytorch has torch 2."));
+        for version in ["0.90-2", "1.0-1-cpu-py3", "1.2-2", "1.3-1", "1.5-1", "1.7-1", "3.0-5"] {
+            let told = notice(&format!("sagemaker-xgboost:{version}")).unwrap();
+            assert!(told.starts_with("the environment xgboost"), "{told}");
+        }
         let told = notice("pytorch-training:2.0.1-cpu-py310").unwrap();
         assert!(
             told.starts_with("pytorch-training:2.0.1-cpu-py310 asks for version 2.0.1; the environment pytorch has torch 2."),

@@ -95,8 +95,12 @@ pub trait Launcher: Send + Sync {
     fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError>;
 
     /// Memory that the processes of each allocation and all their descendants use now, in bytes: what cannot be had back by writing files out.
-    /// Memory that processes of one program share may be counted for each. Allocations of which the launcher cannot tell are left out.
+    /// Memory that processes of one instance share counts once. Allocations of which the launcher cannot tell are left out.
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse;
+
+    /// Tells the machine which of these to end first if it has no memory left: the first one first, and the last one only when no other is left.
+    /// A launcher that cannot does nothing.
+    fn end_first(&self, _specs: &[&AllocationSpec]) {}
 
     /// Ends every process at once (SIGKILL); returns when none is left. Unknown ids are fine.
     ///

@@ -12,22 +12,25 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::memory::Processes;
+use crate::memory::{Processes, Scale};
 use crate::process::{Process, leader, writing_to};
 use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 
 /// How long the kernel may take to start or to end a process.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Half of the machine's memory, as the kernel weighs it.
-const OOM_SCORE_ADJ: &str = "500";
+/// As if it used all memory, when the kernel looks for what to end.
+const GOES_FIRST: u64 = 1000;
 const POLL: Duration = Duration::from_millis(5);
 
-/// The launcher of this machine. It keeps nothing in memory: what there is to know stands in the allocation's directory.
+/// The launcher of this machine. What there is to know stands in the allocation's directory; kept here is only what memory was weighed.
 #[derive(Debug, Default)]
-pub struct Local {}
+pub struct Local {
+    scale: Mutex<Scale>,
+}
 
 impl Launcher for Local {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
@@ -70,15 +73,36 @@ impl Launcher for Local {
     }
 
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
+        let root = |instance: Instance<'_>| Some(instance.recorded().ok()??.pid);
+        let roots: Vec<(&str, Vec<i32>)> =
+            specs.iter().map(|spec| (spec.id.as_str(), instances(spec).filter_map(root).collect())).collect();
+        let all: Vec<i32> = roots.iter().flat_map(|(_, roots)| roots).copied().collect();
+        let used = self.scale.lock().unwrap_or_else(PoisonError::into_inner).memory(&all);
+        roots.into_iter().map(|(id, roots)| (id.to_owned(), roots.iter().map(|root| used[root]).sum())).collect()
+    }
+
+    fn end_first(&self, specs: &[&AllocationSpec]) {
         let processes = Processes::look();
-        let of_instance = |instance: Instance<'_>| instance.recorded().ok().flatten().map_or(0, |process| processes.memory(process.pid));
-        specs.iter().map(|spec| (spec.id.clone(), instances(spec).map(of_instance).sum())).collect()
+        let last = specs.len().saturating_sub(1) as u64;
+        for (spec, behind) in specs.iter().zip((0..=last).rev()) {
+            // Whatever the last one uses, the first one weighs more, though it uses nothing.
+            let weight = (GOES_FIRST * behind).checked_div(last).unwrap_or(GOES_FIRST);
+            let recorded = instances(spec).filter_map(|instance| instance.recorded().ok().flatten());
+            let family = recorded.flat_map(|process| processes.family(process.pid));
+            family.for_each(|pid| weigh(pid.cast_unsigned(), weight));
+        }
     }
 
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         let _turn = take_turn(spec, File::lock)?;
         instances(spec).try_for_each(|instance| instance.stop())
     }
+}
+
+/// Tells the kernel how much more than what it uses a process weighs when memory has run out, in thousandths of all there is. What it starts
+/// afterwards weighs the same. A write that is refused changes nothing.
+fn weigh(pid: u32, thousandths: u64) {
+    let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), thousandths.to_string());
 }
 
 /// The allocation's directory, locked; `None` if there is none, and then there is nothing to protect.
@@ -139,9 +163,9 @@ impl Instance<'_> {
         // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
         command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);
         let mut child = command.spawn().map_err(failed(|| format!("start {} for instance {}", spec.program.display(), self.host)))?;
-        // If the machine has no memory left all the same, the kernel takes what instances run before the caller. Whoever is not allowed to say so has
-        // said so already.
-        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE_ADJ);
+        // Should the machine run out of memory, the kernel's OOM killer takes programs of instances before the server, and the last to start
+        // first.
+        weigh(child.id(), GOES_FIRST);
         // An unreaped child keeps its id, so this finds it even if it has ended already, as a zombie without identity.
         let recorded = match Process::with_pid(child.id().cast_signed()) {
             Some(process) => self.record(&process),

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use shoal_launch::conformance::{self, living, program, started};
-use shoal_launch::{AllocationStatus, Launcher, Local};
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, Local};
 
 const DIRECTORY: &str = "SHOAL_TEST_CALLER_DIRECTORY";
 const INSTANCES: u32 = 12;
@@ -79,10 +81,39 @@ fn a_stale_pid_file_kills_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let spec = program("stale", 1, dir.path());
     let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
-    std::fs::write(dir.path().join("agent-1.pid"), format!("{} 1 another-boot", bystander.id())).unwrap();
+    fs::write(dir.path().join("agent-1.pid"), format!("{} 1 another-boot", bystander.id())).unwrap();
     assert_eq!(Local::default().status(&spec).unwrap(), AllocationStatus::Ended);
     Local::default().stop(&spec).unwrap();
     assert_eq!(bystander.try_wait().unwrap(), None);
     bystander.kill().unwrap();
     bystander.wait().unwrap();
+}
+
+#[test]
+fn the_kernel_is_told_who_goes_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = ["newest", "between", "oldest"].map(|name| {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        program(name, 2, &dir.path().join(name))
+    });
+    specs.iter().for_each(|spec| Local::default().submit(spec).unwrap());
+    // Who has just ended weighs nothing.
+    let weight = |pid: u32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok();
+    let weights = || specs.each_ref().map(|spec| living(&spec.dir).into_iter().filter_map(weight).collect::<BTreeSet<i32>>());
+    let until = |order: &[&AllocationSpec], expected: [i32; 3]| {
+        let expected = expected.map(|weight| BTreeSet::from([weight]));
+        for _ in 0..500 {
+            // Again, as a process that is born meanwhile has what its parent had.
+            Local::default().end_first(order);
+            if weights() == expected {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{:?} is not {expected:?}", weights());
+    };
+    until(&specs.each_ref(), [1000, 500, 0]);
+    // Alone it goes before anything else of the machine.
+    until(&[&specs[2]], [1000, 500, 1000]);
+    specs.iter().for_each(|spec| Local::default().stop(spec).unwrap());
 }

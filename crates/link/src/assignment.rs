@@ -152,6 +152,9 @@ pub enum Program {
     Script {
         /// A tree of links on this machine with the object that `sagemaker_submit_directory` names, if that is in S3.
         source: Option<String>,
+        /// `ContainerArguments`, behind those that its hyperparameters are.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        arguments: Vec<String>,
     },
 }
 
@@ -200,6 +203,9 @@ pub struct MetricDefinition {
 pub struct Limits {
     /// A limit.
     pub memory_bytes: u64,
+    /// What all instances of the server may use together, where their limits add up to more. Servers before this existed say nothing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together_bytes: Option<u64>,
     /// CPU cores that the instance counts on: its share when it starts (threads of its libraries and of built-ins, SM_NUM_CPUS).
     pub cpus: u32,
     /// Share against other instances, as cgroup v2's `cpu.weight` (1 to 10000).

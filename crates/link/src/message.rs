@@ -180,6 +180,10 @@ pub struct RankEnd {
     pub outcome: RankOutcome,
     /// The kernel killed a process of the instance for memory (read from the cgroup, never guessed).
     pub out_of_memory: bool,
+    /// The kernel did so though the instance was below its own limit, since all instances together had reached theirs, or the machine had no memory
+    /// left: bytes that the instance held at most. Agents before this existed say [`Self::out_of_memory`] then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowded_out: Option<u64>,
     /// First 1024 characters of `/opt/ml/output/failure`, if the program left one.
     pub failure_file: Option<String>,
     /// End of what the program wrote to stderr, at most 1024 characters.

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use shoal_tuner::edits;
+
 use crate::Rejection;
 
 /// A size that one can ask for.
@@ -125,23 +127,6 @@ impl Catalog {
         near.sort_unstable();
         near.into_iter().take(3).map(|(_, known)| known).collect()
     }
-}
-
-/// Levenshtein's distance (of at most the first 64 characters of `b`), row by row: how many letters were mistyped.
-#[must_use]
-pub fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substitution = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substitution.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn table(text: &str) -> Result<BTreeMap<String, InstanceType>, CatalogError> {

@@ -54,6 +54,11 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
                 decision.happens(job, Fact::CheckpointSaved { attempt, host: *host, path, bytes: *bytes, sha256 });
             }
         }
+        Command::InstanceReported { attempt, host, report: report @ InstanceReport::RankEnded { end, .. } }
+            if end.crowded_out.is_some() && !end.success() =>
+        {
+            decision.crowded_out(attempt, *host, report);
+        }
         Command::InstanceReported { attempt, host, report } => {
             decision.of_attempt(attempt, Stage::Running, |job, _| reported(state, job, attempt, *host, report));
         }
@@ -158,7 +163,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn follow(&mut self, mut job: TrainingJob) {
+    pub(crate) fn follow(&mut self, mut job: TrainingJob) {
         while let Some(fact) = consequence(&job, self.now) {
             if self.record(&mut job, fact) {
                 return;
@@ -167,7 +172,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Whether the job has left its instances, or the hot state.
-    fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
+    pub(crate) fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
         job.apply(self.now, &fact);
         let is_released = matches!(fact, Fact::Released { .. });
         self.events.push(Event { at: self.now, job: job.name.clone(), fact });
@@ -180,7 +185,7 @@ pub(crate) fn can_be_interrupted(job: &TrainingJob, attempt: &Attempt) -> bool {
     attempt.failed.is_none() && !job.is_frozen() && !attempt.instances.iter().any(Instance::over)
 }
 
-fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
+pub(crate) fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
     let instances = &job.running()?.instances;
     let instance = instances.get((host as usize).checked_sub(1)?)?;
     let attempt = attempt.to_owned();

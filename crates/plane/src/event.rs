@@ -204,6 +204,9 @@ pub enum Fact {
         /// What its hosts upload is stored before the release.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stores: bool,
+        /// Its rest is no run time. Events of earlier versions do not say so, and counted it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        rested: bool,
     },
     /// A paused trial is to go on: it waits for capacity.
     TrialResumed {

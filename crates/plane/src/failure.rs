@@ -61,7 +61,7 @@ fn blame(instance: &Instance) -> Option<(u8, Time)> {
     match instance {
         Instance::Ended { end, .. } if end.success() => None,
         Instance::Ended { end, .. } => {
-            let rank = match (end.out_of_memory, end.signal, &end.failure_file) {
+            let rank = match (end.out_of_memory || end.crowded_out.is_some(), end.signal, &end.failure_file) {
                 (true, ..) | (_, Some(SIGKILL), _) => 0,
                 (_, Some(_), _) | (_, _, Some(_)) => 1,
                 _ => 2,
@@ -76,6 +76,13 @@ fn blame(instance: &Instance) -> Option<(u8, Time)> {
 const SIGKILL: i32 = 9;
 
 fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> String {
+    if let Some(used) = end.crowded_out {
+        let used = gib(used);
+        return internal_error(&format!(
+            "the memory of the machine ran short, and the kernel ended a program of algo-{host}, which used {used}; run fewer training jobs at once, or let \
+             each wait for its whole type (packing = \"promise\" in shoal.toml)"
+        ));
+    }
     let code = match (end.code, end.signal) {
         (Some(code), _) => code,
         (None, Some(signal)) => signal.saturating_add(128),

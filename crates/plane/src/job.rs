@@ -158,8 +158,11 @@ pub struct RankEnd {
     pub code: Option<i32>,
     /// Signal, if it was killed.
     pub signal: Option<i32>,
-    /// Killed for memory.
+    /// Killed for memory, as it had reached its own limit.
     pub out_of_memory: bool,
+    /// Killed for memory, as all instances together had none left: bytes that this one held at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crowded_out: Option<u64>,
     /// First 1024 characters of the failure file.
     pub failure_file: Option<String>,
     /// End of stderr.

@@ -40,7 +40,7 @@ mod view;
 pub use action::{Action, Observation};
 pub use apply::apply;
 pub use capacity::{Capacity, Packing, Placement, Share, parallel_notice};
-pub use catalog::{Catalog, CatalogError, InstanceType, edits};
+pub use catalog::{Catalog, CatalogError, InstanceType};
 pub use command::{Child, Command, InstanceReport, Rejection};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};

@@ -347,7 +347,7 @@ pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: Strin
     if rests && job.stop.is_none() && failure::is_internal(&reason) {
         // Nothing of it ran: it goes on from its checkpoint when it is wanted.
         let message = first_characters(&format!("Paused, and no longer in memory: {reason}"), MOST_TEXT);
-        return Fact::TrialParked { attempt: attempt.id.clone(), message, stores: false };
+        return Fact::TrialParked { attempt: attempt.id.clone(), message, stores: false, rested: true };
     }
     if !is_retried(job, &reason, now) {
         return failed(reason);

@@ -5,13 +5,15 @@
 //! last, and the one before it, until what they use is as much as the machine lacks. The oldest attempt is never ended: it always gets on, and no
 //! job alone may use more than the machine has. An attempt that stores its artifacts already is not ended either, as it is about to give its
 //! memory back.
+//!
+//! Whoever grows faster than that is looked at, the kernel ends, in the same order as far as it can be told ([`State::memory_order`]).
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
-    Fact,
+    Fact, InstanceReport, State,
     capacity::gib,
-    decide::{Decision, can_be_interrupted},
+    decide::{Decision, can_be_interrupted, reported},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
@@ -23,40 +25,95 @@ impl Decision<'_> {
         }
         let state = self.state;
         let uses = |attempt: &Attempt| used.get(&attempt.id).copied().unwrap_or(0);
-        let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage != Stage::Running;
-        let mut holders: Vec<(&TrainingJob, &Attempt)> = state.holders().collect();
-        holders.sort_by_key(|(job, attempt)| (attempt.launched, job.order));
-        let oldest = holders.iter().find(|(job, attempt)| computes(job, attempt)).map(|(_, attempt)| attempt.id.clone());
-        let mut left =
-            holders.iter().filter(|(_, attempt)| is_leaving(attempt)).fold(lacking, |left, (_, it)| left.saturating_sub(uses(it)));
-        let rests = |job: &TrainingJob| job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since));
-        let mut frozen: Vec<_> = holders.iter().filter(|(job, attempt)| job.is_frozen() && !is_leaving(attempt)).collect();
-        frozen.sort_by_key(|(job, _)| (rests(job), job.order));
-        for (job, attempt) in frozen {
+        let Order { frozen, others } = Order::of(state);
+        let oldest = others.iter().rev().find(|(job, attempt)| computes(job, attempt)).map(|(_, attempt)| attempt.id.clone());
+        let leaving = frozen.iter().chain(&others).filter(|(_, attempt)| is_leaving(attempt));
+        let mut left = leaving.fold(lacking, |left, (_, attempt)| left.saturating_sub(uses(attempt)));
+        for (job, attempt) in frozen.iter().filter(|(_, attempt)| !is_leaving(attempt)) {
             if left == 0 {
                 return;
             }
             left = left.saturating_sub(uses(attempt));
             let message = "Paused; the memory of the machine ran short, and it will go on from its checkpoint".to_owned();
-            self.happens(job, Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true });
+            self.happens(job, Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true });
         }
         let can_go = |(job, attempt): &&(&TrainingJob, &Attempt)| {
             !is_leaving(attempt) && can_be_interrupted(job, attempt) && job.stop.is_none() && Some(&attempt.id) != oldest.as_ref()
         };
-        for (job, attempt) in holders.iter().rev().filter(can_go) {
+        for (job, attempt) in others.iter().filter(can_go) {
             if left == 0 {
                 return;
             }
             let used_bytes = uses(attempt);
             left = left.saturating_sub(used_bytes);
-            let message = format!(
-                "Ended: the memory of the machine ran short while this training job, which started last, used {}. It is started again from its checkpoints \
-                 when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" in shoal.toml)",
-                gib(used_bytes)
-            );
-            self.happens(job, Fact::AttemptEvicted { attempt: attempt.id.clone(), used_bytes, message });
+            self.happens(job, evicted(attempt, used_bytes, "this training job, which started after others that run,"));
         }
     }
+
+    /// A program was killed for memory before anybody could be ended in order: all instances together had none left. Its attempt is ended as if the
+    /// core had done it, but for one that was alone: it has nobody to wait for, and needs more than there is.
+    pub(crate) fn crowded_out(&mut self, attempt: &str, host: u32, report: &InstanceReport) {
+        let state = self.state;
+        let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
+        let Some(current) = job.running() else { return };
+        let is_alone = state.holders().all(|(_, other)| other.id == attempt);
+        let Some(Fact::RankEnded { attempt, host, mut end, final_metrics }) = reported(state, job, attempt, host, report) else { return };
+        let killed = end.crowded_out;
+        if is_alone {
+            (end.out_of_memory, end.crowded_out) = (true, None);
+        }
+        let mut job = job.clone();
+        let is_ended = !is_alone && !is_leaving(current) && can_be_interrupted(&job, current) && job.stop.is_none();
+        // First, so that nobody is told to end who has ended.
+        self.record(&mut job, Fact::RankEnded { attempt: attempt.clone(), host, end, final_metrics });
+        if is_ended {
+            let used_bytes = killed.max(state.measured(attempt.as_str())).unwrap_or(0);
+            let who = format!(
+                "this training job, which started after others that run and grew before it could be ended (the kernel ended algo-{host}),"
+            );
+            self.record(&mut job, evicted(current, used_bytes, &who));
+        }
+        self.follow(job);
+    }
+}
+
+/// Who holds memory, the first to be ended first.
+struct Order<'a> {
+    /// Trials that rest frozen, the longest rest first.
+    frozen: Vec<(&'a TrainingJob, &'a Attempt)>,
+    /// The last to start first.
+    others: Vec<(&'a TrainingJob, &'a Attempt)>,
+}
+
+impl<'a> Order<'a> {
+    fn of(state: &'a State) -> Self {
+        let rests = |job: &TrainingJob| job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since));
+        let (mut frozen, mut others): (Vec<_>, Vec<_>) = state.holders().partition(|(job, _)| job.is_frozen());
+        frozen.sort_by_key(|(job, _)| (rests(job), job.order));
+        others.sort_by_key(|(job, attempt)| Reverse((attempt.launched, job.order)));
+        Self { frozen, others }
+    }
+}
+
+impl State {
+    /// The attempts that hold memory, those first that are to be ended first if there is none left: for a kernel that cannot wait to be told.
+    pub fn memory_order(&self) -> Vec<String> {
+        let Order { frozen, others } = Order::of(self);
+        frozen.into_iter().chain(others).map(|(_, attempt)| attempt.id.clone()).collect()
+    }
+}
+
+fn is_leaving(attempt: &Attempt) -> bool {
+    attempt.failed.is_some() || attempt.stage != Stage::Running
+}
+
+fn evicted(attempt: &Attempt, used_bytes: u64, who: &str) -> Fact {
+    let message = format!(
+        "Ended: the memory of the machine ran short while {who} used {}. It is started again from its checkpoints \
+         when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" in shoal.toml)",
+        gib(used_bytes)
+    );
+    Fact::AttemptEvicted { attempt: attempt.id.clone(), used_bytes, message }
 }
 
 /// A program of it may still need memory. One that is being stopped is about to give its own back, so the next one is the oldest.

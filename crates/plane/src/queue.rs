@@ -243,7 +243,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
         }
         room = room.plus(&state.held(job, attempt));
         let message = "Paused; its memory is wanted, and it will go on from its checkpoint".to_owned();
-        let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true };
+        let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
         events.push(Event { at: now, job: job.name.clone(), fact });
     }
     if room.covers(demand) { events } else { Vec::new() }

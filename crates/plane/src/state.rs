@@ -286,6 +286,11 @@ impl State {
         placement.reserve_bytes.map_or(0, |reserve| used().min(placement.limit_bytes().saturating_sub(reserve)))
     }
 
+    /// The most memory that an attempt was measured to use, in bytes.
+    pub(crate) fn measured(&self, attempt: &str) -> Option<u64> {
+        self.measured.0.get(attempt).copied()
+    }
+
     /// Takes a measurement in.
     pub(crate) fn measure(&mut self, used: &BTreeMap<String, u64>) {
         self.measured.0.retain(|attempt, _| self.index.attempts.contains_key(attempt));

@@ -257,8 +257,12 @@ impl TrainingJob {
                 false
             }
             Fact::TrialPaused { attempt, frozen, message, stores } => self.pause(at, attempt.as_deref(), *frozen, message, *stores),
-            Fact::TrialParked { attempt, message, stores } => {
-                self.trial.as_ref().is_some_and(|trial| trial.is_frozen()) && self.leave(at, attempt, message, *stores)
+            Fact::TrialParked { attempt, message, stores, rested } => {
+                let is_frozen = self.trial.as_ref().is_some_and(|trial| trial.is_frozen());
+                if let Some(retry) = self.retry.as_mut().filter(|_| is_frozen && *rested) {
+                    retry.started = None;
+                }
+                is_frozen && self.leave(at, attempt, message, *stores)
             }
             Fact::TrialResumed { to, message } => self.resume(at, *to, message),
             Fact::TrialRaised { to } => {
@@ -361,7 +365,7 @@ impl TrainingJob {
                 let failed = self.retry.as_ref().map_or("the attempt failed", |retry| &retry.reason);
                 let (grace_s, reason) = match () {
                     () if attempt.evicted => {
-                        (self.spec.grace_s.min(EVICTION_GRACE_S), "the machine's memory ran short, and this training job started last")
+                        (self.spec.grace_s.min(EVICTION_GRACE_S), "the machine's memory ran short, and it started after others that run")
                     }
                     () if attempt.interrupted => (self.spec.grace_s, "managed spot training is interrupted"),
                     () if is_paused => (PEER_GRACE_S, "the trial is paused"),

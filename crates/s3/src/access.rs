@@ -11,6 +11,7 @@ use s3s::dto::{
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 
+use crate::operations::Operations;
 use crate::ranges::Passed;
 use crate::{presigned, refusals, signed_headers};
 
@@ -126,7 +127,10 @@ impl S3Auth for Keys {
 }
 
 /// Session tokens and scopes, after the signature is verified.
-pub(crate) struct ScopedAccess(pub(crate) Arc<dyn KeyStore>);
+pub(crate) struct ScopedAccess {
+    pub(crate) keys: Arc<dyn KeyStore>,
+    pub(crate) operations: Operations,
+}
 
 #[async_trait::async_trait]
 impl S3Access for ScopedAccess {
@@ -134,7 +138,7 @@ impl S3Access for ScopedAccess {
         let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
         signed_headers::check(cx.headers(), cx.uri().query())?;
         presigned::check_expiry(cx.uri().query(), SystemTime::now())?;
-        let scope = self.0.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
+        let scope = self.keys.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
             KeyFault::Unknown => denied(),
             KeyFault::WrongToken => s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."),
             KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
@@ -145,8 +149,15 @@ impl S3Access for ScopedAccess {
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
         }
+        let bucket = cx.s3_path().get_bucket_name().filter(|_| refusals::is_refused_always(cx.s3_op().name())).map(str::to_owned);
+        if let Some(bucket) = bucket {
+            self.operations.check_bucket(&bucket).await?;
+        }
         let query = cx.uri().query().map(str::to_owned);
         refusals::check(cx.s3_op().name(), cx.method(), cx.headers(), query.as_deref())?;
+        if self.operations.options.strict {
+            refusals::refuse_without_effect(cx.headers())?;
+        }
         // The path alone decides about these two.
         if matches!(cx.s3_op().name(), "GetObject" | "HeadObject")
             && let Some(passed) = cx.extensions_mut().get::<Passed>()

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode};
+use s3s::Body;
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
     GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
@@ -9,11 +12,16 @@ use s3s::dto::{
 use s3s::{S3ErrorCode, S3Response, S3Result, s3_error};
 
 use crate::attributes::timestamp;
-use crate::errors::blocking;
+use crate::errors::{self, blocking};
 use crate::operations::Operations;
 
 /// The region whose buckets have no location constraint, and where making one's own bucket again is no error.
 const FIRST_REGION: &str = "us-east-1";
+
+/// A bucket's configuration has a location at the most, and this is far above it.
+const LARGEST_CONFIGURATION: usize = 64 << 10;
+
+const TAGS: &[u8] = b"<Tags>";
 
 pub(crate) async fn list_buckets(front: &Operations, input: ListBucketsInput) -> S3Result<S3Response<ListBucketsOutput>> {
     let objects = Arc::clone(&front.objects);
@@ -53,6 +61,25 @@ pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) 
         result => result?,
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+}
+
+/// The framework does not read a new bucket's tags, so that their sender would take them for set.
+///
+/// # Errors
+/// The request has some.
+pub(crate) async fn refuse_tags(request: &mut Request<Body>) -> Result<(), Response<Body>> {
+    let path = request.uri().path().trim_matches('/');
+    let creates = *request.method() == Method::PUT && request.uri().query().is_none() && !path.is_empty() && !path.contains('/');
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if !creates || !matches!(length, Some(1..=LARGEST_CONFIGURATION)) {
+        return Ok(());
+    }
+    let Ok(configuration) = request.body_mut().store_all_limited(LARGEST_CONFIGURATION).await else { return Ok(()) };
+    if configuration.windows(TAGS.len()).any(|window| window == TAGS) {
+        let message = "A new bucket's tags are not read: create it without, and set them by PutBucketTagging.";
+        return Err(errors::document(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message));
+    }
+    Ok(())
 }
 
 /// Buckets are in the server's region: its name is the constraint, but for the first region, which has none.

@@ -94,6 +94,11 @@ pub fn slow_down() -> Response<Body> {
     document(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate: many unfinished uploads by forms are open.")
 }
 
+/// The answer to whoever speaks plain HTTP where only TLS is spoken.
+pub fn tls_only(message: &str) -> Response<Body> {
+    document(StatusCode::FORBIDDEN, "AccessDenied", message)
+}
+
 /// What an error code of the framework means, for people.
 pub(crate) fn meaning(code: &str) -> &'static str {
     match code {

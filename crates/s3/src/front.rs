@@ -14,7 +14,7 @@ use crate::KeyStore;
 use crate::access::{Keys, ScopedAccess, percent_decode};
 use crate::error_document::{Subject, complete};
 use crate::operations::Operations;
-use crate::{attributes, chunked, errors, ranges, refusals};
+use crate::{attributes, buckets, chunked, errors, ranges, refusals};
 
 /// A form upload is gathered in memory before its key's scope is known.
 const LARGEST_FORM_UPLOAD: u64 = 16 << 20;
@@ -28,6 +28,8 @@ pub struct Options {
     pub account: String,
     /// How far a request's time may be from ours.
     pub max_skew: Duration,
+    /// Refuse requests with headers that have no effect, instead of naming them in the answer.
+    pub strict: bool,
 }
 
 /// The S3 service over a data directory's objects. Clones are cheap and share everything.
@@ -48,10 +50,10 @@ impl S3Front {
         let operations = Operations { objects, options };
         let mut checked = S3ServiceBuilder::new(operations.clone());
         checked.set_access(ranges::AlreadyChecked);
-        let mut builder = S3ServiceBuilder::new(operations);
+        let mut builder = S3ServiceBuilder::new(operations.clone());
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         builder.set_auth(Keys(Arc::clone(&keys)));
-        builder.set_access(ScopedAccess(keys));
+        builder.set_access(ScopedAccess { keys, operations });
         Self { service: builder.build(), checked: checked.build() }
     }
 
@@ -69,14 +71,18 @@ impl S3Front {
             let (status, code) = fault.code();
             errors::document(status, code, &fault.to_string())
         };
-        let (request, finding) = match chunked::guard(request) {
+        let (mut request, finding) = match chunked::guard(request) {
             Ok(guarded) => guarded,
             Err(fault) => return complete(refused(&fault), &subject).await,
         };
+        if let Err(response) = buckets::refuse_tags(&mut request).await {
+            return complete(response, &subject).await;
+        }
         let without_effect = refusals::without_effect(request.headers());
         let mut response = self.answer(request).await;
         if response.status().is_success() && !without_effect.is_empty() {
-            let names = without_effect.join(", ").parse().expect("names of headers are a header's value");
+            let names: Vec<&str> = without_effect.iter().map(|row| row.header).collect();
+            let names = names.join(", ").parse().expect("names of headers are a header's value");
             response.headers_mut().insert("x-shoal-no-effect", names);
         }
         match finding.get() {

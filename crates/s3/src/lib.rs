@@ -2,7 +2,7 @@
 //! URL), checks every operation against the key's scope, and streams objects both ways in bounded memory.
 //!
 //! It keeps no versions, policies, locks or customers' keys: requests that ask for them are refused with a sentence (`refusals`). What is
-//! accepted without effect is in docs/s3.md, and answers name it.
+//! accepted without effect is in docs/accepted.md; answers name it, or a strict front refuses it.
 
 mod access;
 mod attributes;
@@ -30,7 +30,7 @@ mod upload;
 mod versions;
 
 pub use access::{KeyFault, KeyStore, OnVerified, Scope};
-pub use errors::slow_down;
+pub use errors::{slow_down, tls_only};
 pub use front::{Options, S3Front};
 pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.

@@ -35,13 +35,28 @@ const OPERATIONS: [(&str, &str); 22] = [
     ("RestoreObject", "Storage classes are labels: every object can be read at any time."),
 ];
 
-/// Configurations that a bucket never has: code and message are AWS's for one without.
-const ABSENT: [(&str, &str, &str); 5] = [
-    ("GetBucketWebsite", "NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration"),
-    ("GetBucketLifecycleConfiguration", "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist"),
-    ("GetBucketReplication", "ReplicationConfigurationNotFoundError", "The replication configuration was not found"),
-    ("GetObjectLockConfiguration", "ObjectLockConfigurationNotFoundError", "Object Lock configuration does not exist for this bucket"),
-    ("GetObjectRetention", "InvalidRequest", "Bucket is missing Object Lock Configuration"),
+/// Whether the operation is refused whatever its headers say: AWS names a bucket that does not exist first.
+pub(crate) fn is_refused_always(operation: &str) -> bool {
+    OPERATIONS.iter().any(|(name, _)| *name == operation) || ABSENT.iter().any(|(name, ..)| *name == operation)
+}
+
+/// Configurations that a bucket never has: status, code and message are AWS's for one without.
+const ABSENT: [(&str, StatusCode, &str, &str); 5] = [
+    ("GetBucketWebsite", StatusCode::NOT_FOUND, "NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration"),
+    (
+        "GetBucketLifecycleConfiguration",
+        StatusCode::NOT_FOUND,
+        "NoSuchLifecycleConfiguration",
+        "The lifecycle configuration does not exist",
+    ),
+    ("GetBucketReplication", StatusCode::NOT_FOUND, "ReplicationConfigurationNotFoundError", "The replication configuration was not found"),
+    (
+        "GetObjectLockConfiguration",
+        StatusCode::NOT_FOUND,
+        "ObjectLockConfigurationNotFoundError",
+        "Object Lock configuration does not exist for this bucket",
+    ),
+    ("GetObjectRetention", StatusCode::BAD_REQUEST, "InvalidRequest", "Bucket is missing Object Lock Configuration"),
 ];
 
 /// A header that is accepted and changes nothing.
@@ -58,7 +73,7 @@ pub struct NoEffect {
 const NO_KEYS: &str = "objects are stored as they are; encrypt the disk that has the data directory";
 const NO_LOCKS: &str = "nothing is locked, so nothing has to be unlocked";
 
-/// All headers that are accepted without effect; docs/s3.md shows them.
+/// All headers that are accepted without effect; docs/accepted.md shows them.
 pub const NO_EFFECT: [NoEffect; 9] = [
     NoEffect { header: "x-amz-server-side-encryption", usual: &["AES256"], why: NO_KEYS },
     NoEffect { header: "x-amz-server-side-encryption-aws-kms-key-id", usual: &[], why: NO_KEYS },
@@ -76,12 +91,28 @@ pub const NO_EFFECT: [NoEffect; 9] = [
 ];
 
 /// The headers of a request that change nothing.
-pub(crate) fn without_effect(headers: &HeaderMap) -> Vec<&'static str> {
+pub(crate) fn without_effect(headers: &HeaderMap) -> Vec<&'static NoEffect> {
     let changes_nothing = |row: &&NoEffect| {
         let value = headers.get(row.header).map(|value| value.to_str().unwrap_or_default().trim());
         value.is_some_and(|value| !value.is_empty() && !row.usual.iter().any(|usual| usual.eq_ignore_ascii_case(value)))
     };
-    NO_EFFECT.iter().filter(changes_nothing).map(|row| row.header).collect()
+    NO_EFFECT.iter().filter(changes_nothing).collect()
+}
+
+/// What a strict server answers to a request with such headers.
+///
+/// # Errors
+/// There are some; the message names each with its reason.
+pub(crate) fn refuse_without_effect(headers: &HeaderMap) -> S3Result<()> {
+    let found: Vec<String> = without_effect(headers).iter().map(|row| format!("{} ({})", row.header, row.why)).collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "This server is strict, and these headers have no effect here: {}. Leave them out, or start the server without --strict.",
+        found.join("; ")
+    );
+    Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
 }
 
 /// Headers of SSE-C: encryption with a key that comes with each request.
@@ -95,8 +126,8 @@ pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query
     if let Some((_, sentence)) = OPERATIONS.iter().find(|(name, _)| *name == operation) {
         return Err(not_implemented(sentence));
     }
-    if let Some((_, code, message)) = ABSENT.iter().find(|(name, ..)| *name == operation) {
-        return Err(crate::errors::custom(code, StatusCode::NOT_FOUND, message));
+    if let Some((_, status, code, message)) = ABSENT.iter().find(|(name, ..)| *name == operation) {
+        return Err(crate::errors::custom(code, *status, message));
     }
     if matches!(operation, "PutBucketAcl" | "PutObjectAcl") {
         return Err(no_lists());
@@ -160,16 +191,16 @@ mod tests {
 
     #[test]
     fn the_page_shows_every_header_without_effect() {
-        let page = include_str!("../../../docs/s3.md");
-        let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("| `x-amz-")).collect();
+        let page = include_str!("../../../docs/accepted.md");
+        let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("| s3 |")).collect();
         let rows: Vec<String> = NO_EFFECT
             .iter()
             .map(|row| {
                 let usual = row.usual.iter().map(|usual| format!(", other than `{usual}`")).collect::<String>();
-                format!("| `{}`{usual} | {} |", row.header, row.why)
+                format!("| s3 | any | `{}`{usual} | {} |", row.header, row.why)
             })
             .collect();
-        assert_eq!(shown, rows, "the rows of docs/s3.md would be:\n{}", rows.join("\n"));
+        assert_eq!(shown, rows, "the rows of docs/accepted.md would be:\n{}", rows.join("\n"));
     }
 
     #[test]
@@ -184,7 +215,12 @@ mod tests {
         ] {
             let headers = HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())]);
             let expected = if expected { vec![name] } else { Vec::new() };
-            assert_eq!(without_effect(&headers), expected, "{name}: {value}");
+            let found: Vec<&str> = without_effect(&headers).iter().map(|row| row.header).collect();
+            assert_eq!(found, expected, "{name}: {value}");
+            match refuse_without_effect(&headers) {
+                Ok(()) => assert!(expected.is_empty(), "{name}: {value}"),
+                Err(error) => assert!(error.message().unwrap().contains(&format!("{name} (")), "{error:?}"),
+            }
         }
     }
 

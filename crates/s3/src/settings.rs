@@ -1,10 +1,15 @@
 //! A bucket's settings. What is read is what holds for every bucket: keys alone decide about access, nothing is public, and all objects belong to
 //! the account. What would change that is refused (here and in `refusals`); what asks for just that is done already.
 
+use std::sync::Arc;
+
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
+use shoal_store::StoreError;
+
 use crate::attributes;
+use crate::errors::blocking;
 use crate::operations::Operations;
 
 async fn check(front: &Operations, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
@@ -47,6 +52,9 @@ pub(crate) async fn put_bucket_encryption(
             NotImplemented,
             "Only SSE-S3 (AES256), which every bucket has: there is no key management, so objects would be stored without the key."
         ));
+    }
+    if rules.iter().any(|rule| rule.bucket_key_enabled == Some(true)) {
+        return Err(s3_error!(NotImplemented, "There are no bucket keys, as there is no key management: leave out BucketKeyEnabled."));
     }
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
@@ -114,4 +122,56 @@ pub(crate) async fn get_bucket_ownership_controls(
     let object_ownership = ObjectOwnership::from_static(ObjectOwnership::BUCKET_OWNER_ENFORCED);
     let ownership_controls = Some(OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] });
     Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
+}
+
+pub(crate) async fn get_bucket_logging(front: &Operations, input: GetBucketLoggingInput) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    Ok(S3Response::new(GetBucketLoggingOutput::default()))
+}
+
+pub(crate) async fn get_bucket_notification_configuration(
+    front: &Operations,
+    input: GetBucketNotificationConfigurationInput,
+) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    Ok(S3Response::new(GetBucketNotificationConfigurationOutput::default()))
+}
+
+pub(crate) async fn get_bucket_accelerate_configuration(
+    front: &Operations,
+    input: GetBucketAccelerateConfigurationInput,
+) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
+}
+
+pub(crate) async fn get_bucket_request_payment(
+    front: &Operations,
+    input: GetBucketRequestPaymentInput,
+) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    Ok(S3Response::new(GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) }))
+}
+
+pub(crate) async fn get_bucket_acl(front: &Operations, input: GetBucketAclInput) -> S3Result<S3Response<GetBucketAclOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let (owner, grants) = owners_alone(front);
+    Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
+}
+
+pub(crate) async fn get_object_acl(front: &Operations, input: GetObjectAclInput) -> S3Result<S3Response<GetObjectAclOutput>> {
+    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let (objects, bucket, key) = (Arc::clone(&front.objects), input.bucket, input.key);
+    blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await?;
+    let (owner, grants) = owners_alone(front);
+    Ok(S3Response::new(GetObjectAclOutput { grants: Some(grants), owner: Some(owner), request_charged: None }))
+}
+
+/// The access control list of everything: the account has full control, and nobody else has any.
+fn owners_alone(front: &Operations) -> (Owner, Grants) {
+    let id = Some(front.options.account.clone());
+    let grantee =
+        Grantee { display_name: None, email_address: None, id: id.clone(), type_: Type::from_static(Type::CANONICAL_USER), uri: None };
+    let grant = Grant { grantee: Some(grantee), permission: Some(Permission::from_static(Permission::FULL_CONTROL)) };
+    (Owner { display_name: None, id }, vec![grant])
 }

@@ -64,6 +64,12 @@ def refusals():
         (s3.put_bucket_versioning, dict(VersioningConfiguration={"Status": "Enabled"}), "NotImplemented"),
         (s3.put_bucket_website, dict(WebsiteConfiguration={"IndexDocument": {"Suffix": "i"}}), "NotImplemented"),
         (s3.get_bucket_website, {}, "NoSuchWebsiteConfiguration"),
+        (s3.get_object_retention, dict(Key="a"), "InvalidRequest"),
+        (
+            s3.put_bucket_encryption,
+            dict(ServerSideEncryptionConfiguration={"Rules": [{"BucketKeyEnabled": True}]}),
+            "NotImplemented",
+        ),
         (s3.get_bucket_lifecycle_configuration, {}, "NoSuchLifecycleConfiguration"),
         (s3.get_object_lock_configuration, {}, "ObjectLockConfigurationNotFoundError"),
         (s3.get_object, dict(Key="a", VersionId="3HL4kqtJlcpXroDTDmJ"), "NoSuchVersion"),
@@ -82,8 +88,25 @@ def refusals():
     assert read("data", "a", VersionId="null") == b"1" and not exists("data", "b")
     with refused("NotImplemented"):
         s3.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    with refused("NotImplemented"):
+        s3.create_bucket(Bucket="tagged", CreateBucketConfiguration={"Tags": [{"Key": "team", "Value": "a"}]})
+    for call in (s3.get_bucket_website, s3.get_bucket_logging, s3.get_bucket_acl):
+        with refused("NoSuchBucket", 404):
+            call(Bucket="absent")
+    with refused("NoSuchBucket", 404):
+        s3.put_bucket_policy(Bucket="absent", Policy="{}")
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["data"]
     s3.put_object(Bucket="data", Key="c", Body=b"3", ACL="bucket-owner-full-control")
+    # What is read of a bucket is what holds for all.
+    owner = s3.list_buckets()["Owner"]["ID"]
+    for lists in (s3.get_bucket_acl(Bucket="data"), s3.get_object_acl(Bucket="data", Key="c")):
+        assert [(grant["Grantee"]["ID"], grant["Permission"]) for grant in lists["Grants"]] == [(owner, "FULL_CONTROL")]
+    with refused("NoSuchKey", 404):
+        s3.get_object_acl(Bucket="data", Key="absent")
+    assert "LoggingEnabled" not in s3.get_bucket_logging(Bucket="data")
+    assert "Status" not in s3.get_bucket_accelerate_configuration(Bucket="data")
+    assert not {"TopicConfigurations", "QueueConfigurations"} & set(s3.get_bucket_notification_configuration(Bucket="data"))
+    assert s3.get_bucket_request_payment(Bucket="data")["Payer"] == "BucketOwner"
     s3.delete_object(Bucket="data", Key="a", VersionId="null")
     assert not exists("data", "a")
 
@@ -110,7 +133,7 @@ def conditional_deletions():
 
 
 def completions_at_once():
-    """Identical completions at the same time are all answered like the first: none is told of an upload that has ended before its object is there."""
+    """Identical completions at the same time are all answered like the first: none hears NoSuchUpload before the object exists."""
     s3.create_bucket(Bucket="data")
     clients = [connect(max_pool_connections=1) for _ in range(12)]
     for turn in range(5):

@@ -38,6 +38,7 @@ fn one(id: &str, support: &Support) -> Result<Vec<Instant>, SandboxError> {
         env: Vec::new(),
         cwd: "/".into(),
         memory_bytes: 1 << 30,
+        together: None,
         cpu_weight: 100,
         pids: 100,
         has_proxy: false,

@@ -1,5 +1,10 @@
 //! Memory, CPU and process limits of an instance: a control group of its own below ours, version 1 or 2, whichever this machine lets
 //! us make. Removed with the instance; [`crate::sweep()`] removes what crashes leave.
+//!
+//! Instances that have a memory limit in common ([`crate::Together`]) have their groups in one that has that limit: none of them can make
+//! the kernel look for memory outside of it.
+
+mod out_of_memory;
 
 use std::fs;
 use std::io;
@@ -10,10 +15,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::{SandboxError, SandboxSpec};
+use crate::{OutOfMemory, SandboxError, SandboxSpec};
+use out_of_memory::Witness;
 
 /// All groups of ours have a parent of this name.
 pub(crate) const PARENT: &str = "shoal";
+/// Before the name of a group for instances that have a limit in common. No instance's id begins so.
+const TOGETHER: &str = "together-";
 /// What an instance is limited in.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
@@ -33,6 +41,8 @@ pub(crate) struct Cgroup {
     layout: CgroupLayout,
     /// Controller and directory; with version 2 once, as `memory`.
     directories: Vec<(&'static str, PathBuf)>,
+    /// Of version 1.
+    witness: Option<Witness>,
 }
 
 /// Where groups can be made.
@@ -92,30 +102,38 @@ fn own_directory(mounts: &str, own: &str, controller: Option<&str>) -> Option<(P
 
 /// Makes `shoal` below a version 2 group and lets its children have limits.
 fn delegate(group: &Path) -> io::Result<()> {
-    let enable = |group: &Path| {
-        let file = group.join("cgroup.subtree_control");
-        let enabled = fs::read_to_string(&file)?;
-        let missing = CONTROLLERS.iter().filter(|name| !enabled.split_whitespace().any(|have| have == **name));
-        for name in missing {
-            match fs::write(&file, format!("+{name}")) {
-                // CPU shares are fairness, not safety.
-                Err(_) if *name == "cpu" => {}
-                done => done?,
-            }
-        }
-        Ok::<_, io::Error>(())
-    };
     enable(group)?;
-    let ours = group.join(PARENT);
-    create(&ours)?;
-    enable(&ours)
+    make_parent(CgroupLayout::V2, &group.join(PARENT))
 }
 
-/// Fine if it is there already.
-fn create(directory: &Path) -> io::Result<()> {
+/// Lets the children of a version 2 group have limits.
+fn enable(group: &Path) -> io::Result<()> {
+    let file = group.join("cgroup.subtree_control");
+    let enabled = fs::read_to_string(&file)?;
+    let missing = CONTROLLERS.iter().filter(|name| !enabled.split_whitespace().any(|have| have == **name));
+    for name in missing {
+        match fs::write(&file, format!("+{name}")) {
+            // CPU shares are fairness, not safety.
+            Err(_) if *name == "cpu" => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes a group that is to hold others. Fine if it is there already.
+fn make_parent(layout: CgroupLayout, directory: &Path) -> io::Result<()> {
     match fs::create_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        done => done,
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match layout {
+        CgroupLayout::V2 => enable(directory),
+        CgroupLayout::V1 => {
+            // Its limit is for its children, too; where that is so anyway, or for other controllers, it cannot be said.
+            let _ = fs::write(directory.join("memory.use_hierarchy"), "1");
+            Ok(())
+        }
     }
 }
 
@@ -123,11 +141,14 @@ impl Cgroup {
     /// Makes the group with its limits.
     pub(crate) fn make(place: &Place, spec: &SandboxSpec) -> Result<Cgroup, SandboxError> {
         // Filled as we go, so that a failure removes what was made.
-        let mut group = Cgroup { layout: place.layout, directories: Vec::new() };
+        let mut group = Cgroup { layout: place.layout, directories: Vec::new(), witness: None };
         for (controller, parent) in &place.parents {
-            let directory = parent.join(PARENT).join(&spec.id);
+            let mut parents = vec![parent.join(PARENT)];
+            let together = spec.together.as_ref().filter(|_| *controller == "memory");
+            parents.extend(together.map(|together| parent.join(PARENT).join(format!("{TOGETHER}{}", together.name))));
+            let directory = parents[parents.len() - 1].join(&spec.id);
             let shown = directory.display().to_string();
-            match make_fresh(parent, &directory) {
+            match make_fresh(place.layout, &parents, &directory) {
                 // Version 1 hierarchies have each their own permissions; the probe says which limits are missing.
                 Err(_) if *controller != "memory" => {}
                 made => {
@@ -136,18 +157,26 @@ impl Cgroup {
                 }
             }
         }
+        if let Some(directory) = group.directory("memory") {
+            limit_memory(place.layout, directory, spec.memory_bytes)?;
+            let above = directory.parent().filter(|_| spec.together.is_some());
+            if let (Some(above), Some(together)) = (above, &spec.together)
+                // Less than what is used would kill somebody who was given it.
+                && number(above, usage_file(place.layout), "") < together.memory_bytes
+            {
+                limit_memory(place.layout, above, together.memory_bytes)?;
+            }
+            if place.layout == CgroupLayout::V1 {
+                group.witness = Witness::of(directory, above).ok();
+            }
+        }
         let limits: &[(&str, &str, u64)] = match place.layout {
             CgroupLayout::V1 => &[
-                ("memory", "memory.limit_in_bytes", spec.memory_bytes),
                 // A weight of 100 is what 1024 shares are.
                 ("cpu", "cpu.shares", (u64::from(spec.cpu_weight) * 1024 / 100).max(2)),
                 ("pids", "pids.max", u64::from(spec.pids)),
             ],
-            CgroupLayout::V2 => &[
-                ("memory", "memory.max", spec.memory_bytes),
-                ("memory", "pids.max", u64::from(spec.pids)),
-                ("memory", "cpu.weight", u64::from(spec.cpu_weight)),
-            ],
+            CgroupLayout::V2 => &[("memory", "pids.max", u64::from(spec.pids)), ("memory", "cpu.weight", u64::from(spec.cpu_weight))],
         };
         for (controller, file, value) in limits {
             let Some(directory) = group.directory(controller) else { continue };
@@ -157,12 +186,6 @@ impl Cgroup {
                 done => done.map_err(SandboxError::io(format!("write {value} to {}", path.display())))?,
             }
         }
-        // Where swap is counted at all: memory that has gone there is over the limit just as well.
-        let (file, value) = match place.layout {
-            CgroupLayout::V1 => ("memory.memsw.limit_in_bytes", spec.memory_bytes),
-            CgroupLayout::V2 => ("memory.swap.max", 0),
-        };
-        let _ = group.directory("memory").map(|directory| fs::write(directory.join(file), value.to_string()));
         Ok(group)
     }
 
@@ -189,15 +212,58 @@ impl Cgroup {
         })
     }
 
-    /// Whether the kernel has killed something in this group for memory.
-    pub(crate) fn out_of_memory(&self) -> bool {
-        let file = match self.layout {
-            CgroupLayout::V1 => "memory.oom_control",
-            CgroupLayout::V2 => "memory.events",
+    /// Whether the kernel has killed something in this group for memory, and whose limit that was.
+    pub(crate) fn out_of_memory(&self) -> Option<OutOfMemory> {
+        let directory = self.directory("memory")?;
+        let (events, peak) = match self.layout {
+            CgroupLayout::V1 => ("memory.oom_control", "memory.max_usage_in_bytes"),
+            CgroupLayout::V2 => ("memory.events", "memory.peak"),
         };
-        let text = self.directory("memory").and_then(|directory| fs::read_to_string(directory.join(file)).ok()).unwrap_or_default();
-        text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
+        if number(directory, events, "oom_kill ") == 0 {
+            return None;
+        }
+        let is_own = match self.layout {
+            CgroupLayout::V1 => self.witness.as_ref().is_none_or(Witness::saw_own),
+            // Counted where the limit is, and above, but not below.
+            CgroupLayout::V2 => number(directory, events, "oom ") > 0,
+        };
+        Some(if is_own { OutOfMemory::Own } else { OutOfMemory::Together { used_bytes: number(directory, peak, "") } })
     }
+}
+
+/// Sets how much memory a group may use.
+fn limit_memory(layout: CgroupLayout, directory: &Path, bytes: u64) -> Result<(), SandboxError> {
+    let write = |file: &str, value: u64| {
+        let path = directory.join(file);
+        fs::write(&path, value.to_string()).map_err(SandboxError::io(format!("write {value} to {}", path.display())))
+    };
+    // Where swap is counted at all: memory that has gone there is over the limit just as well.
+    match layout {
+        CgroupLayout::V1 => {
+            // The sum is never below the first: it goes up before it and down after it.
+            let _ = write("memory.memsw.limit_in_bytes", bytes);
+            write("memory.limit_in_bytes", bytes)?;
+            let _ = write("memory.memsw.limit_in_bytes", bytes);
+        }
+        CgroupLayout::V2 => {
+            write("memory.max", bytes)?;
+            let _ = write("memory.swap.max", 0);
+        }
+    }
+    Ok(())
+}
+
+fn usage_file(layout: CgroupLayout) -> &'static str {
+    match layout {
+        CgroupLayout::V1 => "memory.usage_in_bytes",
+        CgroupLayout::V2 => "memory.current",
+    }
+}
+
+/// The number behind `name` in a group's file; 0 if the kernel does not tell.
+fn number(directory: &Path, file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Cgroup {
@@ -210,20 +276,19 @@ impl Drop for Cgroup {
 }
 
 /// A group of this name that a crash has left is replaced; one that is in use is not.
-fn make_fresh(parent: &Path, directory: &Path) -> io::Result<()> {
+fn make_fresh(layout: CgroupLayout, parents: &[PathBuf], directory: &Path) -> io::Result<()> {
     for _ in 0..100 {
-        create(&parent.join(PARENT))?;
-        match fs::create_dir(directory) {
-            // Another instance has ended and taken the parent away as empty.
+        match parents.iter().try_for_each(|parent| make_parent(layout, parent)).and_then(|()| fs::create_dir(directory)) {
+            // Another instance has ended and taken a parent away as empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_dir(directory)?,
             done => return done,
         }
     }
-    Err(io::Error::other("its parent is removed again and again"))
+    Err(io::Error::other("its parents are removed again and again"))
 }
 
-/// Removes a group and whoever is still in it, and its parent if that is empty then.
+/// Removes a group and whoever is still in it, and its parents as far as they are ours and empty then.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let mut patience = 200;
     loop {
@@ -238,8 +303,12 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
             _ => break,
         }
     }
-    // It holds other instances, most of the time.
-    let _ = directory.parent().map(fs::remove_dir);
+    for parent in directory.ancestors().skip(1) {
+        // It holds other instances, most of the time.
+        if fs::remove_dir(parent).is_err() || parent.file_name().is_some_and(|name| name == PARENT) {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -260,7 +329,7 @@ pub(crate) fn named(is_meant: &impl Fn(&str) -> bool) -> Vec<PathBuf> {
             && system.starts_with("cgroup")
             && let Some(point) = mount.split(' ').nth(4)
         {
-            search(Path::new(point), is_meant, &mut found);
+            search(Path::new(point), false, is_meant, &mut found);
         }
     }
     found.sort();
@@ -268,8 +337,9 @@ pub(crate) fn named(is_meant: &impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-fn search(directory: &Path, is_meant: &impl Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
-    let ours = directory.file_name().is_some_and(|name| name == PARENT);
+/// `ours`: it is below [`PARENT`].
+fn search(directory: &Path, ours: bool, is_meant: &impl Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
+    let ours = ours || directory.file_name().is_some_and(|name| name == PARENT);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
@@ -277,7 +347,7 @@ fn search(directory: &Path, is_meant: &impl Fn(&str) -> bool, found: &mut Vec<Pa
         if ours && is_meant(&entry.file_name().to_string_lossy()) {
             found.push(entry.path());
         } else {
-            search(&entry.path(), is_meant, found);
+            search(&entry.path(), ours, is_meant, found);
         }
     }
 }

@@ -127,7 +127,7 @@ impl GuestEnd {
     #[must_use]
     pub fn wait(self) -> Option<Exit> {
         match receive(&self.0) {
-            Ok(Some((Report::Ended { code, signal }, _))) => Some(Exit { code, signal, out_of_memory: false }),
+            Ok(Some((Report::Ended { code, signal }, _))) => Some(Exit { code, signal, out_of_memory: None }),
             _ => None,
         }
     }

@@ -20,6 +20,7 @@
 //! ports are shared. What remains: limits, where control groups can be made; an end of the whole tree; output and exit.
 
 mod cgroup;
+mod confined;
 mod error;
 mod guest;
 mod hub;
@@ -45,6 +46,7 @@ mod writers;
 mod zygote;
 
 pub use cgroup::CgroupLayout;
+pub use confined::Confined;
 pub use error::SandboxError;
 pub use guest::{Guest, GuestEnd, Terminal};
 pub use network::Network;
@@ -52,7 +54,7 @@ pub use reexec::reexec_entry;
 pub use remove::remove_tree;
 pub use root::give;
 pub use sandbox::{Control, Sandbox};
-pub use spec::{Exit, Mount, SandboxSpec};
+pub use spec::{Exit, Mount, OutOfMemory, SandboxSpec, Together};
 pub use support::{Isolation, Support};
 pub use sweep::sweep;
 pub use users::{FORWARDER_PORT, HOME, PROXY_PORT, USER};

@@ -16,7 +16,7 @@ use crate::cgroup::{Cgroup, Place};
 use crate::guest::{Guest, Terminal};
 use crate::reexec::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
-use crate::{Exit, Network, SandboxError, SandboxSpec, Support, sweep, zygote};
+use crate::{Exit, Network, OutOfMemory, SandboxError, SandboxSpec, Support, sweep, zygote};
 
 /// A running instance. It ends with its program, when it is dropped, and when the process that owns it dies of whatever.
 #[derive(Debug)]
@@ -264,10 +264,10 @@ impl Sandbox {
         self.control.clone()
     }
 
-    /// Whether the kernel has killed something of the instance for memory by now.
+    /// Whether the kernel has killed something of the instance for memory by now, and why.
     #[must_use]
-    pub fn out_of_memory(&self) -> bool {
-        self.cgroup.as_ref().is_some_and(Cgroup::out_of_memory)
+    pub fn out_of_memory(&self) -> Option<OutOfMemory> {
+        self.cgroup.as_ref().and_then(Cgroup::out_of_memory)
     }
 
     /// See [`Control::terminate`].
@@ -301,7 +301,7 @@ impl Sandbox {
         let stream = &self.control.0.stream;
         while let Some((report, _)) = receive(stream).map_err(SandboxError::io(format!("hear from {}", self.control.0.helper)))? {
             if let Report::Ended { code, signal } = report {
-                exit = Some(Exit { code, signal, out_of_memory: false });
+                exit = Some(Exit { code, signal, out_of_memory: None });
             }
         }
         let status = self.process.reap()?;
@@ -310,7 +310,7 @@ impl Sandbox {
             sweep::kill_all(|id| id == self.id);
         }
         // No word of the program's end: it was killed with the whole instance.
-        let mut exit = exit.unwrap_or(Exit { code: None, signal: Some(killed_by(status)), out_of_memory: false });
+        let mut exit = exit.unwrap_or(Exit { code: None, signal: Some(killed_by(status)), out_of_memory: None });
         exit.out_of_memory = self.out_of_memory();
         self.cgroup = None;
         self.exit = Some(exit);

@@ -26,12 +26,23 @@ pub struct SandboxSpec {
     pub cwd: PathBuf,
     /// Memory limit of the whole instance.
     pub memory_bytes: u64,
+    /// The instances with which it has a memory limit in common besides that.
+    pub together: Option<Together>,
     /// cgroup v2 weight, 1 to 10000.
     pub cpu_weight: u32,
     /// Most processes and threads.
     pub pids: u32,
     /// Whether there is a listener at [`crate::PROXY_PORT`], too.
     pub has_proxy: bool,
+}
+
+/// Instances that have a memory limit in common: when they reach it together, the kernel looks for what to kill among them and nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Together {
+    /// The same for all of them; no other instances' on this machine.
+    pub name: String,
+    /// Their limit. The last one to start sets it for all.
+    pub memory_bytes: u64,
 }
 
 /// Something of the machine that the instance sees.
@@ -93,5 +104,18 @@ pub struct Exit {
     /// Signal, if it was killed.
     pub signal: Option<i32>,
     /// The kernel killed something of the instance for memory.
-    pub out_of_memory: bool,
+    pub out_of_memory: Option<OutOfMemory>,
+}
+
+/// Why the kernel killed something of an instance for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutOfMemory {
+    /// The instance had reached its own limit.
+    Own,
+    /// It had not: all instances together had reached theirs ([`Together`]), or the machine had no memory left.
+    Together {
+        /// What the instance held at most, files that it had read among it; 0 if the kernel does not tell.
+        used_bytes: u64,
+    },
 }

@@ -98,7 +98,10 @@ impl Support {
         let limits = match self.cgroup {
             Some(CgroupLayout::V1) => "control groups, version 1",
             Some(CgroupLayout::V2) => "control groups, version 2",
-            None => "no control group can be made: memory, processes and CPU time are not limited",
+            None => {
+                "no control group can be made: memory, processes and CPU time are not limited, and if the machine runs out of memory the kernel \
+                     may end any program"
+            }
         };
         let layers =
             if self.overlay { "channels are writable, changes are thrown away" } else { "no overlay: channels are read-only or copied" };
@@ -223,6 +226,7 @@ fn nothing(id: String, mounts: Vec<Mount>) -> SandboxSpec {
         env: Vec::new(),
         cwd: "/".into(),
         memory_bytes: 64 << 20,
+        together: None,
         cpu_weight: 100,
         pids: 16,
         has_proxy: false,

@@ -1,7 +1,7 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
 use shoal_store::{StoreError, check_tree};
-use shoal_tuner::SearcherSpec;
+use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
     Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start,
 };
@@ -54,6 +54,10 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
             _ => error,
         };
         check(world, &definition.training).map_err(relocated)?;
+        if let Some(Image::Builtin { name, hyperparameters, .. }) = known_image_of(&*world.images, &definition.training) {
+            let tuned = definition.ranges.iter().map(|range| &range.name);
+            known_hyperparameters(&name, &hyperparameters, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
+        }
         if let Some(config) = &definition.training.checkpoint {
             room_below(&config.uri, &request.name, &definition.path)?;
         }
@@ -118,24 +122,31 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
 pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
         let image = known_image_of(&*world.images, &definition.training);
-        let supplied = match &image {
-            Some(Image::Builtin { objectives, metric_definitions, .. }) => {
-                objective_of_ours(request, definition, objectives)?;
-                metric_definitions.iter().map(|(name, _)| name.as_str()).collect()
+        if let Some(Image::Builtin { objectives, .. }) = &image {
+            objective_of_ours(request, definition, objectives)?;
+        }
+        let algorithm = &definition.training.algorithm;
+        let names: Vec<String> = match &algorithm.metric_definitions[..] {
+            [] => {
+                let supplied = world.images.metric_definitions(algorithm.training_image.as_deref().unwrap_or_default());
+                supplied.into_iter().map(|(name, _)| name).collect()
             }
-            _ => Vec::new(),
+            given => given.iter().map(|metric| metric.name.clone()).collect(),
         };
-        let given: Vec<&str> = definition.training.algorithm.metric_definitions.iter().map(|metric| metric.name.as_str()).collect();
-        let names = if given.is_empty() { supplied } else { given };
-        let Some(unknown) = design.objectives.iter().find(|objective| !names.contains(&objective.metric.as_str())) else { return Ok(()) };
-        let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}", names.join(", ")) };
+        let Some(unknown) = design.objectives.iter().find(|objective| !names.contains(&objective.metric)) else { return Ok(()) };
+        let hint = near(&unknown.metric, names.iter().map(String::as_str));
+        let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}{hint}", names.join(", ")) };
+        let known = if known.ends_with('?') { known } else { format!("{known}.") };
         Err(Error::validation(format!(
             "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric definitions. The objective's metric \
-             '{}' is not among the metric definitions of {}: {known}.",
+             '{}' is not among the metric definitions of {}: {known}",
             unknown.metric, definition.path
         )))
     })
 }
+
+/// The channel of which metrics `validation:..` tell.
+const VALIDATION: &str = "validation";
 
 /// The image would refuse the objective in each trial.
 fn objective_of_ours(request: &CreateTuningJob, definition: &TuningDefinition, objectives: &[Objective]) -> Result<(), Error> {
@@ -147,21 +158,34 @@ fn objective_of_ours(request: &CreateTuningJob, definition: &TuningDefinition, o
     };
     let Some(known) = objectives.iter().find(|known| known.metric == *metric) else {
         let names: Vec<&str> = objectives.iter().map(|known| known.metric.as_str()).collect();
+        let hint = Some(near(metric, names.iter().copied())).filter(|hint| !hint.is_empty()).unwrap_or_else(|| ".".to_owned());
         return Err(Error::validation(format!(
             "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, [{metric}], isn't valid for the \
-             [{image}] algorithm. Choose a valid objective metric: {}.",
+             [{image}] algorithm{hint} Choose a valid objective metric: {}.",
             names.join(", ")
         )));
     };
-    if known.goal == *goal {
-        return Ok(());
-    }
-    Err(Error::validation(format!(
-        "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric [{metric}] of the [{image}] \
+    if known.goal != *goal {
+        return Err(Error::validation(format!(
+            "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric [{metric}] of the [{image}] \
          algorithm. Choose a valid objective metric type: {}.",
-        goal.as_str(),
-        known.goal.as_str()
-    )))
+            goal.as_str(),
+            known.goal.as_str()
+        )));
+    }
+    // Cross-validation has metrics of this name without the channel.
+    let is_validated = definition.training.channels.iter().any(|channel| channel.name == VALIDATION)
+        || [&definition.static_hyperparameters, &definition.training.hyperparameters].iter().any(|given| given.contains_key("_kfold"));
+    if metric.starts_with("validation:") && !is_validated {
+        let names = Vec::from_iter(definition.training.channels.iter().map(|channel| channel.name.as_str()));
+        return Err(Error::validation(format!(
+            "Invalid value at '{field}.metricName': the objective metric [{metric}] is measured on the channel {VALIDATION}, and {} has {}: add it to \
+             InputDataConfig.",
+            definition.path,
+            if names.is_empty() { "no channels".to_owned() } else { format!("only {}", names.join(", ")) }
+        )));
+    }
+    Ok(())
 }
 
 /// A role is of the partition that the server's region is of.
@@ -209,8 +233,26 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
                 environment.name
             )))
         }
-        Image::Builtin { .. } | Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
+        Image::Builtin { name, hyperparameters, .. } => {
+            known_hyperparameters(&name, &hyperparameters, request.hyperparameters.keys(), "hyperParameters")
+        }
+        Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
     }
+}
+
+/// A built-in algorithm has all of these hyperparameters; it would refuse others when it starts, in the same words.
+fn known_hyperparameters<'a>(
+    algorithm: &str,
+    known: &[String],
+    given: impl IntoIterator<Item = &'a String>,
+    field: &str,
+) -> Result<(), Error> {
+    let Some(unknown) = given.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
+    // Those that begin with an underscore are the service's own.
+    let hint = near(unknown, known.iter().map(String::as_str).filter(|name| !name.starts_with('_')));
+    Err(Error::validation(format!(
+        "Invalid value at '{field}': {algorithm} has no such hyperparameter. Extraneous hyperparameter found: {unknown}{hint}"
+    )))
 }
 
 /// The script that the request brings is there.

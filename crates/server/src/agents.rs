@@ -150,9 +150,17 @@ impl Connection<'_> {
         }
     }
 
+    /// Adds lines of the program, or of the agent and this server, to those of a report.
+    fn add_lines(&self, all: &mut Vec<LogLines>, is_own: bool, lines: impl IntoIterator<Item = (u64, String)>) {
+        match all.last_mut() {
+            Some(last) if last.is_own == is_own => last.lines.extend(lines),
+            _ => all.push(LogLines { stream: self.stream_name(), lines: Vec::from_iter(lines), is_own }),
+        }
+    }
+
     /// Makes what has come durable, in order. Facts that come together go to the core together, and share its wait for the disk.
     fn take(&mut self, frames: Vec<Frame<ToServer>>) -> io::Result<()> {
-        let mut lines = LogLines { stream: self.stream_name(), lines: Vec::new() };
+        let mut lines = Vec::new();
         let mut points = Vec::new();
         let mut facts = Vec::new();
         let mut has_parts = false;
@@ -171,16 +179,18 @@ impl Connection<'_> {
                 Frame::Message(ToServer::Report(report)) if report.seq > last => {
                     last = report.seq;
                     match report.body {
-                        ReportBody::Logs { lines: new } => lines.lines.extend(new.into_iter().map(|line| (line.at_ms, line.text))),
+                        ReportBody::Logs { lines: new } => {
+                            self.add_lines(&mut lines, false, new.into_iter().map(|line| (line.at_ms, line.text)));
+                        }
                         ReportBody::Metrics { points: new } => {
                             points.extend(new.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value }));
                         }
-                        ReportBody::Note { text } => lines.lines.push((report.at_ms, format!("[shoal] {text}"))),
+                        ReportBody::Note { text } => self.add_lines(&mut lines, true, [(report.at_ms, format!("[shoal] {text}"))]),
                         ReportBody::ArtifactSent { .. } => {}
                         // A scheduler waits for it: the lines around it may come later.
                         body @ ReportBody::Objective { .. } => facts.extend(self.command(Report { body, ..report })),
                         body => {
-                            if has_parts || !lines.lines.is_empty() || !points.is_empty() {
+                            if has_parts || !lines.is_empty() || !points.is_empty() {
                                 // A reader who sees the job ended must find its last lines, and who stores its artifacts must not have their parts
                                 // sent anew: they become durable first. Their number says that all before them is.
                                 self.tell(&mut facts)?;
@@ -197,7 +207,7 @@ impl Connection<'_> {
             }
         }
         self.tell(&mut facts)?;
-        if last > self.acked || !lines.lines.is_empty() || !points.is_empty() {
+        if last > self.acked || !lines.is_empty() || !points.is_empty() {
             self.ingest(last, &mut lines, &mut points)?;
         }
         Ok(())
@@ -214,7 +224,7 @@ impl Connection<'_> {
     }
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction.
-    fn ingest(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> io::Result<()> {
+    fn ingest(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> io::Result<()> {
         self.attempt.sync_plan()?;
         self.sync_parts()?;
         let stored = match self.store(seq, lines, points) {
@@ -235,18 +245,16 @@ impl Connection<'_> {
     fn store_without_lines(&mut self, seq: u64) -> Result<(), StoreError> {
         let (job, host) = (&self.attempt.plan.job, self.host);
         tracing::warn!("training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped");
-        self.store(seq, &mut LogLines::default(), &mut Vec::new())
+        self.store(seq, &mut Vec::new(), &mut Vec::new())
     }
 
-    fn store(&mut self, seq: u64, lines: &mut LogLines, points: &mut Vec<MetricPoint>) -> Result<(), StoreError> {
-        let empty = LogLines { stream: lines.stream.clone(), lines: Vec::new() };
-        let lines = std::mem::replace(lines, empty);
+    fn store(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> Result<(), StoreError> {
         let ingest = Ingest {
             attempt: self.attempt.plan.attempt.clone(),
             host: self.host,
             seq,
             job: self.attempt.plan.job.clone(),
-            logs: if lines.lines.is_empty() { Vec::new() } else { vec![lines] },
+            logs: std::mem::take(lines),
             points: std::mem::take(points),
             quota: Some(self.quota()),
         };
@@ -273,6 +281,7 @@ impl Connection<'_> {
                         RankOutcome::Signaled(signal) => Some(signal),
                     },
                     out_of_memory: end.out_of_memory,
+                    crowded_out: end.crowded_out,
                     failure_file: end.failure_file,
                     stderr_tail: end.stderr_tail,
                     at,
@@ -422,7 +431,7 @@ mod tests {
             root: None,
             metric_definitions: Vec::new(),
             objective: None,
-            limits: Limits { memory_bytes: 1, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
+            limits: Limits { memory_bytes: 1, together_bytes: None, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
             endpoint: None,
             egress: None,
             checkpoint: None,

@@ -83,6 +83,12 @@ pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: &[u32], output: &O
     Ok(())
 }
 
+/// Bytes that these hosts have sent: what storing them takes, or less where they are stored unpacked.
+pub(crate) fn sent_bytes(run_dir: &Path, hosts: &[u32]) -> u64 {
+    let paths = hosts.iter().flat_map(|host| [Artifact::Model, Artifact::Output].map(|artifact| parts::path(run_dir, *host, artifact)));
+    paths.map(|path| path.metadata().map_or(0, |found| found.len())).sum()
+}
+
 /// A `.tar.gz` without entries: the end of every one.
 pub(crate) fn empty_archive() -> Vec<u8> {
     let mut end = GzEncoder::new(Vec::new(), Compression::fast());
@@ -209,6 +215,9 @@ mod tests {
         let output = |compression| Output { s3_output_path: "s3://bkt/out/".parse().unwrap(), kms_key_id: None, compression };
         let expected = BTreeMap::from([("model", "first"), ("only-1", "1"), ("only-2", "2")].map(|(a, b)| (a.to_owned(), b.to_owned())));
 
+        // Each part has a header.
+        assert!((part(&[("model", "second"), ("only-2", "2")]).len() as u64..400).contains(&sent_bytes(run, &[2])));
+        assert_eq!(sent_bytes(run, &[4]), 0);
         let gzip = output(OutputCompression::Gzip);
         // Twice, as after a crash between storing and telling.
         for _ in 0..2 {

@@ -149,16 +149,13 @@ impl Unverified {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let declared = headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if declared.is_some_and(|length| length > MAX_REQUEST_BYTES as u64) {
-            return Err(too_large());
-        }
+        ensure_short(headers)?;
         let mut part = self.part();
         let taken = part.is_taken();
         let read = async {
             tokio::select! {
                 () = taken => Err(no_memory()),
-                read = read_all(body, &mut part) => read,
+                read = read_all(body, |bytes| part.grow(bytes)) => read,
             }
         };
         timeout(self.timeout, read).await.unwrap_or_else(|_| Err(too_slow()))
@@ -219,7 +216,25 @@ impl Drop for Part {
     }
 }
 
-async fn read_all<B>(mut body: B, part: &mut Part) -> Result<Bytes, Error>
+/// Reads a whole body of a request whose head was verified: it comes from somebody who has keys.
+///
+/// # Errors
+/// It is longer than any request, comes too slowly, or breaks off.
+pub(crate) async fn collect_verified<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Error>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    ensure_short(headers)?;
+    read_all(PacedBody::new(body), |_| true).await
+}
+
+/// Refuses a body that is declared to be longer than any request.
+fn ensure_short(headers: &HeaderMap) -> Result<(), Error> {
+    let declared = headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > MAX_REQUEST_BYTES as u64) { Err(too_large()) } else { Ok(()) }
+}
+
+async fn read_all<B>(mut body: B, mut grow: impl FnMut(usize) -> bool) -> Result<Bytes, Error>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -233,7 +248,7 @@ where
         if all.len() + data.len() > MAX_REQUEST_BYTES {
             return Err(too_large());
         }
-        if !part.grow(data.len()) {
+        if !grow(data.len()) {
             return Err(no_memory());
         }
         all.extend_from_slice(&data);

@@ -99,10 +99,23 @@ fn partition(all: &[(String, ObjectMeta)], host: u32, hosts: u32) -> Vec<(String
     all.iter().skip(host as usize - 1).step_by(hosts as usize).cloned().collect()
 }
 
-/// So often checkpoints are listed anew that are replaced while a tree is made of them.
+/// So often objects are listed anew that are replaced while a tree is made of them.
 const TRIES: u32 = 100;
 /// Between two of these.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// What is made of objects as they are listed. One that is replaced meanwhile (a client uploads its data again, a trial that runs on saves its
+/// checkpoint) is taken as it is then.
+fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, ChannelError> {
+    let mut tries = 1;
+    loop {
+        match make() {
+            Err(ChannelError::Store(StoreError::ObjectGone { .. })) if tries < TRIES => std::thread::sleep(AGAIN),
+            made => return made,
+        }
+        tries += 1;
+    }
+}
 
 /// Trees of links below the data directory, one for each set of objects, kept while a live attempt reads it.
 pub(crate) struct Trees {
@@ -122,22 +135,25 @@ impl Trees {
     /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare(&self, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
         let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, crate::effects::describe(error));
-        let all = match objects_of(&self.objects, channel) {
-            Ok(all) => all,
+        let made = of_newest(|| {
+            let all = objects_of(&self.objects, channel)?;
+            if all.is_empty() {
+                return Ok(Vec::new());
+            }
+            let parts: Vec<_> = match channel.distribution {
+                Distribution::FullyReplicated => vec![all],
+                Distribution::ShardedByS3Key => (1..=hosts).map(|host| partition(&all, host, hosts)).collect(),
+            };
+            Ok(parts.iter().map(|part| self.tree(attempt, part)).collect::<Result<Vec<_>, _>>()?)
+        });
+        let mut trees = match made {
+            Ok(trees) => trees,
             Err(error) if error.is_absent() => Vec::new(),
             Err(error @ ChannelError::Manifest { .. }) => return Err(format!("ClientError: {}", fail(&error))),
             Err(error) => return Err(fail(&error)),
         };
-        if all.is_empty() {
+        if trees.is_empty() {
             return Err(format!("ClientError: channel {}: there is no object below {} any more", channel.name, channel.uri));
-        }
-        let parts: Vec<_> = match channel.distribution {
-            Distribution::FullyReplicated => vec![all],
-            Distribution::ShardedByS3Key => (1..=hosts).map(|host| partition(&all, host, hosts)).collect(),
-        };
-        let mut trees = Vec::with_capacity(parts.len());
-        for part in &parts {
-            trees.push(self.tree(attempt, part).map_err(|error| fail(&error))?);
         }
         if trees.len() == 1 {
             trees.resize(hosts as usize, trees[0].clone());
@@ -150,12 +166,17 @@ impl Trees {
     /// # Errors
     /// There is no such object, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare_object(&self, attempt: &str, uri: &S3Uri) -> Result<PathBuf, String> {
-        let found = match self.objects.get(&uri.bucket, &uri.prefix) {
-            Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(format!("ClientError: there is no object {uri} any more")),
-            Ok(Some(meta)) => Ok((uri.prefix.rsplit('/').next().unwrap_or_default().to_owned(), meta)),
-            Err(error) => Err(crate::effects::describe(&error)),
-        };
-        self.tree(attempt, &[found?]).map_err(|error| format!("{uri}: {}", crate::effects::describe(&error)))
+        let made = of_newest(|| match self.objects.get(&uri.bucket, &uri.prefix)? {
+            None => Ok(None),
+            Some(meta) => Ok(Some(self.tree(attempt, &[(uri.prefix.rsplit('/').next().unwrap_or_default().to_owned(), meta)])?)),
+        });
+        match made {
+            Ok(Some(tree)) => Ok(tree),
+            Ok(None) | Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => {
+                Err(format!("ClientError: there is no object {uri} any more"))
+            }
+            Err(error) => Err(format!("{uri}: {}", crate::effects::describe(&error))),
+        }
     }
 
     /// The tree of what an earlier run has left as checkpoints, if it has left any.
@@ -163,21 +184,12 @@ impl Trees {
     /// # Errors
     /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare_checkpoints(&self, attempt: &str, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
-        let mut tries = 0;
-        let found = loop {
-            let found = match checkpoints_of(&self.objects, uri) {
-                Ok(found) if found.is_empty() => return Ok(None),
-                Err(StoreError::NoSuchBucket(_)) => return Ok(None),
-                found => found.and_then(|found| self.tree(attempt, &found)),
-            };
-            tries += 1;
-            match found {
-                // They may be those of a trial that runs on, and replaces them.
-                Err(StoreError::ObjectGone { .. }) if tries < TRIES => std::thread::sleep(AGAIN),
-                found => break found,
-            }
-        };
-        found.map(Some).map_err(|error| format!("checkpoints below {uri}: {}", crate::effects::describe(&error)))
+        let found = of_newest(|| match checkpoints_of(&self.objects, uri) {
+            Ok(found) if found.is_empty() => Ok(None),
+            Err(StoreError::NoSuchBucket(_)) => Ok(None),
+            found => Ok(Some(self.tree(attempt, &found?)?)),
+        });
+        found.map_err(|error| format!("checkpoints below {uri}: {}", crate::effects::describe(&error)))
     }
 
     fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
@@ -335,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_that_are_replaced_meanwhile_are_a_tree() {
+    fn objects_that_are_replaced_meanwhile_are_a_tree() {
         let (_temp, dir, objects) = house(&["d/state", "d/other"]);
         let trees = Trees::new(dir.channels_path(), objects.clone());
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -350,9 +362,16 @@ mod tests {
             });
             let uri = "s3://bkt/d".parse().unwrap();
             let made: Vec<_> = (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}"), &uri)).collect();
+            let channel = channel("s3://bkt/d", S3DataType::S3Prefix, Distribution::FullyReplicated);
+            let of_channel: Vec<_> = (0..30).map(|number| trees.prepare(&format!("b-{number}"), &channel, 1)).collect();
+            let object = "s3://bkt/d/state".parse().unwrap();
+            let of_object: Vec<_> = (0..30).map(|number| trees.prepare_object(&format!("c-{number}"), &object)).collect();
             over.store(true, std::sync::atomic::Ordering::Relaxed);
             for tree in made {
                 assert!(tree.unwrap().unwrap().join("state").exists());
+            }
+            for tree in of_channel.into_iter().map(|trees| trees.unwrap().remove(0)).chain(of_object.into_iter().map(Result::unwrap)) {
+                assert!(tree.join("state").exists());
             }
         });
     }

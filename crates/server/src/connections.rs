@@ -41,7 +41,7 @@ pub(crate) enum Signer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     signer: Signer,
-    /// An owner's request is being answered. Of others it does not count.
+    /// A request that the owner signed is being answered. Requests of jobs and of strangers protect nothing.
     is_protected: bool,
     number: u64,
 }

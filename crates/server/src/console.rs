@@ -71,6 +71,7 @@ pub(crate) struct Console {
 struct Visit {
     head: Parts,
     source: IpAddr,
+    is_tls: bool,
     query: Query,
     /// The path below `/console/`, decoded, in segments.
     path: Vec<String>,
@@ -84,7 +85,7 @@ impl Console {
 
     /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`.
     pub(crate) async fn answer(&self, api: &Api, head: Parts, body: Incoming, origin: &Origin) -> Response<Body> {
-        let visit = Visit::new(head, origin.source);
+        let visit = Visit::new(head, origin);
         if self.sessions.of(&visit.head.headers, now_ms()).is_some() {
             origin.connection.signed(Signer::Owner);
         }
@@ -149,10 +150,10 @@ impl Console {
 }
 
 impl Visit {
-    fn new(head: Parts, source: IpAddr) -> Self {
+    fn new(head: Parts, origin: &Origin) -> Self {
         let below = head.uri.path().strip_prefix("/console").unwrap_or_default();
         let path = below.split('/').filter(|segment| !segment.is_empty()).map(query::decode).collect();
-        Self { query: Query::parse(head.uri.query().unwrap_or_default()), path, head, source }
+        Self { query: Query::parse(head.uri.query().unwrap_or_default()), path, head, source: origin.source, is_tls: origin.is_tls }
     }
 
     /// What every page shows around its own contents.

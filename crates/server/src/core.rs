@@ -82,6 +82,9 @@ enum Message {
     },
     Edit(RowEdit),
     EditTuning(TuningEdit),
+    MemoryOrder {
+        reply: oneshot::Sender<Vec<String>>,
+    },
     /// For measurements.
     Freeze {
         reply: oneshot::Sender<(Frozen, u64)>,
@@ -127,6 +130,13 @@ impl Core {
         let (reply, answer) = oneshot::channel();
         self.inbox.send(Message::Freeze { reply }).ok()?;
         answer.blocking_recv().ok()
+    }
+
+    /// The attempts that hold memory, those first that are to be ended first; none if the loop has ended.
+    pub(crate) fn memory_order(&self) -> Vec<String> {
+        let (reply, answer) = oneshot::channel();
+        let asked = self.inbox.send(Message::MemoryOrder { reply });
+        asked.ok().and_then(|()| answer.blocking_recv().ok()).unwrap_or_default()
     }
 
     /// Tells, from a thread that may wait.
@@ -298,6 +308,9 @@ impl Loop {
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
                     Message::EditTuning(edit) => tuning_edits.push(edit),
+                    Message::MemoryOrder { reply } => {
+                        let _ = reply.send(self.state.memory_order());
+                    }
                     Message::Freeze { reply } => {
                         let _ = reply.send((self.state.freeze(), self.version));
                     }

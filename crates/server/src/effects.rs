@@ -19,12 +19,13 @@ use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
 
 use crate::{
-    Images, NetworkOptions, RemoveTree, artifacts,
+    Images, NetworkOptions, RemoveTree,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
     exporter::Exporter,
     keys::AccessKeys,
+    memory::Ranked,
     plans::Launch,
     sweeps::Sweeps,
     tuning::{Looks, Tuner},
@@ -35,12 +36,9 @@ use crate::{
 /// How long agents have to leave by themselves once released.
 const LEAVE: Duration = Duration::from_secs(3);
 /// Between two tries to tell the core what it has to know.
-const INSIST: Duration = Duration::from_secs(1);
+pub(crate) const INSIST: Duration = Duration::from_secs(1);
 /// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
 const DELAY: Duration = Duration::from_secs(60);
-
-/// How long a finished job's artifacts wait for room on the disk; as long as the core waits for their upload.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Everything that effects touch.
 pub(crate) struct World {
@@ -73,6 +71,7 @@ pub(crate) struct World {
     pub(crate) grace_s: u32,
     pub(crate) silence: Duration,
     pub(crate) capacity: Capacity,
+    pub(crate) ranked: Mutex<Ranked>,
     pub(crate) catalog: Catalog,
     /// Bytes of log lines, and of metric points, that a training job may store.
     pub(crate) log_quota: u64,
@@ -189,7 +188,7 @@ impl World {
 
     /// Tells the core the outcome of an action, again and again while the journal cannot be written: the action would not be asked for
     /// a second time before the next start.
-    fn insist(&self, command: &Command) -> Result<(), Refusal> {
+    pub(crate) fn insist(&self, command: &Command) -> Result<(), Refusal> {
         // A disk that loses what is written is the server's end, not the job's: the next start does the same again.
         let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
         if is_failure && (self.telemetry.failure().is_some() || self.objects.failure().is_some()) {
@@ -284,7 +283,7 @@ impl World {
         }
         if !notes.is_empty() {
             let lines = notes.into_iter().map(|note| (now_ms(), format!("[shoal] {note}"))).collect();
-            let logs = LogLines { stream: plan.streams[0].clone(), lines };
+            let logs = LogLines { stream: plan.streams[0].clone(), lines, ..LogLines::default() };
             // The job is the same without this note.
             if let Err(error) = self.telemetry.append_logs(&[logs]) {
                 tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job);
@@ -309,7 +308,7 @@ impl World {
             for channel in &assignment.channels {
                 self.trees.claim(channel.tree.as_ref(), &plan.attempt);
             }
-            if let Program::Script { source: Some(tree) } = &assignment.program {
+            if let Program::Script { source: Some(tree), .. } = &assignment.program {
                 self.trees.claim(tree.as_ref(), &plan.attempt);
             }
             if let Some(tree) = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref()) {
@@ -357,43 +356,6 @@ impl World {
             secret_access_key: keys.secret_access_key,
             session_token: keys.session_token.unwrap_or_default(),
         })
-    }
-
-    fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
-        let request = match self.request(job) {
-            Ok(request) => request,
-            Err(reason) => return self.insist(&Command::ArtifactsFailed { attempt, reason }),
-        };
-        let begin = Instant::now();
-        let mut is_waiting = false;
-        let stored = loop {
-            let stored = artifacts::store(&self.objects, &run_dir(&self.runs, &attempt), hosts, &request.output, job);
-            match stored {
-                Err(error) if error.is_full() && begin.elapsed() < ROOM_TIMEOUT && !self.is_stopping(&attempt) => {
-                    if !std::mem::replace(&mut is_waiting, true) {
-                        tracing::error!("training job {job}: its artifacts wait for the disk: {}", describe(&error));
-                    }
-                    thread::sleep(INSIST);
-                    if matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
-                        return Err(Refusal::Stopping);
-                    }
-                }
-                // What a job that is stopped leaves may be small.
-                Err(error) if error.is_full() && self.is_stopping(&attempt) && self.data_dir.release_reserve() => {}
-                stored => break stored.map_err(|error| describe(&error)),
-            }
-        };
-        match stored {
-            Ok(()) => self.insist(&Command::ArtifactsStored { attempt }),
-            Err(reason) => {
-                let reason = self.without_paths(&reason);
-                self.insist(&Command::ArtifactsFailed { attempt, reason })
-            }
-        }
-    }
-
-    fn is_stopping(&self, attempt: &str) -> bool {
-        self.attempts.get(attempt).is_some_and(|running| running.is_stopping(1))
     }
 
     /// Lets the agents go, makes sure that they are gone, and removes what they had.

@@ -4,12 +4,17 @@ use std::{io, net::SocketAddr};
 
 use shoal_store::StoreError;
 
+use crate::TlsError;
+
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The data directory cannot be used.
     #[error("could not use the data directory")]
     Store(#[from] StoreError),
+    /// There is no certificate to show.
+    #[error("could not set up TLS")]
+    Tls(#[from] TlsError),
     /// The journal holds what this version cannot read.
     #[error("{0}")]
     Journal(String),

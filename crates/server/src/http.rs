@@ -23,7 +23,7 @@ use shoal_wire::{
 use crate::{
     api::{Api, Caller},
     attempts::Attempts,
-    bodies::{PacedBody, Unverified},
+    bodies::{PacedBody, Unverified, collect_verified},
     connections::{Answering, Connection, Signer},
     console::Console,
     core::now_ms,
@@ -55,6 +55,8 @@ pub(crate) struct Origin {
     /// The peer's address.
     pub(crate) source: IpAddr,
     pub(crate) connection: Arc<Connection>,
+    /// It came over TLS.
+    pub(crate) is_tls: bool,
 }
 
 impl Front {
@@ -122,10 +124,7 @@ impl Front {
                 (asked, response)
             }
             Err(error) => {
-                // A service that is not here gets its answer in the form that it asked in.
-                let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-                let form = kind.starts_with(b"application/x-www-form-urlencoded");
-                let (service, protocol) = if form { (Service::Iam, Protocol::Query) } else { (Service::SageMaker, Protocol::Json) };
+                let (service, protocol) = guessed(&head);
                 (Asked::unknown(service), respond_error(service, protocol, &error, &request_id))
             }
         };
@@ -181,10 +180,12 @@ impl Front {
         };
         let signer = if matches!(key.holder, Holder::Attempt { .. }) { Signer::Job } else { Signer::Owner };
         // What the head shows to be wrong costs no body. Few clients but S3's send the body's hash, without which the signature waits for it.
-        if sigv4::verify_head(head, &credentials, now_ms(), self.max_skew_s)? {
+        let body = &if sigv4::verify_head(head, &credentials, now_ms(), self.max_skew_s)? {
             connection.signed(signer);
-        }
-        let body = &self.unverified.collect(&head.headers, body).await?;
+            collect_verified(&head.headers, body).await?
+        } else {
+            self.unverified.collect(&head.headers, body).await?
+        };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         connection.signed(signer);
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -196,6 +197,16 @@ impl Front {
         }
         let reply = self.api.call(call, &Caller { user_agent, holder: key.holder }).await?;
         Ok((reply, without_effect))
+    }
+}
+
+/// In which form a client asks a service that is not here: it gets its answer in that form.
+pub(crate) fn guessed(head: &Parts) -> (Service, Protocol) {
+    let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if kind.starts_with(b"application/x-www-form-urlencoded") {
+        (Service::Iam, Protocol::Query)
+    } else {
+        (Service::SageMaker, Protocol::Json)
     }
 }
 
@@ -250,7 +261,7 @@ fn plain(status: u16, kind: &'static str, text: String) -> Response<Vec<u8>> {
     response
 }
 
-fn request_id() -> String {
+pub(crate) fn request_id() -> String {
     let hex = random_hex(16).unwrap_or_else(|_| "0".repeat(32));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::NetworkOptions;
+use crate::{NetworkOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// The certificate of that port; `None` is plain HTTP.
+    pub tls: Option<TlsOptions>,
     /// Region in ARNs and in `GetBucketLocation`.
     pub region: String,
     /// Twelve digits.
@@ -84,8 +86,8 @@ pub enum Image {
     Builtin {
         /// `xgboost`.
         name: String,
-        /// Name and regex, used where the request brings none.
-        metric_definitions: Vec<(String, String)>,
+        /// Names of the hyperparameters that it takes.
+        hyperparameters: Vec<String>,
         /// Metrics that tuning jobs can optimise, with the way in which each is better.
         objectives: Vec<Objective>,
         /// Ranges that Autotune takes for its hyperparameters.
@@ -156,4 +158,8 @@ pub trait Images: Send + Sync {
     /// # Errors
     /// The table cannot be read.
     fn framework(&self, image: &str) -> Result<Option<PythonEnvironment>, ImageError>;
+
+    /// Names and regexes that hold where a request for `image` brings no metric definitions; of a built-in algorithm's image also where it
+    /// runs the request's own program. None for most images.
+    fn metric_definitions(&self, image: &str) -> Vec<(String, String)>;
 }

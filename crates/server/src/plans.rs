@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
-use shoal_plane::{Placement, TrainingSpec, TrialLaunch};
+use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, Resources, S3Uri, arn};
 
 use crate::{Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
@@ -47,7 +47,6 @@ impl World {
             }),
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
-        let requested: Vec<_> = request.algorithm.metric_definitions.iter().map(|it| (it.name.clone(), it.regex.clone())).collect();
         let (mut python, mut root) = (None, None);
         let own = || -> Result<Program, String> {
             let (entrypoint, arguments) = (request.algorithm.entrypoint.clone(), request.algorithm.arguments.clone());
@@ -56,25 +55,28 @@ impl World {
             }
             let source = request.script.as_ref().and_then(|script| script.source.as_ref());
             let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
-            Ok(Program::Script { source: source.map(|tree| tree.display().to_string()) })
+            Ok(Program::Script { source: source.map(|tree| tree.display().to_string()), arguments })
         };
-        let (program, metric_definitions) = match image {
-            Image::Builtin { name, metric_definitions, library_dir, variables, .. } => {
+        let program = match image {
+            Image::Builtin { name, library_dir, variables, .. } => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
-                let definitions = if requested.is_empty() { metric_definitions } else { requested };
-                (Program::Builtin { name, image, library_dir, variables }, definitions)
+                Program::Builtin { name, image, library_dir, variables }
             }
-            Image::Host => (own()?, requested),
+            Image::Host => own()?,
             Image::Root(of) => {
                 let is_own = !request.algorithm.entrypoint.is_empty() || matches!(of, Root::Directory { .. }) && request.script.is_some();
                 let program = if is_own { own()? } else { of_image(&of, &request.algorithm.arguments) };
                 root = Some(of);
-                (program, requested)
+                program
             }
             Image::Python(environment) => {
                 python = Some(environment);
-                (own()?, requested)
+                own()?
             }
+        };
+        let metric_definitions: Vec<_> = match &request.algorithm.metric_definitions[..] {
+            [] => self.images.metric_definitions(request.algorithm.training_image.as_deref().unwrap_or_default()),
+            given => given.iter().map(|it| (it.name.clone(), it.regex.clone())).collect(),
         };
         let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
@@ -112,6 +114,7 @@ impl World {
                 objective: objective(request).filter(|_| host == 1),
                 limits: Limits {
                     memory_bytes: placement.share(host).memory_bytes,
+                    together_bytes: (self.capacity.packing == Packing::Use).then_some(self.capacity.memory_bytes),
                     cpus: placement.share(host).cpus,
                     cpu_weight: placement.share(host).cpu_weight,
                     pids: 4096,
@@ -120,7 +123,7 @@ impl World {
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
-                // Ours open no connections.
+                // Built-in algorithms connect to nothing outside, so they get no proxy.
                 egress: self.network.egress(request).filter(|_| !matches!(program, Program::Builtin { .. })),
                 checkpoint: checkpoint.clone(),
                 intermediate: mirrored.as_ref().map(ToString::to_string),

@@ -6,23 +6,17 @@ use std::{
     os::{fd::AsRawFd, unix::net::UnixListener},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    task::JoinSet,
-};
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     AccessKeys, Options, ServerError, agents,
@@ -30,13 +24,14 @@ use crate::{
     attempts::Attempts,
     bodies::Unverified,
     channels::Trees,
-    connections::{Connections, Paced},
+    connections::Connections,
     console::Console,
     core::{self, Core},
     effects::{self, World},
     exporter::Exporter,
-    http::{Front, Origin},
+    http::Front,
     keys::KeyRing,
+    listeners::{self, Listeners},
     recovery, retention,
     search::SearchIndex,
     sweeps::Sweeps,
@@ -45,20 +40,21 @@ use crate::{
     warm::Pool,
 };
 
-/// How long a connection may be without a request.
-const SILENCE: Duration = Duration::from_secs(30);
 /// Between two looks at whether the disk still takes what is written.
 const LOOK: Duration = Duration::from_millis(50);
-/// Share of the files that the process may have open which connections may take, in parts of four.
-const CONNECTIONS_OF_FOUR: u64 = 3;
+/// Files that the server has open for itself, at most: databases, agents, programs that it starts.
+const OWN_FILES: u64 = 128;
+/// A connection, and the object that is read or written on it.
+const FILES_OF_A_CONNECTION: u64 = 2;
 /// Connections at most: each costs some tens of kilobytes of memory.
 const MAX_CONNECTIONS: usize = 16_384;
+/// Connections at least.
+const LEAST_CONNECTIONS: usize = 8;
 
 /// A server that listens.
 pub struct Server {
-    address: SocketAddr,
     keys: AccessKeys,
-    listener: TcpListener,
+    listeners: Listeners,
     front: Arc<Front>,
     world: Arc<World>,
     core: Core,
@@ -69,6 +65,7 @@ pub struct Server {
     tuner_threads: Vec<JoinHandle<()>>,
     background: JoinSet<()>,
     journal_rows: SqliteRows,
+    open: Arc<Connections>,
 }
 
 impl Server {
@@ -83,8 +80,7 @@ impl Server {
         if std::fs::read_to_string(&token).map_or(true, |written| written != keys.metrics_token()) {
             DataDir::write_private(&token, keys.metrics_token().as_bytes())?;
         }
-        let listener = TcpListener::bind(options.listen).await.map_err(|source| ServerError::Listen { address: options.listen, source })?;
-        let address = listener.local_addr().map_err(io_error("ask for the port"))?;
+        let listeners = Listeners::open(&data_dir, options.listen, options.tls.as_ref()).await?;
 
         let journal = SqliteJournal::open(&data_dir.journal_path())?;
         let journal_rows = journal.rows();
@@ -141,11 +137,12 @@ impl Server {
             runs: data_dir.runs_path(),
             data_dir,
             socket: socket.clone(),
-            server_address: reachable(address).to_string(),
+            server_address: listeners.for_jobs().to_string(),
             lease_s: options.lease_s,
             grace_s: options.grace_s,
             silence: Duration::from_secs(options.silence_s),
             capacity: options.capacity,
+            ranked: Mutex::default(),
             catalog: options.catalog.clone(),
             log_quota: options.telemetry.job_bytes,
             network: options.network,
@@ -165,6 +162,7 @@ impl Server {
         let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
         background.spawn(effects::run(world.clone(), tuner.clone(), actions, pending));
         background.spawn(world.clone().watch());
+        background.extend(listeners.renewal());
         background.spawn(retention::run(world.telemetry.clone(), options.telemetry));
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
@@ -172,6 +170,7 @@ impl Server {
             region: options.region.clone(),
             account: options.account.clone(),
             max_skew: Duration::from_secs(options.max_skew_s),
+            strict: options.strict,
         };
         let front = Arc::new(Front {
             console: Console::new(world.clone(), options.catalog),
@@ -186,9 +185,8 @@ impl Server {
             unverified: Arc::new(Unverified::default()),
         });
         Ok(Self {
-            address,
             keys,
-            listener,
+            listeners,
             front,
             world,
             core,
@@ -199,13 +197,26 @@ impl Server {
             tuner_threads,
             background,
             journal_rows,
+            open: Connections::new(places(open_files())),
         })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listeners.address()
+    }
+
+    /// Where clients on this machine find it, `http://127.0.0.1:9777`, or `https://` and a name that its certificate is for.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.listeners.url()
+    }
+
+    /// The certificate of the authority that its clients must trust, if it is none that they trust anyway.
+    #[must_use]
+    pub fn tls_authority(&self) -> Option<PathBuf> {
+        self.listeners.authority()
     }
 
     /// The owner's keys.
@@ -221,8 +232,8 @@ impl Server {
     /// [`ServerError::Thread`]: a thread panicked.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
-        let places = usize::try_from(open_files() / 4 * CONNECTIONS_OF_FOUR).unwrap_or(usize::MAX).clamp(1, MAX_CONNECTIONS);
-        let open = Connections::new(places);
+        // Nothing else waits for a place to become free.
+        let mut next = None;
         let mut stop = std::pin::pin!(stop);
         let mut look = tokio::time::interval(LOOK);
         let mut ended = loop {
@@ -231,14 +242,11 @@ impl Server {
                 _ = look.tick() => if let Some(why) = self.failure() {
                     break Err(why);
                 },
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        // Answers are small and waited for.
-                        let _ = stream.set_nodelay(true);
-                        let connection = open.admit().await;
-                        let origin = Arc::new(Origin { source: peer.ip().to_canonical(), connection: connection.clone() });
-                        connection.is_served_by(connections.spawn(converse(stream, self.front.clone(), origin)));
-                    }
+                connection = self.open.admit(), if next.is_some() => if let Some(caller) = next.take() {
+                    connection.is_served_by(connections.spawn(listeners::serve(caller, self.front.clone(), connection.clone())));
+                },
+                accepted = self.listeners.accept(), if next.is_none() => match accepted {
+                    Ok(accepted) => next = Some(accepted),
                     Err(error) => {
                         tracing::warn!("accept: {error}");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -247,7 +255,7 @@ impl Server {
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
             }
         };
-        drop(self.listener);
+        drop(self.listeners);
         connections.shutdown().await;
         self.background.shutdown().await;
         self.agents_stopping.store(true, Ordering::SeqCst);
@@ -279,20 +287,10 @@ impl Server {
     }
 }
 
-/// Answers the requests of one connection until it ends.
-async fn converse(stream: TcpStream, front: Arc<Front>, origin: Arc<Origin>) {
-    let paced = Paced::new(stream, origin.connection.clone());
-    let service = service_fn(move |request| {
-        // Here, since the body may be read before the answer's future is first polled.
-        let answering = origin.connection.begin();
-        front.clone().answer(request, origin.clone(), answering)
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    // A client that opens a connection and sends nothing, or stops in the middle of a head, is not waited for.
-    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
-    if let Err(error) = builder.serve_connection(TokioIo::new(paced), service).await {
-        tracing::debug!("connection: {error}");
-    }
+/// Connections for which there are files: running out of them would fail requests that were admitted.
+fn places(files: u64) -> usize {
+    let places = files.saturating_sub(OWN_FILES) / FILES_OF_A_CONNECTION;
+    usize::try_from(places).unwrap_or(usize::MAX).clamp(LEAST_CONNECTIONS, MAX_CONNECTIONS)
 }
 
 /// How many files this process may have open, raised as far as it is allowed to.
@@ -301,15 +299,6 @@ fn open_files() -> u64 {
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     current.unwrap_or(u64::from(u32::MAX))
-}
-
-/// Where an agent's forwarder finds a server that listens on any address.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let mut address = address;
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { std::net::Ipv4Addr::LOCALHOST.into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
-    }
-    address
 }
 
 /// Listens on a Unix socket whose path may be longer than the 108 bytes that an address holds.
@@ -323,7 +312,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(short)
 }
 
-fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
+pub(crate) fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
     let what = what.to_owned();
     move |source| ServerError::Io { what, source }
 }

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn points_fall_into_periods() {
-        let points: Vec<Point> = [59, 60, 61, 119, 120, 299, 300].map(|s| Point { at_ms: s * 1000, value: s as f64 }).to_vec();
+        let points: Vec<Point> = [59, 60, 61, 119, 120, 299, 300].map(|s| Point { at_ms: s * 1000, value: s as f64, host: None }).to_vec();
         let span = Span { start_ms: 60_000, end_ms: 300_000, period_ms: 60_000 };
         let expected = [(60_000, vec![60.0, 61.0, 119.0]), (120_000, vec![120.0]), (240_000, vec![299.0])];
         assert_eq!(periods(&points, span), expected);

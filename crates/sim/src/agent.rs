@@ -339,6 +339,7 @@ impl World {
                 code,
                 signal,
                 out_of_memory: end == End::OutOfMemory,
+                crowded_out: None,
                 failure_file: None,
                 stderr_tail: format!("last words of host {}", key.1),
                 at: wall,

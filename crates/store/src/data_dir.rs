@@ -20,6 +20,9 @@ pub const FORMAT: u32 = 1;
 /// Room beyond the reserve without which no new work begins.
 const STARTING_BYTES: u64 = 2 << 20;
 
+/// Room that an object leaves to others which are written at the same time.
+const SPARE_BYTES: u64 = 256 << 10;
+
 /// A data directory that this process has for itself until it drops this.
 ///
 /// Everything lies under a directory of mode 0700: other users reach nothing in it, whatever the modes inside.
@@ -110,9 +113,18 @@ impl DataDir {
         }
     }
 
-    /// Gives a part of the reserve to what must be written now; returns whether there was any. It comes back when there is room.
-    pub fn release_reserve(&self) -> bool {
-        self.reserve().release()
+    /// Whether the disk has room for so many bytes besides the reserve, and some to spare; a disk that does not say may have it.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        statvfs(&self.root).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
+    }
+
+    /// Does what must be written now and may be as long as [`crate::RESERVE_STEP_BYTES`], on a disk that is full: with that much of the reserve,
+    /// which is taken back at once.
+    pub fn with_step<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.reserve().release();
+        let done = work();
+        self.reserve().refill();
+        done
     }
 
     fn reserve(&self) -> Reserve {
@@ -172,6 +184,16 @@ impl DataDir {
     /// `metrics-token`: what a Prometheus elsewhere shows to read `/metrics`; write it with [`DataDir::write_private`].
     pub fn metrics_token_path(&self) -> PathBuf {
         self.root.join("metrics-token")
+    }
+
+    /// `tls/`: the authority of self-made certificates; its key is written with [`DataDir::write_private`].
+    pub fn tls_path(&self) -> PathBuf {
+        self.root.join("tls")
+    }
+
+    /// `jobs-port`: where jobs find the server when the port for others speaks TLS.
+    pub fn jobs_port_path(&self) -> PathBuf {
+        self.root.join("jobs-port")
     }
 
     /// `link.sock`: where agents call.

@@ -1,10 +1,12 @@
 //! Removing objects, under conditions on the present one.
 
+use std::fs;
+
 use rusqlite::{OptionalExtension, params};
 
 use crate::block_sums;
 use crate::buckets::bucket_id;
-use crate::{Objects, StoreError};
+use crate::{Objects, StoreError, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an absent object counts as deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +31,14 @@ impl DeleteCondition {
 }
 
 impl Objects {
+    /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
+    pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
+        for id in ids {
+            self.verified.forget(&id);
+            let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
+        }
+    }
+
     /// Removes the object of this key; says whether there was one.
     ///
     /// # Errors

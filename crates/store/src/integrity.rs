@@ -17,6 +17,9 @@ use crate::{ObjectMeta, Objects, StoreError};
 /// After this time an object is compared again before it is read.
 const MAX_AGE: Duration = Duration::from_hours(24);
 
+/// Objects of which is remembered when they were compared; 64 MiB or less.
+const MOST_REMEMBERED: usize = 1 << 20;
+
 /// Bytes read at a time where there are no blocks.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -46,7 +49,9 @@ impl Verified {
     }
 
     fn set(&self, id: &str) {
-        self.lock().insert(key_of(id), self.now_s());
+        let now_s = self.now_s();
+        let mut seconds = self.lock();
+        remember(&mut seconds, MOST_REMEMBERED, key_of(id), now_s);
     }
 
     /// The object is gone.
@@ -57,6 +62,17 @@ impl Verified {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u128, u32>> {
         self.seconds.lock().expect("no holder of this lock panics")
     }
+}
+
+/// Notes that an object was compared now. What was forgotten is compared again.
+fn remember(seconds: &mut HashMap<u128, u32>, most: usize, id: u128, now_s: u32) {
+    if seconds.len() >= most {
+        seconds.retain(|_, compared| u64::from(now_s.saturating_sub(*compared)) < MAX_AGE.as_secs());
+        if seconds.len() >= most {
+            seconds.clear();
+        }
+    }
+    seconds.insert(id, now_s);
 }
 
 fn key_of(id: &str) -> u128 {
@@ -213,6 +229,40 @@ mod tests {
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    }
+
+    #[test]
+    fn what_was_compared_is_not_remembered_for_ever() {
+        let day = u32::try_from(MAX_AGE.as_secs()).unwrap();
+        let mut seconds = HashMap::new();
+        (0..4).for_each(|id| remember(&mut seconds, 4, id, 10 * u32::try_from(id).unwrap()));
+        remember(&mut seconds, 4, 9, day + 15);
+        let mut left: Vec<_> = seconds.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!(left, [2, 3, 9], "those older than a day are gone");
+        remember(&mut seconds, 3, 10, day + 16);
+        assert_eq!(seconds, HashMap::from([(10, day + 16)]), "too many of one day");
+    }
+
+    #[test]
+    fn a_damaged_object_is_not_copied() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&temp.path().join("data")).unwrap();
+        let objects = Objects::open(&dir).unwrap();
+        objects.create_bucket("b").unwrap();
+        let written = Attributes::default();
+        for (key, bytes) in [("small", vec![1; 1000]), ("long", vec![1; 3_000_000])] {
+            let meta = objects.put("b", key, &bytes, &written).unwrap();
+            // A start writes small objects again that may not be on the disk yet.
+            drop(Objects::open(&dir).unwrap());
+            flip(&objects, &meta, meta.size - 1);
+            let after = Objects::open(&dir).unwrap();
+            for target in ["copy", key] {
+                let error = after.copy(("b", &meta), "b", target, &written, &PutCondition::Always).unwrap_err();
+                assert!(matches!(&error, StoreError::DamagedObject { key: named, .. } if named == key), "{error}");
+            }
+            assert_eq!(after.get("b", "copy").unwrap(), None);
+        }
     }
 
     #[test]

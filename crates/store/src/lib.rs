@@ -16,6 +16,7 @@ mod journal;
 mod link_tree;
 mod listing;
 mod log_block;
+mod log_deletions;
 mod log_groups;
 mod log_sealing;
 mod log_segments;
@@ -24,6 +25,7 @@ mod multipart;
 mod object_rows;
 mod object_writer;
 mod objects;
+mod point_quota;
 mod reserve;
 mod retention;
 mod rows;
@@ -36,7 +38,9 @@ mod telemetry;
 mod tuning_rows;
 mod unsynced;
 mod verify;
+mod verify_logs;
 mod warm_pools;
+mod write_behind;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -60,11 +64,12 @@ pub use memory_journal::MemoryJournal;
 pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
+pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
 pub use retention::Bounds;
 pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
-pub use telemetry::{Ingest, LogLines, MetricPoint, POINT_BYTES, Quota, TRAINING_JOBS, Telemetry};
+pub use telemetry::{Ingest, LogLines, MetricPoint, Quota, TRAINING_JOBS, Telemetry};
 pub use tuning_rows::{
     EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
 };

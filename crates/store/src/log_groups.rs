@@ -3,6 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use crate::clock::now_ms;
+use crate::log_deletions::remove_stream;
 use crate::telemetry::Stream;
 use crate::{StoreError, Telemetry};
 
@@ -62,18 +63,23 @@ impl Telemetry {
         })
     }
 
-    /// Removes a group with its streams.
+    /// Removes a group with its streams: all of it or nothing but lines of the first layout.
     ///
     /// # Errors
     /// The storage's.
     pub fn delete_log_group(&self, group: &str) -> Result<(), StoreError> {
         for stream in self.streams_of(group, "", None, usize::MAX)? {
-            self.delete_log_stream(group, &stream.name)?;
+            self.delete_old_lines(group, &stream.name)?;
         }
-        self.database.write(|tx| {
+        let files = self.database.write(|tx| {
+            let mut streams = tx.prepare_cached("SELECT id FROM log_stream WHERE log_group = ?")?;
+            let streams = streams.query_map([group], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+            let files = streams.into_iter().map(|stream| remove_stream(tx, stream)).collect::<Result<Vec<_>, _>>()?;
             tx.prepare_cached("DELETE FROM log_group WHERE name = ?")?.execute([group])?;
-            Ok(())
-        })
+            Ok(files.concat())
+        })?;
+        self.segments.remove(&files);
+        Ok(())
     }
 
     /// Makes a stream; returns whether there was none of that name.
@@ -105,5 +111,28 @@ impl Telemetry {
         })?;
         self.sealer.wake_if(is_due);
         Ok(is_there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LogLines;
+
+    #[test]
+    fn a_group_goes_whole_or_not_at_all() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        for stream in ["a", "b"] {
+            let lines = vec![(1, "line".to_owned())];
+            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines, ..LogLines::default() }]).unwrap();
+        }
+        let execute = |sql: &str| telemetry.database.write(|tx| Ok(tx.execute_batch(sql)?)).unwrap();
+        execute("CREATE TRIGGER fails BEFORE DELETE ON log_stream WHEN old.name = 'b' BEGIN SELECT raise(ABORT, 'a disk error'); END");
+        telemetry.delete_log_group(crate::TRAINING_JOBS).unwrap_err();
+        assert_eq!(telemetry.streams("", None, 9).unwrap().len(), 2);
+        execute("DROP TRIGGER fails");
+        telemetry.delete_log_group(crate::TRAINING_JOBS).unwrap();
+        assert!(telemetry.streams("", None, 9).unwrap().is_empty() && telemetry.log_groups().unwrap().is_empty());
     }
 }

@@ -129,7 +129,12 @@ fn seal(database: &Database, segments: &Segments, stream: i64) -> Result<bool, S
             && let Some(row) = rows.next()?
         {
             let (position, body) = (row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?);
-            events.extend(read_block(body, position).ok_or_else(|| damaged(database, stream, position))?);
+            match read_block(body, position) {
+                Some(lines) => events.extend(lines),
+                // Damaged lines stay where they are; those before and after them become segments of their own.
+                None if events.is_empty() => continue,
+                None => break,
+            }
             tail_bytes += body.len() as u64;
         }
         Ok(())
@@ -229,10 +234,4 @@ fn replace(
             if matches!(error, StoreError::LogGone(_)) { Ok(false) } else { Err(error) }
         }
     }
-}
-
-/// The error for a block in the database that cannot be read.
-pub(crate) fn damaged(database: &Database, stream: i64, position: u64) -> StoreError {
-    let detail = format!("the block of log lines at position {position} of stream {stream} is damaged");
-    StoreError::Corrupt { path: database.path().to_owned(), detail }
 }

@@ -36,6 +36,11 @@ impl Segments {
         Ok(Self { dir })
     }
 
+    /// The segments in this directory, to be read.
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
     /// Begins a segment, in memory.
     pub(crate) fn writer(&self) -> Result<SegmentWriter, StoreError> {
         let file = random_hex::<16>()?;
@@ -60,15 +65,10 @@ impl Segments {
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) =>
             {
-                Err(self.corrupt(file, offset))
+                Err(StoreError::Corrupt { path, detail: format!("the block of log lines at byte {offset} is damaged") })
             }
             Err(error) => Err(io_at("read", &path)(error)),
         }
-    }
-
-    /// The error for a block that is not what was written.
-    pub(crate) fn corrupt(&self, file: &str, offset: u64) -> StoreError {
-        StoreError::Corrupt { path: self.dir.join(file), detail: format!("the block of log lines at byte {offset} is damaged") }
     }
 
     /// Removes files that no row names any more. One that cannot be removed now is removed at the next start.

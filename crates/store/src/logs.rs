@@ -1,18 +1,14 @@
-//! Log streams: reading and dropping them.
+//! Log streams: reading them.
 
 use std::ops::ControlFlow;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::log_block::read_block;
-use crate::log_sealing::damaged;
 use crate::{StoreError, TRAINING_JOBS, Telemetry};
 
 /// How often a read begins again because a segment was removed under it.
 const MAX_TRIES: usize = 5;
-
-/// Lines of the first layout that one transaction deletes.
-const DELETED_LINES: usize = 20_000;
 
 /// A log stream. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,17 +145,19 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn read_logs(&self, query: &LogQuery) -> Result<Option<LogPage>, StoreError> {
-        for _ in 0..MAX_TRIES {
-            if let Some(result) = self.database.read(|connection| self.try_read(connection, query))? {
+        let mut tries = 1;
+        loop {
+            // A segment that is still missing then was not deleted meanwhile, but is lost.
+            let is_last = tries == MAX_TRIES;
+            if let Some(result) = self.database.read(|connection| self.try_read(connection, query, is_last))? {
                 return Ok(result);
             }
+            tries += 1;
         }
-        let path = self.database.path().to_owned();
-        Err(StoreError::Corrupt { path, detail: format!("it names files in `logs` that are missing, of log stream {}", query.stream) })
     }
 
-    /// `None` if a segment is missing: it was deleted after this view of the database was taken.
-    fn try_read(&self, connection: &Connection, query: &LogQuery) -> Result<Option<Option<LogPage>>, StoreError> {
+    /// `None` if a segment is missing and this is not the last try: it was deleted after this view of the database was taken.
+    fn try_read(&self, connection: &Connection, query: &LogQuery, is_last: bool) -> Result<Option<Option<LogPage>>, StoreError> {
         let find = "SELECT id, lines FROM log_stream WHERE log_group = ? AND name = ?";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let found = connection.prepare_cached(find)?.query_row([&query.group, &query.stream], row).optional()?;
@@ -172,11 +170,11 @@ impl Telemetry {
         // Lines of the first layout are before all blocks.
         let is_whole = match query.direction {
             LogDirection::Forward => match page.old_lines(connection, stream)? {
-                ControlFlow::Continue(()) => page.blocks(self, connection, stream)?,
+                ControlFlow::Continue(()) => page.blocks(self, connection, stream, is_last)?,
                 ControlFlow::Break(()) => Some(()),
             },
             LogDirection::Backward => {
-                let read = page.blocks(self, connection, stream)?;
+                let read = page.blocks(self, connection, stream, is_last)?;
                 if read.is_some() && !page.is_full() {
                     let _ = page.old_lines(connection, stream)?;
                 }
@@ -185,48 +183,11 @@ impl Telemetry {
         };
         Ok(is_whole.map(|()| Some(page.finish())))
     }
+}
 
-    /// Drops the streams whose name starts with `prefix`, with their lines.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn delete_streams(&self, prefix: &str) -> Result<(), StoreError> {
-        let names: Vec<_> = self.streams(prefix, None, usize::MAX)?.into_iter().map(|stream| stream.name).collect();
-        for name in names {
-            self.delete_log_stream(TRAINING_JOBS, &name)?;
-        }
-        Ok(())
-    }
-
-    /// Removes a stream with its lines, if there is one of that name.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn delete_log_stream(&self, group: &str, name: &str) -> Result<(), StoreError> {
-        let find = "SELECT id FROM log_stream WHERE log_group = ? AND name = ?";
-        let find = |connection: &Connection| -> Result<Option<i64>, StoreError> {
-            Ok(connection.prepare_cached(find)?.query_row([group, name], |row| row.get(0)).optional()?)
-        };
-        // A full disk has no room for the log of one large transaction. The last lines go first: what a crash leaves has no gaps.
-        let some = "DELETE FROM line WHERE stream = ?1 AND position >=
-            (SELECT min(position) FROM (SELECT position FROM line WHERE stream = ?1 ORDER BY position DESC LIMIT ?2))";
-        while self.database.write(|tx| match find(tx)? {
-            Some(stream) => Ok(tx.prepare_cached(some)?.execute(params![stream, DELETED_LINES])?),
-            None => Ok(0),
-        })? > 0
-        {}
-        let files = self.database.write(|tx| {
-            let Some(stream) = find(tx)? else { return Ok(Vec::new()) };
-            let mut delete = tx.prepare_cached("DELETE FROM log_segment WHERE stream = ? RETURNING file")?;
-            let files = delete.query_map([stream], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
-            tx.prepare_cached("DELETE FROM log_block WHERE stream = ?")?.execute([stream])?;
-            tx.prepare_cached("DELETE FROM line WHERE stream = ?")?.execute([stream])?;
-            tx.prepare_cached("DELETE FROM log_stream WHERE id = ?")?.execute([stream])?;
-            Ok(files)
-        })?;
-        self.segments.remove(&files);
-        Ok(())
-    }
+/// The line that stands in the place of so many lines from a position on which cannot be read.
+pub(crate) fn damaged_lines(position: u64, lines: u64) -> String {
+    format!("[shoal] lines {} to {} are damaged and cannot be read; `shoal verify` says what else is", position + 1, position + lines)
 }
 
 /// The lines of a page, in the order in which they are found.
@@ -297,8 +258,8 @@ impl PageWriter<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Lines of blocks; `None` if a segment is missing.
-    fn blocks(&mut self, telemetry: &Telemetry, connection: &Connection, stream: i64) -> Result<Option<()>, StoreError> {
+    /// Lines of blocks, one line in the place of each that is damaged; `None` if a segment is missing and this is not the last try.
+    fn blocks(&mut self, telemetry: &Telemetry, connection: &Connection, stream: i64, is_last: bool) -> Result<Option<()>, StoreError> {
         let (beyond, order) = self.order();
         // Forward, the start may be inside the block before it.
         let start: u64 = match self.query.direction {
@@ -309,7 +270,7 @@ impl PageWriter<'_> {
             }
         };
         let sql = format!(
-            "SELECT position, segment, offset, length, body FROM log_block
+            "SELECT position, segment, offset, length, body, lines, first_ms, ingested_ms FROM log_block
              WHERE stream = ? AND position {beyond} ? AND last_ms >= ? AND first_ms < ? ORDER BY position {order}"
         );
         let (from_ms, to_ms) = self.times();
@@ -321,15 +282,30 @@ impl PageWriter<'_> {
             let events = match row.get::<_, Option<i64>>(1)? {
                 None => {
                     let body = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
-                    read_block(body, position).ok_or_else(|| damaged(&telemetry.database, stream, position))?
+                    read_block(body, position)
                 }
                 Some(segment) => {
                     let file: String = file.query_row([segment], |row| row.get(0))?;
                     let (offset, length): (u64, usize) = (row.get(2)?, row.get(3)?);
-                    let Some(block) = telemetry.segments.read(&file, offset, length)? else { return Ok(None) };
-                    read_block(&block, position).ok_or_else(|| telemetry.segments.corrupt(&file, offset))?
+                    match telemetry.segments.read(&file, offset, length) {
+                        Ok(Some(block)) => read_block(&block, position),
+                        Ok(None) if is_last => None,
+                        Ok(None) => return Ok(None),
+                        Err(StoreError::Corrupt { .. }) => None,
+                        Err(error) => return Err(error),
+                    }
                 }
             };
+            let lines: u64 = row.get(5)?;
+            // So many lines it must be, lest those after them are told twice or not at all.
+            let sound = events.filter(|events| events.len() as u64 == lines);
+            let at_ms: u64 = row.get(6)?;
+            let events = sound.unwrap_or(vec![LogEvent {
+                position,
+                at_ms: at_ms.max(self.query.start_ms.unwrap_or(0)),
+                ingested_ms: row.get(7)?,
+                text: damaged_lines(position, lines),
+            }]);
             let is_full = match self.query.direction {
                 LogDirection::Forward => events.into_iter().try_for_each(|event| self.push(event)),
                 LogDirection::Backward => events.into_iter().rev().try_for_each(|event| self.push(event)),
@@ -366,7 +342,7 @@ mod tests {
     fn pages_go_both_ways() {
         let (_temp, telemetry) = telemetry();
         let lines = (0..5).map(|n| (n * 10, n.to_string())).collect();
-        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines }]).unwrap();
+        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines, ..LogLines::default() }]).unwrap();
         use LogDirection::{Backward, Forward};
         // From, direction, start, end, limit; the lines, backward and forward positions.
         for (from, direction, start_ms, end_ms, limit, expected) in [
@@ -390,10 +366,77 @@ mod tests {
     }
 
     #[test]
+    fn damaged_blocks_are_one_line_and_the_rest_is_read() {
+        for in_segment in [false, true] {
+            let (temp, telemetry) = telemetry();
+            let path = temp.path().join("telemetry.db");
+            for block in 0..3 {
+                let lines = (0..100).map(|n| (100 * block + n, format!("{block}-{n} {:1000}", ""))).collect();
+                telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines, ..LogLines::default() }]).unwrap();
+            }
+            if in_segment {
+                telemetry.tidy(u64::MAX, &crate::Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
+            }
+            let damage = |telemetry: &Telemetry| {
+                telemetry.database.write(|tx| Ok(tx.execute("UPDATE log_block SET body = x'ff00ff' WHERE position = 100", [])?)).unwrap()
+            };
+            let mut expected: Vec<String> = (0..100).map(|n| format!("0-{n}")).collect();
+            if in_segment {
+                let segment = std::fs::read_dir(temp.path().join("logs")).unwrap().next().unwrap().unwrap().path();
+                let place = "SELECT position, lines, offset, length FROM log_block ORDER BY position LIMIT 1 OFFSET 1";
+                let row = |row: &rusqlite::Row<'_>| {
+                    Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, row.get::<_, usize>(2)?, row.get::<_, usize>(3)?))
+                };
+                let (position, lines, offset, length) =
+                    telemetry.database.read(|connection| Ok(connection.prepare_cached(place)?.query_row([], row)?)).unwrap();
+                let mut bytes = std::fs::read(&segment).unwrap();
+                // Of spaces alone a flipped bit may not change what is unpacked.
+                bytes[offset + length / 2..offset + length].fill(0);
+                std::fs::write(&segment, bytes).unwrap();
+                let line = |n: u64| format!("{}-{}", n / 100, n % 100);
+                expected = (0..position).map(line).collect();
+                expected.push(damaged_lines(position, lines));
+                expected.extend((position + lines..300).map(line));
+            } else {
+                assert_eq!(damage(&telemetry), 1);
+                expected.push("[shoal] lines 101 to 200 are damaged and cannot be read; `shoal verify` says what else is".to_owned());
+                expected.extend((0..100).map(|n| format!("2-{n}")));
+            }
+            for limit in [7, 1000] {
+                let (mut from, mut found) = (None, Vec::new());
+                loop {
+                    let query = LogQuery { stream: "s".to_owned(), from, limit, ..LogQuery::default() };
+                    let page = telemetry.read_logs(&query).unwrap().unwrap();
+                    if page.events.is_empty() {
+                        break;
+                    }
+                    from = Some(page.forward);
+                    found.extend(page.events.into_iter().map(|event| event.text.trim().to_owned()));
+                }
+                assert_eq!(found, expected, "{in_segment} {limit}");
+            }
+            // What can be compressed is, and `verify` names the rest.
+            telemetry.tidy(u64::MAX, &crate::Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
+            let damages = crate::verify_logs::verify_logs(&path, &temp.path().join("logs")).unwrap();
+            assert_eq!(damages.len(), 1, "{damages:?}");
+            assert!(
+                damages[0].name == "log stream s of /aws/sagemaker/TrainingJobs" && damages[0].detail.contains("are damaged"),
+                "{damages:?}"
+            );
+            if in_segment {
+                std::fs::rename(temp.path().join("logs"), temp.path().join("lost")).unwrap();
+                let page = telemetry.read_logs(&LogQuery { stream: "s".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+                assert!(page.events.len() > 1 && page.events.iter().all(|event| event.text.starts_with("[shoal] lines ")), "lost files");
+            }
+        }
+    }
+
+    #[test]
     fn streams_are_found_by_prefix_and_dropped() {
         let (_temp, telemetry) = telemetry();
-        let append =
-            |stream: &str, lines: Vec<(u64, String)>| telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines }]).unwrap();
+        let append = |stream: &str, lines: Vec<(u64, String)>| {
+            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines, ..LogLines::default() }]).unwrap();
+        };
         append("job/algo-2", vec![(7, "x".to_owned()), (3, "y".to_owned())]);
         append("job/algo-1", vec![]);
         append("job2/algo-1", vec![(1, "z".to_owned())]);

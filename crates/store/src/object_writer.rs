@@ -1,16 +1,19 @@
 //! Objects' files: how one is written, when it lasts and when it goes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 use crate::StoreError;
 use crate::block_sums::BlockHasher;
 use crate::data_dir::{hex, random_hex, sync_parent};
 use crate::error::io_at;
+use crate::write_behind::WriteBehind;
 
 /// The sandbox maps its user to another id than the file's owner, and an overlay lets a script write its own copy only where it
 /// might write the original. The data directory's mode keeps other users out, and channels are mounted read-only.
@@ -18,8 +21,8 @@ pub(crate) const FILE_MODE: u32 = 0o666;
 
 /// Content up to this length is not synced by itself: it goes into the index together with its row ([`crate::Objects::commit`]).
 pub(crate) const SMALL: usize = 64 * 1024;
-/// After so many bytes the disk is made to begin, so that the last sync finds little left to do.
-const WRITE_BACK: u64 = 32 << 20;
+/// Zeros that come in pieces of this length or more are left out of the file: a hole reads the same and takes no room.
+const HOLE: usize = 32 * 1024;
 
 /// The file of an object that is not yet one. Counts and hashes what is written; removed on drop unless committed
 /// ([`crate::Objects::commit`], [`crate::Objects::commit_part`]).
@@ -35,8 +38,9 @@ pub struct ObjectFile {
     file: File,
     /// What is not yet in the file. As long as that is all, the object is small.
     buffer: Vec<u8>,
-    /// How much of the file the disk has been made to take.
-    written_back: u64,
+    /// The file's length is to be set at its end.
+    ends_in_hole: bool,
+    behind: WriteBehind,
     written: Written,
 }
 
@@ -85,24 +89,44 @@ impl ObjectFile {
             self.flush()?;
         }
         if bytes.len() > SMALL {
-            self.file.write_all(bytes)?;
+            self.put(bytes)?;
         } else {
             self.buffer.extend_from_slice(bytes);
         }
         self.written.size += bytes.len() as u64;
-        if self.written.size - self.written_back >= WRITE_BACK {
-            self.flush()?;
-            self.file.sync_data()?;
-            self.written_back = self.written.size;
-        }
+        self.behind.wrote(&self.file, self.written.size - self.buffer.len() as u64);
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.buffer)?;
-        self.buffer.clear();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.put(&buffer)?;
+        buffer.clear();
+        self.buffer = buffer;
         Ok(())
     }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.ends_in_hole = bytes.len() >= HOLE && is_zero(bytes);
+        if self.ends_in_hole { self.file.seek_relative(bytes.len() as i64) } else { self.file.write_all(bytes) }
+    }
+
+    /// The file as it was written, with its length.
+    fn close(mut self) -> io::Result<(File, Written)> {
+        self.flush()?;
+        if self.ends_in_hole {
+            self.file.set_len(self.written.size)?;
+        }
+        Ok((self.file, self.written))
+    }
+}
+
+/// By pages, so that what begins with something else costs nothing, and the processor compares many bytes at once.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(4096).all(|page| page.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 impl ObjectWriter {
@@ -112,7 +136,7 @@ impl ObjectWriter {
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(io_at("create", path))?;
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
-        let file = ObjectFile { file, buffer: Vec::new(), written_back: 0, written };
+        let file = ObjectFile { file, buffer: Vec::new(), ends_in_hole: false, behind: WriteBehind::default(), written };
         Ok(Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } })
     }
 
@@ -144,20 +168,26 @@ impl ObjectWriter {
     pub(crate) fn append_file(&mut self, path: &Path) -> Result<(), StoreError> {
         let mut part = File::open(path).map_err(io_at("open", path))?;
         self.file.flush().map_err(io_at("write", &self.file.written.path))?;
-        let ObjectFile { file, written, .. } = &mut self.file;
-        written.size += io::copy(&mut part, file).map_err(io_at("write", &written.path))?;
+        let ObjectFile { file, written, ends_in_hole, behind, .. } = &mut self.file;
+        let size = copy_data(&mut part, file).map_err(io_at("write", &written.path))?;
+        written.size += size;
+        // What is appended next goes behind all of it.
+        *ends_in_hole |= size > 0;
+        behind.wrote(file, written.size);
         Ok(())
     }
 
     /// Makes the content and the file's name durable, or returns the content where it is small: the caller then keeps it in the index
     /// until the file is durable, too.
     pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
-        let Self { file: ObjectFile { mut file, buffer, mut written, .. }, hash } = self;
+        let Self { file, hash } = self;
+        let small = (file.buffer.len() as u64 == file.written.size).then(|| file.buffer.clone());
+        let path = file.written.path.clone();
+        let (file, mut written) = file.close().map_err(io_at("write", &path))?;
         written.md5 = hash.md5.finalize().into();
         written.sums = hash.blocks.finish();
-        file.write_all(&buffer).map_err(io_at("write", &written.path))?;
-        if buffer.len() as u64 == written.size {
-            return Ok((written, Some(buffer)));
+        if small.is_some() {
+            return Ok((written, small));
         }
         file.sync_all().map_err(io_at("sync", &written.path))?;
         sync_parent(&written.path)?;
@@ -244,8 +274,30 @@ fn copy(source: &Path, target: &Path) -> io::Result<()> {
     let mut from = File::open(source)?;
     let mut to = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(target)?;
     to.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    io::copy(&mut from, &mut to)?;
+    let size = copy_data(&mut from, &mut to)?;
+    to.set_len(size)?;
     to.sync_all()
+}
+
+/// Copies a file behind where another one stands, but for its holes: the other stands behind all of it then, and may be shorter. Says how long it is.
+fn copy_data(from: &mut File, to: &mut File) -> io::Result<u64> {
+    let (start, size) = (to.stream_position()?, from.metadata()?.len());
+    let mut at = 0;
+    while at < size {
+        let data = match seek(&*from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            // A file system that knows no holes.
+            Err(_) => at,
+            Ok(data) => data,
+        };
+        let end = seek(&*from, SeekFrom::Hole(data)).unwrap_or(size).clamp(data, size);
+        from.seek(io::SeekFrom::Start(data))?;
+        to.seek(io::SeekFrom::Start(start + data))?;
+        io::copy(&mut (&mut *from).take(end - data), to)?;
+        at = end.max(data + 1);
+    }
+    to.seek(io::SeekFrom::Start(start + size))?;
+    Ok(size)
 }
 
 /// Makes the directories of [`file_path`], once, so that no write has to.
@@ -263,4 +315,50 @@ pub(crate) fn make_shards(files: &Path) -> Result<(), StoreError> {
 /// `<first two digits>/<id>`, so that no directory gets too many entries.
 pub(crate) fn file_path(files: &Path, id: &str) -> PathBuf {
     files.join(&id[..2]).join(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn zeros_take_no_room_and_read_as_zeros() {
+        let dir = tempfile::tempdir().unwrap();
+        make_shards(dir.path()).unwrap();
+        let write = |pieces: &[(u8, usize)], length: usize| {
+            let mut writer = ObjectWriter::create(dir.path()).unwrap();
+            let content = pieces.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect::<Vec<_>>();
+            content.chunks(length).for_each(|piece| writer.append(piece).unwrap());
+            (content, writer)
+        };
+        let room = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
+        for length in [1000, 8192, 256 << 10] {
+            for pieces in [vec![(1, 10), (0, 8 << 20), (2, 10)], vec![(0, 8 << 20)], vec![(3, 100_000), (0, 8 << 20)], vec![(0, 10)]] {
+                let (content, writer) = write(&pieces, length);
+                let (md5, (written, small)) = (writer.md5(), writer.finish().unwrap());
+                assert!(fs::read(&written.path).unwrap() == content, "{pieces:?} by {length}");
+                assert_eq!((written.size(), written.md5), (content.len() as u64, md5));
+                assert_eq!(small.is_some(), content.len() <= SMALL);
+                assert!(room(&written.path) < 1 << 20, "{pieces:?} by {length}: {} bytes", room(&written.path));
+            }
+        }
+        // Parts that are put together, and a copy.
+        let mut whole = ObjectWriter::create(dir.path()).unwrap();
+        let mut expected = Vec::new();
+        for pieces in [[(5, 70_000), (0, 4 << 20)], [(0, 4 << 20), (6, 70_000)], [(0, 4 << 20), (0, 1)]] {
+            let (content, writer) = write(&pieces, 64 << 10);
+            let (part, _) = writer.finish().unwrap();
+            whole.append_file(&part.path).unwrap();
+            expected.extend(content);
+        }
+        let (written, _) = whole.finish().unwrap();
+        let other = dir.path().join("copy");
+        copy(&written.path, &other).unwrap();
+        for path in [&written.path, &other] {
+            assert!(fs::read(path).unwrap() == expected);
+            assert!(room(path) < 1 << 20, "{}", room(path));
+        }
+    }
 }

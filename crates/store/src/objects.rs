@@ -194,7 +194,7 @@ impl Objects {
     /// Makes another object of the same content (and ETag) without copying bytes.
     ///
     /// # Errors
-    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile.
+    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile; [`StoreError::DamagedObject`].
     pub fn copy(
         &self,
         source: (&str, &ObjectMeta),
@@ -205,6 +205,11 @@ impl Objects {
     ) -> Result<ObjectMeta, StoreError> {
         let (source_bucket, source) = source;
         let gone = || StoreError::NoSuchKey { bucket: source_bucket.to_owned(), key: source.key.clone() };
+        // The copy counts as compared from now on.
+        match self.open_file(source) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Err(gone()),
+            opened => drop(opened?),
+        }
         let written = object_writer::link(&self.files, &self.path(source))?.ok_or_else(gone)?;
         let meta = ObjectMeta {
             key: key.to_owned(),
@@ -298,14 +303,6 @@ impl Objects {
             tx.prepare_cached(update)?.execute(params![to_json(&attributes), id, key])?;
             Ok(())
         })
-    }
-
-    /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
-    pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
-        for id in ids {
-            self.verified.forget(&id);
-            let _ = fs::remove_file(object_writer::file_path(&self.files, &id));
-        }
     }
 
     fn sweep(&self) -> Result<(), StoreError> {

@@ -15,7 +15,7 @@ use crate::StoreError;
 const BYTES: u64 = 8 << 20;
 
 /// How much a write takes from it: programs that fill the same disk get no more than that between release and write.
-const STEP_BYTES: u64 = 1 << 20;
+pub const STEP_BYTES: u64 = 1 << 20;
 
 /// The reserve of a data directory. It keeps nothing in memory.
 #[derive(Debug, Clone)]

@@ -3,7 +3,9 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::log_deletions::DELETED_LINES;
 use crate::log_sealing::{move_old_lines, seal_idle};
+use crate::point_quota::POINT_BYTES;
 use crate::{StoreError, Telemetry};
 
 /// A stream without new lines for this long is compressed, whatever it has.
@@ -18,7 +20,8 @@ const REMOVED_TOGETHER: usize = 16;
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes on disk of all lines and points. The oldest lines are removed first; points only when there are no lines left.
+    /// Bytes on disk of all lines and points. The oldest lines are removed first, and the points of the job that has most if all points take more
+    /// than all lines.
     pub bytes: u64,
     /// Lines and points before this time are removed, in milliseconds since the epoch; 0 keeps all.
     pub oldest_ms: u64,
@@ -29,21 +32,20 @@ impl Telemetry {
     /// seconds; each call does a limited amount of work.
     ///
     /// # Errors
-    /// The storage's; what was done before stays done.
+    /// The storage's first; all else is done all the same, as a full disk or damaged lines must not keep what is too old.
     pub fn tidy(&self, now_ms: u64, bounds: &Bounds) -> Result<(), StoreError> {
-        let mut has_old_lines = true;
-        for _ in 0..MAX_MOVES {
-            has_old_lines = move_old_lines(&self.database, &self.segments)?;
-            if !has_old_lines {
-                break;
-            }
-        }
-        seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS))?;
-        if !has_old_lines {
-            self.remove_old(now_ms, bounds.oldest_ms)?;
-            while self.stored_bytes()? > bounds.bytes && self.remove_some()? {}
-            self.database.give_back_space()?;
-        }
+        let moved =
+            (0..MAX_MOVES).try_fold(true, |has_more, _| if has_more { move_old_lines(&self.database, &self.segments) } else { Ok(false) });
+        let removed = self.remove_old(now_ms, bounds.oldest_ms);
+        // Lines that are still to be moved take more space than they will, but not where they cannot be moved.
+        let shortened = if matches!(moved, Ok(true)) { Ok(()) } else { self.keep_within(bounds.bytes) };
+        let given_back = self.database.give_back_space();
+        let sealed = seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS));
+        moved.map(drop).and(removed).and(shortened).and(given_back).and(sealed)
+    }
+
+    fn keep_within(&self, bytes: u64) -> Result<(), StoreError> {
+        while self.stored_bytes()? > bytes && self.remove_some()? {}
         Ok(())
     }
 
@@ -93,8 +95,32 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Removes what is oldest; returns whether there was anything.
+    /// Removes the series of the job that has most of them if series take more space than lines do, else the oldest lines; returns whether there
+    /// was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
+        let (largest, is_more) = self.database.read(|connection| {
+            let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC LIMIT 1";
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u64>(2)?));
+            let largest = connection.prepare_cached(sql)?.query_row([], row).optional()?;
+            let sql = "SELECT (SELECT coalesce(sum(bytes), 0) FROM log_segment) + (SELECT coalesce(sum(tail_bytes), 0) FROM log_stream)";
+            let lines: u64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            let is_more = largest.as_ref().is_some_and(|(_, points)| points * POINT_BYTES > lines);
+            Ok((largest.map(|(job, _)| job), is_more))
+        })?;
+        match largest {
+            Some(job) if is_more || !self.remove_some_lines()? => self.delete_series(&job).map(|()| true),
+            Some(_) => Ok(true),
+            None => self.remove_some_lines(),
+        }
+    }
+
+    /// Removes the oldest lines; returns whether there were any.
+    fn remove_some_lines(&self) -> Result<bool, StoreError> {
+        // Those of the first layout are older than all others.
+        let oldest = "DELETE FROM line WHERE (stream, position) IN (SELECT stream, position FROM line ORDER BY stream, position LIMIT ?)";
+        if self.database.write(|tx| Ok(tx.prepare_cached(oldest)?.execute([DELETED_LINES])?))? > 0 {
+            return Ok(true);
+        }
         let files = self.database.write(|tx| {
             let sql = "DELETE FROM log_segment WHERE id = (SELECT id FROM log_segment ORDER BY ingested_ms, id LIMIT 1) RETURNING id, file";
             remove_segments(tx, sql, params![])
@@ -112,14 +138,7 @@ impl Telemetry {
             }
             Ok(found)
         })?;
-        if !streams.is_empty() {
-            return Ok(true);
-        }
-        let oldest = self.database.read(|connection| {
-            let sql = "SELECT job FROM series ORDER BY id LIMIT 1";
-            Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, String>(0)).optional()?)
-        })?;
-        oldest.map_or(Ok(false), |job| self.delete_series(&job).map(|()| true))
+        Ok(!streams.is_empty())
     }
 }
 
@@ -185,7 +204,7 @@ mod tests {
 
     fn append(telemetry: &Telemetry, stream: &str, lines: &[(u64, String)]) {
         for lines in lines.chunks(1000) {
-            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: lines.to_vec() }]).unwrap();
+            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: lines.to_vec(), ..LogLines::default() }]).unwrap();
         }
     }
 
@@ -215,7 +234,12 @@ mod tests {
         }
         let points: Vec<_> = (0..9).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect();
         telemetry.append_points("one", &points).unwrap();
-        telemetry.tidy(u64::MAX, &ALL).unwrap();
+        // The thread that compresses may be at it, too.
+        let tail =
+            |connection: &Connection| Ok(connection.query_row("SELECT sum(tail_bytes) FROM log_stream", [], |row| row.get::<_, u64>(0))?);
+        while telemetry.database.read(tail).unwrap() > 0 {
+            telemetry.tidy(u64::MAX, &ALL).unwrap();
+        }
         let all = telemetry.stored_bytes().unwrap();
         telemetry.tidy(u64::MAX, &Bounds { bytes: all / 2, oldest_ms: 0 }).unwrap();
         assert!(telemetry.stored_bytes().unwrap() <= all / 2);
@@ -228,6 +252,37 @@ mod tests {
         append(&telemetry, "two/algo-1", &lines(3, 9));
         let page = telemetry.read_logs(&LogQuery { stream: "two/algo-1".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
         assert_eq!(page.events.iter().map(|event| event.position).collect::<Vec<_>>(), [6_000, 6_001, 6_002]);
+    }
+
+    #[test]
+    fn points_that_take_more_than_lines_go_first() {
+        let (_temp, telemetry) = telemetry();
+        append(&telemetry, "few/algo-1", &lines(100, 1000));
+        let points = |count| (0..count).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect::<Vec<_>>();
+        telemetry.append_points("few", &points(1_000)).unwrap();
+        telemetry.append_points("many", &points(50_000)).unwrap();
+        let all = telemetry.stored_bytes().unwrap();
+        telemetry.tidy(u64::MAX, &Bounds { bytes: all / 2, oldest_ms: 0 }).unwrap();
+        assert_eq!(count(&telemetry, "few/algo-1"), 100);
+        assert_eq!(telemetry.series_lengths("few").unwrap(), [("loss".to_owned(), 1_000)]);
+        assert!(telemetry.metrics("many").unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_compressed_stops_no_removal() {
+        let (temp, telemetry) = telemetry();
+        append(&telemetry, "old/algo-1", &[(3, "old".to_owned())]);
+        append(&telemetry, "large/algo-1", &lines(3_000, 1000));
+        // No segment can be made any more, as on a full disk.
+        std::fs::rename(temp.path().join("logs"), temp.path().join("elsewhere")).unwrap();
+        telemetry.tidy(u64::MAX, &Bounds { bytes: u64::MAX, oldest_ms: 4 }).unwrap_err();
+        assert_eq!(
+            [count(&telemetry, "old/algo-1"), count(&telemetry, "large/algo-1")],
+            [0, 3_000],
+            "by age: a block goes when all its lines may"
+        );
+        telemetry.tidy(u64::MAX, &Bounds { bytes: 300_000, oldest_ms: 0 }).unwrap();
+        assert!(telemetry.stored_bytes().unwrap() <= 300_000, "by size: {}", telemetry.stored_bytes().unwrap());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use rusqlite::{OptionalExtension, params};
 
+use crate::point_quota::fitting;
 use crate::telemetry::insert_points;
 use crate::{MetricPoint, StoreError, Telemetry};
 
@@ -15,6 +16,8 @@ pub struct Point {
     pub at_ms: u64,
     /// The value.
     pub value: f64,
+    /// The instance that said it; `None` when a program put it itself, and for points of a version that kept no host.
+    pub host: Option<u32>,
 }
 
 /// Which series to name.
@@ -51,23 +54,31 @@ impl Telemetry {
         })
     }
 
-    /// Appends points that come from no report, each with the step (iteration) that it is of, if any.
+    /// Appends points that come from no report, each with the step (iteration) that it is of, if any; as many as the job's quota permits. Returns
+    /// of each whether it was stored.
     ///
     /// # Errors
     /// The storage's.
-    pub fn append_steps(&self, job: &str, points: &[MetricPoint], steps: &[Option<u32>]) -> Result<(), StoreError> {
+    pub fn append_steps(
+        &self,
+        job: &str,
+        points: &[MetricPoint],
+        steps: &[Option<u32>],
+        quota_bytes: u64,
+    ) -> Result<Vec<bool>, StoreError> {
         self.database.write_beside_reserve(|tx| {
+            let fits = fitting(tx, job, quota_bytes, points)?;
             // The point that went in last has the position that its series counts.
             let insert =
                 "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
             let mut insert = tx.prepare_cached(insert)?;
-            for (point, step) in points.iter().zip(steps) {
-                insert_points(tx, job, std::slice::from_ref(point))?;
+            for ((point, step), _) in points.iter().zip(steps).zip(&fits).filter(|(_, fits)| **fits) {
+                insert_points(tx, job, None, [point])?;
                 if let Some(step) = step {
                     insert.execute(params![step, point.at_ms, job, point.metric])?;
                 }
             }
-            Ok(())
+            Ok(fits)
         })
     }
 
@@ -94,7 +105,7 @@ impl Telemetry {
     pub fn read_points(&self, job: &str, metric: &str, from_ms: u64, to_ms: u64) -> Result<Vec<Point>, StoreError> {
         let time = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         self.database.read(|connection| {
-            let sql = "SELECT at_ms, value FROM point WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?)
+            let sql = "SELECT at_ms, value, host FROM point WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?)
                 AND at_ms >= ? AND at_ms < ? ORDER BY at_ms, position";
             let mut select = connection.prepare_cached(sql)?;
             let points = select.query_map(params![job, metric, time(from_ms), time(to_ms)], point)?;
@@ -125,29 +136,30 @@ impl Telemetry {
     }
 
     /// The shape of a metric in about `most` points (at least 2), first and last among them: the next points after evenly spaced
-    /// times. It costs `most` look-ups however long the series is, so it suits small pictures of many jobs.
+    /// times, all of the host that said the first one. It costs `most` look-ups however long the series is, so it suits small pictures of many jobs.
     ///
     /// # Errors
     /// The storage's.
     pub fn sketch_points(&self, job: &str, metric: &str, most: u32) -> Result<Vec<Point>, StoreError> {
         self.database.read(|connection| {
-            let find = "SELECT id, (SELECT min(at_ms) FROM point WHERE series = id), (SELECT max(at_ms) FROM point WHERE series = id)
-                FROM series WHERE job = ? AND metric = ?";
+            let first = "SELECT id, at_ms, host FROM series JOIN point ON series = id WHERE job = ? AND metric = ?
+                ORDER BY at_ms, position LIMIT 1";
             let found = connection
-                .prepare_cached(find)?
+                .prepare_cached(first)?
                 .query_row(params![job, metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .optional()?;
-            let Some((series, Some(first), Some(last))): Option<(i64, Option<u64>, Option<u64>)> = found else { return Ok(Vec::new()) };
-            let columns = "SELECT at_ms, value, position FROM point WHERE series = ?";
+            let Some((series, first, host)): Option<(i64, u64, Option<u32>)> = found else { return Ok(Vec::new()) };
+            let columns = "SELECT at_ms, value, host, position FROM point WHERE series = ? AND host IS ?";
             let mut next = connection.prepare_cached(&format!("{columns} AND at_ms >= ? ORDER BY at_ms, position LIMIT 1"))?;
             let mut end = connection.prepare_cached(&format!("{columns} ORDER BY at_ms DESC, position DESC LIMIT 1"))?;
-            let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(2)?, point(row)?));
+            let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(3)?, point(row)?));
+            let (position, end) = end.query_row(params![series, host], place)?;
             let gaps = u64::from(most.max(2)) - 1;
             let mut points: Vec<(u64, Point)> = Vec::new();
             for gap in 0..gaps {
-                points.push(next.query_row(params![series, first + (last - first) * gap / gaps], place)?);
+                points.push(next.query_row(params![series, host, first + (end.at_ms - first) * gap / gaps], place)?);
             }
-            points.push(end.query_row([series], place)?);
+            points.push((position, end));
             points.dedup_by_key(|(position, _)| *position);
             Ok(points.into_iter().map(|(_, point)| point).collect())
         })
@@ -189,7 +201,7 @@ impl Telemetry {
 
 fn point(row: &rusqlite::Row<'_>) -> rusqlite::Result<Point> {
     // SQLite keeps a value that is not a number as NULL.
-    Ok(Point { at_ms: row.get(0)?, value: row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN) })
+    Ok(Point { at_ms: row.get(0)?, value: row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN), host: row.get(2)? })
 }
 
 #[cfg(test)]
@@ -241,12 +253,28 @@ mod tests {
     }
 
     #[test]
+    fn points_know_their_host_and_a_sketch_is_of_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        for (seq, host) in [(1, 2), (2, 1), (3, 2), (4, 1)] {
+            let point = MetricPoint { metric: "loss".to_owned(), at_ms: 10 * seq, value: f64::from(host) };
+            let report =
+                crate::Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points: vec![point], ..crate::Ingest::default() };
+            telemetry.ingest(&report).unwrap();
+        }
+        telemetry.append_points("j", &[MetricPoint { metric: "loss".to_owned(), at_ms: 99, value: 9.0 }]).unwrap();
+        let hosts = |points: Vec<Point>| points.iter().map(|point| point.host).collect::<Vec<_>>();
+        assert_eq!(hosts(telemetry.read_points("j", "loss", 0, 100).unwrap()), [Some(2), Some(1), Some(2), Some(1), None]);
+        assert_eq!(hosts(telemetry.sketch_points("j", "loss", 9).unwrap()), [Some(2), Some(2)]);
+    }
+
+    #[test]
     fn points_may_have_steps() {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         let point = |at_ms, value| MetricPoint { metric: "loss".to_owned(), at_ms, value };
-        telemetry.append_steps("j", &[point(9, 0.3), point(7, 0.5), point(8, 0.4)], &[Some(2), Some(1), None]).unwrap();
-        telemetry.append_steps("j", &[point(9, 0.2), point(6, 0.1)], &[Some(2), Some(2)]).unwrap();
+        telemetry.append_steps("j", &[point(9, 0.3), point(7, 0.5), point(8, 0.4)], &[Some(2), Some(1), None], u64::MAX).unwrap();
+        telemetry.append_steps("j", &[point(9, 0.2), point(6, 0.1)], &[Some(2), Some(2)], u64::MAX).unwrap();
         assert_eq!(telemetry.read_steps("j", "loss", 0, u64::MAX).unwrap(), [(1, 0.5), (2, 0.1), (2, 0.3), (2, 0.2)]);
         assert_eq!(telemetry.read_steps("j", "loss", 1, 1).unwrap(), [(1, 0.5)]);
         assert_eq!(telemetry.read_points("j", "loss", 0, 99).unwrap().len(), 5);

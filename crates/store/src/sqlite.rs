@@ -122,10 +122,6 @@ impl Database {
         Ok(database)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Why this file is not trusted any more, if so: nothing is written to it until it is opened anew.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)

@@ -14,17 +14,14 @@ use crate::clock::now_ms;
 use crate::log_block::BlockWriter;
 use crate::log_sealing::{self, Sealer};
 use crate::log_segments::Segments;
+use crate::point_quota::fitting;
 use crate::sqlite::{Database, Schema};
 use crate::{LINE_OVERHEAD, StoreError};
 
 /// Log group of training jobs.
 pub const TRAINING_JOBS: &str = "/aws/sagemaker/TrainingJobs";
 
-/// Bytes that a metric point counts against a job's quota, about what it takes on disk.
-pub const POINT_BYTES: u64 = 48;
-
-/// Lines that begin so are the server's and the agent's own; a job that is past its quota has this much room for them.
-const NOTE: &str = "[shoal] ";
+/// Room that a job which is past its quota has for lines of the server and the agent.
 const NOTES_BYTES: u64 = 64 << 10;
 
 const SCHEMA: Schema = Schema {
@@ -50,6 +47,9 @@ const SCHEMA: Schema = Schema {
     ",
         crate::warm_pools::TABLES,
         log_sealing::TABLES,
+        "
+    ALTER TABLE point ADD COLUMN host INTEGER;
+    ",
     ],
     gives_back_space: true,
 };
@@ -69,6 +69,8 @@ pub struct LogLines {
     pub stream: String,
     /// When (milliseconds since the epoch) and what.
     pub lines: Vec<(u64, String)>,
+    /// They are the server's or the agent's own: a job that is past its quota has some room for them.
+    pub is_own: bool,
 }
 
 /// A value of a metric of a job.
@@ -104,7 +106,7 @@ pub struct Ingest {
 /// How much a job may log. What exceeds it is dropped, and the log says once where that begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Bytes of lines (each with [`LINE_OVERHEAD`] more), and bytes of points ([`POINT_BYTES`] each), in all streams of the job.
+    /// Bytes of lines (each with [`LINE_OVERHEAD`] more), and bytes of points and series (`point_quota.rs`), in all streams of the job.
     pub bytes: u64,
     /// Stream that has the notices.
     pub stream: String,
@@ -182,7 +184,7 @@ impl Telemetry {
         let now = now_ms();
         let mut is_due = false;
         self.database.write_beside_reserve(|tx| {
-            for LogLines { stream, lines } in logs {
+            for LogLines { stream, lines, .. } in logs {
                 is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
             }
             Ok(())
@@ -191,12 +193,12 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Appends points that come from no report.
+    /// Appends points that come from no report, and so from no host that is known.
     ///
     /// # Errors
     /// The storage's.
     pub fn append_points(&self, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
-        self.database.write_beside_reserve(|tx| insert_points(tx, job, points))
+        self.database.write_beside_reserve(|tx| insert_points(tx, job, None, points))
     }
 }
 
@@ -210,16 +212,16 @@ fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
     let now = now_ms();
     let mut is_due = false;
     let Some(quota) = &report.quota else {
-        for LogLines { stream, lines } in &report.logs {
+        for LogLines { stream, lines, .. } in &report.logs {
             is_due |= Stream::find(tx, TRAINING_JOBS, stream, now)?.append(tx, &borrowed(lines), now)?;
         }
-        insert_points(tx, &report.job, &report.points)?;
+        insert_points(tx, &report.job, Some(report.host), &report.points)?;
         return Ok(is_due);
     };
     let mut left = Left { bytes: quota.bytes, used: used_by_lines(tx, &report.job)? };
-    for LogLines { stream, lines } in &report.logs {
-        let mut stream = Stream::find(tx, TRAINING_JOBS, stream, now)?;
-        let (kept, dropped) = left.divide(&stream, lines, quota);
+    for logs in &report.logs {
+        let mut stream = Stream::find(tx, TRAINING_JOBS, &logs.stream, now)?;
+        let (kept, dropped) = left.divide(&stream, logs, quota);
         if dropped > 0 {
             tx.prepare_cached("UPDATE log_stream SET dropped = dropped + ? WHERE id = ?")?.execute(params![dropped, stream.id])?;
         }
@@ -228,11 +230,11 @@ fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
     if report.points.is_empty() {
         return Ok(is_due);
     }
-    let count = "SELECT coalesce(sum(points), 0) FROM series WHERE job = ?";
-    let used: u64 = tx.prepare_cached(count)?.query_row([&report.job], |row| row.get(0))?;
-    let room = usize::try_from((quota.bytes / POINT_BYTES).saturating_sub(used)).unwrap_or(usize::MAX);
-    insert_points(tx, &report.job, &report.points[..room.min(report.points.len())])?;
-    if let Some(dropped) = report.points.len().checked_sub(room).filter(|dropped| *dropped > 0) {
+    let fits = fitting(tx, &report.job, quota.bytes, &report.points)?;
+    let fitting = report.points.iter().zip(&fits).filter(|(_, fits)| **fits).map(|(point, _)| point);
+    insert_points(tx, &report.job, Some(report.host), fitting)?;
+    let dropped = fits.iter().filter(|fits| !**fits).count();
+    if dropped > 0 {
         let mut stream = Stream::find(tx, TRAINING_JOBS, &quota.stream, now)?;
         let count = "UPDATE log_stream SET dropped_points = dropped_points + ? WHERE id = ? RETURNING dropped_points";
         let in_all: usize = tx.prepare_cached(count)?.query_row(params![dropped, stream.id], |row| row.get(0))?;
@@ -259,14 +261,15 @@ struct Left {
 
 impl Left {
     /// The lines to store and how many are dropped. A stream that has lost a line loses all later ones, so that it has one end and no gaps.
-    fn divide<'a>(&mut self, stream: &Stream, lines: &'a [(u64, String)], quota: &'a Quota) -> (Vec<(u64, &'a str)>, u64) {
+    fn divide<'a>(&mut self, stream: &Stream, logs: &'a LogLines, quota: &'a Quota) -> (Vec<(u64, &'a str)>, u64) {
+        let LogLines { lines, is_own, .. } = logs;
+        let limit = if *is_own { self.bytes + NOTES_BYTES } else { self.bytes };
         let mut dropped = 0;
         let mut kept = Vec::with_capacity(lines.len());
         for (at_ms, text) in lines {
             let bytes = counted(text);
             let is_cut = stream.dropped + dropped > 0;
-            let limit = if text.starts_with(NOTE) { self.bytes + NOTES_BYTES } else { self.bytes };
-            if (!is_cut || text.starts_with(NOTE)) && self.used + bytes <= limit {
+            if (!is_cut || *is_own) && self.used + bytes <= limit {
                 self.used += bytes;
                 kept.push((*at_ms, text.as_str()));
                 continue;
@@ -328,7 +331,13 @@ impl Stream {
     }
 }
 
-pub(crate) fn insert_points(connection: &Connection, job: &str, points: &[MetricPoint]) -> Result<(), StoreError> {
+/// Appends points of a host, if it is known.
+pub(crate) fn insert_points<'a>(
+    connection: &Connection,
+    job: &str,
+    host: Option<u32>,
+    points: impl IntoIterator<Item = &'a MetricPoint>,
+) -> Result<(), StoreError> {
     // A metric's points stand together in its series: one step for the metric, then one for each point.
     let mut by_metric: BTreeMap<&str, Vec<&MetricPoint>> = BTreeMap::new();
     for point in points {
@@ -337,12 +346,12 @@ pub(crate) fn insert_points(connection: &Connection, job: &str, points: &[Metric
     let count = "INSERT INTO series (job, metric, points) VALUES (?1, ?2, ?3)
         ON CONFLICT (job, metric) DO UPDATE SET points = points + ?3 RETURNING id, points";
     let mut count = connection.prepare_cached(count)?;
-    let mut insert = connection.prepare_cached("INSERT INTO point (series, at_ms, position, value) VALUES (?, ?, ?, ?)")?;
+    let mut insert = connection.prepare_cached("INSERT INTO point (series, at_ms, position, value, host) VALUES (?, ?, ?, ?, ?)")?;
     for (metric, points) in by_metric {
         let (series, last): (i64, u64) = count.query_row(params![job, metric, points.len()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let first = last + 1 - points.len() as u64;
         for (position, point) in (first..).zip(points) {
-            insert.execute(params![series, point.at_ms, position, point.value])?;
+            insert.execute(params![series, point.at_ms, position, point.value, host])?;
         }
     }
     Ok(())
@@ -351,6 +360,7 @@ pub(crate) fn insert_points(connection: &Connection, job: &str, points: &[Metric
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::point_quota::POINT_BYTES;
     use crate::{LogQuery, Point};
 
     #[test]
@@ -362,7 +372,7 @@ mod tests {
             attempt: "u-1".to_owned(),
             host,
             seq,
-            logs: vec![LogLines { stream: format!("job/algo-{host}"), lines: vec![(seq, format!("line {seq}"))] }],
+            logs: vec![LogLines { stream: format!("job/algo-{host}"), lines: vec![(seq, format!("line {seq}"))], ..LogLines::default() }],
             job: "job".to_owned(),
             points: vec![MetricPoint { metric: "loss".to_owned(), at_ms: seq, value: 0.5 }],
             quota: None,
@@ -396,10 +406,14 @@ mod tests {
             attempt: "u-1".to_owned(),
             host,
             seq,
-            logs: vec![LogLines {
-                stream: format!("job/algo-{host}"),
-                lines: lines.iter().map(|line| (1, format!("{line:10}"))).collect(),
-            }],
+            logs: lines
+                .iter()
+                .map(|line| LogLines {
+                    stream: format!("job/algo-{host}"),
+                    lines: vec![(1, format!("{line:10}"))],
+                    is_own: line.starts_with("[shoal] e"),
+                })
+                .collect(),
             job: "job".to_owned(),
             points: (0..points).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect(),
             quota: Some(quota.clone()),
@@ -412,12 +426,12 @@ mod tests {
         telemetry.ingest(&report(1, 1, &["e", "f", "g", "h", "i", "j", "k", "l"], 0)).unwrap();
         telemetry.ingest(&report(2, 2, &["m"], 0)).unwrap();
         for seq in [2, 3] {
-            telemetry.ingest(&report(1, seq, &["n", "[shoal] ended"], 6)).unwrap();
+            telemetry.ingest(&report(1, seq, &["n", "[shoal] forged", "[shoal] ended"], 6)).unwrap();
         }
         assert_eq!(read("job/algo-2"), ["a", "b", "c", "d", "no more lines"]);
-        let expected = ["e", "f", "g", "h", "i", "j", "no more lines", "[shoal] ended", "[shoal] ended", "no more points"];
+        let expected = ["e", "f", "g", "h", "i", "j", "no more lines", "[shoal] ended", "no more points", "[shoal] ended"];
         assert_eq!(read("job/algo-1"), expected);
-        assert_eq!(telemetry.read_points("job", "loss", 0, 9).unwrap().len() as u64, quota.bytes / POINT_BYTES);
+        assert_eq!(telemetry.read_points("job", "loss", 0, 9).unwrap().len() as u64, (quota.bytes - 110) / POINT_BYTES);
         assert_eq!(telemetry.acked("u-1", 1).unwrap(), 3);
         // Another job's quota is its own, and a deleted job's name begins again.
         telemetry.delete_streams("job/").unwrap();

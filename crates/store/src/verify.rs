@@ -1,5 +1,5 @@
-//! Checks a whole data directory, with a server in it or without: the database files by SQLite's own check, each object and each part of an
-//! unfinished upload by what was written. Reads only.
+//! Checks a whole data directory, with a server in it or without: the database files by SQLite's own check, log lines, and each object and each
+//! part of an unfinished upload by what was written. Reads only.
 
 use std::fs::File;
 use std::io;
@@ -12,6 +12,7 @@ use crate::error::io_at;
 use crate::integrity::damage;
 use crate::object_rows::{OBJECT_COLUMNS, object_of};
 use crate::object_writer::file_path;
+use crate::verify_logs::verify_logs;
 use crate::{ObjectMeta, StoreError};
 
 /// Rows that are read at a time.
@@ -27,7 +28,7 @@ const FORMAT_WITH_SUMS: i64 = 3;
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// `s3://bucket/key`, with the number for a part of an upload; or a database's file name.
+    /// `s3://bucket/key`, with the number for a part of an upload; a database's file name; or a log stream.
     pub name: String,
     /// What is wrong with it.
     pub detail: String,
@@ -82,6 +83,10 @@ pub fn verify(root: &Path, progress: &mut dyn FnMut(Step<'_>)) -> Result<Report,
     if index.exists() && report.damages.iter().all(|damage| damage.name != "objects.db") {
         Check::open(root, &index)?.run(&mut report, progress)?;
     }
+    let telemetry = root.join("telemetry.db");
+    if telemetry.exists() && report.damages.iter().all(|damage| damage.name != "telemetry.db") {
+        report.damages.extend(verify_logs(&telemetry, &root.join("logs"))?);
+    }
     Ok(report)
 }
 
@@ -90,7 +95,7 @@ fn describe(error: &StoreError) -> String {
     format!("{error}{cause}")
 }
 
-fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(std::time::Duration::from_secs(10))?;
     Ok(connection)

@@ -100,7 +100,11 @@ fn log_until_full(dir: &DataDir, objects: &Objects, disk: &Path) {
         attempt: "u-1".to_owned(),
         host: 1,
         seq,
-        logs: vec![LogLines { stream: "job/algo-1".to_owned(), lines: (0..lines).map(|line| (line, noise(seq * 100 + line))).collect() }],
+        logs: vec![LogLines {
+            stream: "job/algo-1".to_owned(),
+            lines: (0..lines).map(|line| (line, noise(seq * 100 + line))).collect(),
+            ..LogLines::default()
+        }],
         job: "job".to_owned(),
         ..Ingest::default()
     };

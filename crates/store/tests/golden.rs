@@ -12,7 +12,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 3), ("telemetry", 4)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 3), ("telemetry", 5)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -163,6 +163,15 @@ fn format_4_of_telemetry_is_read() {
     assert!(!temp.path().join("logs").join(segment).exists());
 }
 
+#[test]
+fn format_5_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 5)).unwrap();
+    let points = Telemetry::open(&path).unwrap().read_points("titanic", "train:rmse", 0, u64::MAX).unwrap();
+    assert_eq!(points.iter().map(|point| (point.value, point.host)).collect::<Vec<_>>(), [(0.5, None), (0.25, Some(2))]);
+}
+
 /// Lines of the first layout are read where they are, and moved by and by.
 #[test]
 fn old_lines_become_segments() {
@@ -171,7 +180,7 @@ fn old_lines_become_segments() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
     let telemetry = Telemetry::open(&path).unwrap();
     let stream = telemetry.streams("titanic/", None, 9).unwrap().remove(0);
-    telemetry.append_logs(&[LogLines { stream: stream.name.clone(), lines: vec![(7, "more".to_owned())] }]).unwrap();
+    telemetry.append_logs(&[LogLines { stream: stream.name.clone(), lines: vec![(7, "more".to_owned())], ..LogLines::default() }]).unwrap();
     let page = |direction, limit| {
         let query = LogQuery { stream: stream.name.clone(), direction, limit, ..LogQuery::default() };
         telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>()

@@ -78,7 +78,11 @@ fn write_until_killed(path: &Path) {
         let acked = telemetry.acked("attempt", 1).unwrap();
         for seq in [acked, acked + 1] {
             // So long that segments are made, too.
-            let logs = vec![LogLines { stream: "s".to_owned(), lines: vec![(seq, format!("{seq}{}", " ".repeat(300_000)))] }];
+            let logs = vec![LogLines {
+                stream: "s".to_owned(),
+                lines: vec![(seq, format!("{seq}{}", " ".repeat(300_000)))],
+                ..LogLines::default()
+            }];
             let report = Ingest { attempt: "attempt".to_owned(), host: 1, seq, logs, ..Ingest::default() };
             let acked = telemetry.ingest(&report).unwrap();
             said(format!("report {acked}"));

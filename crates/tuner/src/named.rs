@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Direction, SchedulerSpec, SearcherSpec, Space, SpecError, StudySpec};
+use crate::{Direction, SchedulerSpec, SearcherSpec, Space, SpecError, StudySpec, near};
 
 /// Names of searchers that are their specification's `kind`, and what each is good for.
 pub const SEARCHERS: &[(&str, &str)] = &[
@@ -164,7 +164,9 @@ fn plain(name: &str) -> String {
 }
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> SpecError {
-    SpecError::Named(format!("there is no {what} {name:?}; there are: {}", known.collect::<Vec<_>>().join(", ")))
+    let known = Vec::from_iter(known);
+    let hint = near(name, known.iter().copied());
+    SpecError::Named(format!("there is no {what} {name:?}{hint}{} there are: {}", if hint.is_empty() { ";" } else { "" }, known.join(", ")))
 }
 
 impl StudySpec {
@@ -223,6 +225,8 @@ mod tests {
     fn unknown_names_are_told_the_known_ones() {
         let error = Strategy::named("newton", RESOURCES).unwrap_err().to_string();
         assert!(error.starts_with("there is no strategy \"newton\"; there are: random, "), "{error}");
+        let error = Strategy::named("hyperbnd", RESOURCES).unwrap_err().to_string();
+        assert!(error.starts_with("there is no strategy \"hyperbnd\"; did you mean hyperband? there are: random, "), "{error}");
         let error = searcher(&serde_json::json!({"kind": "newton"})).unwrap_err().to_string();
         assert!(error.contains("unknown variant `newton`"), "{error}");
     }

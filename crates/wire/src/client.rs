@@ -1,5 +1,6 @@
 //! The other side, for our own command line: signed requests, and errors read from responses.
 
+pub use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, Uri, header};
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ use crate::{
 /// Where and as whom to call.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
+    /// With or without TLS.
+    pub scheme: Scheme,
     /// `127.0.0.1:9777`.
     pub authority: String,
     /// For the signature.
@@ -24,7 +27,7 @@ pub struct Endpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The endpoint or path is no part of a URI.
-    #[error("cannot make a request to http://{authority}{path}")]
+    #[error("cannot make a request to {authority}{path}")]
     Uri {
         /// As given.
         authority: String,
@@ -89,7 +92,7 @@ pub fn error(status: u16, body: &[u8]) -> ServiceError {
 }
 
 fn unsigned(endpoint: &Endpoint, method: Method, path: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, ClientError> {
-    let uri = Uri::builder().scheme("http").authority(endpoint.authority.as_str()).path_and_query(path).build();
+    let uri = Uri::builder().scheme(endpoint.scheme.clone()).authority(endpoint.authority.as_str()).path_and_query(path).build();
     let uri = uri.map_err(|source| ClientError::Uri { authority: endpoint.authority.clone(), path: path.to_owned(), source })?;
     let host = HeaderValue::from_str(&endpoint.authority).map_err(|_| ClientError::Header("authority"))?;
     let key = [Some(&endpoint.credentials.access_key_id), Some(&endpoint.region), endpoint.credentials.session_token.as_ref()];

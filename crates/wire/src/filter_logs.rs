@@ -85,6 +85,7 @@ pub(crate) struct DescribeLogGroupsRequest {
     log_group_name_prefix: Option<String>,
     log_group_name_pattern: Option<String>,
     next_token: Option<String>,
+    limit: Option<u32>,
 }
 
 impl FilterLogEventsRequest {
@@ -121,18 +122,26 @@ impl DescribeLogGroupsRequest {
         if self.log_group_name_prefix.is_some() && self.log_group_name_pattern.is_some() {
             return Err(Error::validation("logGroupNamePrefix and logGroupNamePattern are alternatives: give one of them."));
         }
-        if self.next_token.is_some() {
-            return Err(Error::validation("The specified nextToken is invalid: all log groups come on one page; leave it out."));
-        }
-        Ok(DescribeLogGroups { prefix: self.log_group_name_prefix, part: self.log_group_name_pattern })
+        Ok(DescribeLogGroups {
+            prefix: self.log_group_name_prefix,
+            part: self.log_group_name_pattern,
+            next_token: self.next_token,
+            limit: self.limit.unwrap_or(50),
+        })
     }
 }
 
 /// A `DescribeLogGroups`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribeLogGroups {
-    prefix: Option<String>,
-    part: Option<String>,
+    /// Beginning of the names.
+    pub prefix: Option<String>,
+    /// A part of the names, in any case.
+    pub part: Option<String>,
+    /// Where to go on.
+    pub next_token: Option<String>,
+    /// Most groups of the reply.
+    pub limit: u32,
 }
 
 impl DescribeLogGroups {
@@ -164,7 +173,7 @@ pub(crate) fn events(events: &[FilteredLogEvent], next_token: Option<&str>) -> V
 }
 
 /// The body of `DescribeLogGroups`.
-pub(crate) fn groups(groups: &[LogGroup]) -> Value {
+pub(crate) fn groups(groups: &[LogGroup], next_token: Option<&str>) -> Value {
     let entry = |group: &LogGroup| {
         let mut entry = json!({
             "logGroupName": group.name,
@@ -180,5 +189,9 @@ pub(crate) fn groups(groups: &[LogGroup]) -> Value {
         }
         entry
     };
-    json!({"logGroups": groups.iter().map(entry).collect::<Value>()})
+    let mut body = json!({"logGroups": groups.iter().map(entry).collect::<Value>()});
+    if let Some(token) = next_token {
+        body["nextToken"] = json!(token);
+    }
+    body
 }

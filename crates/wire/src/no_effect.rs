@@ -1,5 +1,5 @@
 //! Fields that requests may have and that change nothing here: one table, from which come the refusals of a strict server, the notes in jobs'
-//! logs, the response header [`HEADER`] and the page docs/accepted.md.
+//! logs, the response header [`HEADER`] and the page docs/accepted.md. S3's headers are the S3 front's own, and stand on the same page.
 //!
 //! A field belongs into the table if a client could believe that it did something. Fields that are refused, and values that ask for what
 //! happens anyway (an encryption that is switched off), do not.
@@ -27,8 +27,7 @@ pub struct FieldWithoutEffect {
     pub service: Service,
     /// The operations; rows of `CreateTrainingJob` hold for the definitions of a tuning job, too.
     pub operations: &'static [&'static str],
-    /// The member as a path from the input, with `[]` behind lists: `ResourceConfig.VolumeKmsKeyId`. Of S3, the header, query parameter or
-    /// element.
+    /// The member as a path from the input, with `[]` behind lists: `ResourceConfig.VolumeKmsKeyId`.
     pub field: &'static str,
     /// Which of its values have no effect.
     pub values: Values,
@@ -135,11 +134,11 @@ impl FieldWithoutEffect {
             }
     }
 
-    /// Whether the service's model has the field in each of the row's operations. S3's requests are not in the model.
+    /// Whether the service's model has the field in each of the row's operations.
     #[must_use]
     pub fn is_in_model(&self) -> bool {
         let has = |operation: &&str| constraints::input(self.service, operation).is_some_and(|shape| has_member(shape, self.field));
-        self.service == Service::S3 || self.operations.iter().all(has)
+        self.operations.iter().all(has)
     }
 }
 

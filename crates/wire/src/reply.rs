@@ -186,8 +186,10 @@ pub enum Reply {
     PutLogEvents(RejectedLogEvents),
     /// CloudWatch Logs.
     DescribeLogGroups {
-        /// All that are asked for.
+        /// By name.
         groups: Vec<LogGroup>,
+        /// Where the next page begins, if there is one.
+        next_token: Option<String>,
     },
     /// CloudWatch.
     GetMetricStatistics {
@@ -301,7 +303,7 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
         Reply::FilterLogEvents { events, next_token } => (Logs, "FilterLogEvents", filter_logs::events(events, next_token.as_deref())),
         Reply::LogsChanged => (Logs, "CreateLogGroup", Value::Null),
         Reply::PutLogEvents(rejected) => (Logs, "PutLogEvents", log_changes::put(rejected)),
-        Reply::DescribeLogGroups { groups } => (Logs, "DescribeLogGroups", filter_logs::groups(groups)),
+        Reply::DescribeLogGroups { groups, next_token } => (Logs, "DescribeLogGroups", filter_logs::groups(groups, next_token.as_deref())),
         Reply::GetMetricStatistics { label, statistics, datapoints } => {
             (CloudWatch, "GetMetricStatistics", cloudwatch::statistics(label, statistics, datapoints))
         }

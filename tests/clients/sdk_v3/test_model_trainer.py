@@ -1,5 +1,7 @@
 """ModelTrainer with source code: the SDK's own driver scripts run in our instances, by the image that runs what it is told to."""
 
+import tarfile
+
 import pytest
 from sagemaker.core.training.configs import Compute, InputData, SourceCode, StoppingCondition
 from sagemaker.core.utils.exceptions import FailedStatusError
@@ -61,14 +63,21 @@ def test_a_failure_says_what_the_sdks_driver_says(trainer):
 SCIKIT_LEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
 
 
-def test_the_image_of_a_framework_with_requirements_on_top(environment, tmp_path, caplog):
+@pytest.mark.parametrize("archived", [False, True], ids=["directory", "archive"])
+def test_the_image_of_a_framework_with_requirements_on_top(environment, tmp_path, caplog, archived):
     """The driver's own pip finds that all is there."""
     caplog.set_level("INFO")
     (tmp_path / "train.py").write_text("import sklearn, tabulate\nprint('found', sklearn.__version__, tabulate.__version__)\n")
     (tmp_path / "more.txt").write_text("tabulate==0.9.0\n")
+    source = tmp_path
+    if archived:
+        source = tmp_path / "source.tar.gz"
+        with tarfile.open(source, "w:gz") as tar:
+            for name in ("train.py", "more.txt"):
+                tar.add(tmp_path / name, name)
     trainer = ModelTrainer(
         training_image=SCIKIT_LEARN,
-        source_code=SourceCode(source_dir=str(tmp_path), entry_script="train.py", requirements="more.txt"),
+        source_code=SourceCode(source_dir=str(source), entry_script="train.py", requirements="more.txt"),
         compute=Compute(instance_type="ml.m5.large", instance_count=1),
         stopping_condition=StoppingCondition(max_runtime_in_seconds=300),
         base_job_name="v3",

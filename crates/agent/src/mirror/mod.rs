@@ -13,6 +13,7 @@ mod watch;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -106,7 +107,8 @@ impl Mirror {
         let changes = Arc::new(Changes::default());
         let mut saved = HashMap::new();
         tree.walk(|path, stamp| {
-            saved.insert(path, Saved { stamp, sure: true });
+            // What was restored was counted when it was first sent.
+            saved.insert(path, Saved { stamp, sure: true, holes: 0 });
         });
         match Watch::start(tree.clone(), changes.clone(), &place.marks) {
             Ok(watch) => {
@@ -171,6 +173,8 @@ struct Saved {
     stamp: Stamp,
     /// Another change would have another stamp.
     sure: bool,
+    /// Bytes of it that were never written.
+    holes: u64,
 }
 
 struct Worker {
@@ -241,17 +245,19 @@ impl Worker {
             return Ok(());
         }
         let stamp = Stamp::of(&metadata);
-        if self.saved.get(path).is_some_and(|saved| saved.sure && saved.stamp == stamp) {
+        if self.sent(path).is_some_and(|sent| sent.sure && sent.stamp == stamp) {
             return Ok(());
         }
         if is_being_written(&file) == Some(true) && !self.changes.has_ended() {
             // The kernel tells when it is closed.
             return Ok(());
         }
-        if stamp.size > self.most {
+        let holes = stamp.size.saturating_sub(metadata.blocks() * 512);
+        let others = || self.holes_beside(path).saturating_add(holes);
+        if stamp.size > self.most || holes > 0 && others() > self.most {
             let (file, bytes, most) = (self.what.file(), stamp.size, self.most);
             let text = format!(
-                "{file} {} is not saved: it has {bytes} bytes with its holes, which S3 keeps as zeros, and VolumeSizeInGB allows {most}",
+                "{file} {} is not saved: it has {bytes} bytes with its holes, which are sent as zeros, and VolumeSizeInGB allows {most} for all files together",
                 path.display()
             );
             self.complain(&text);
@@ -288,8 +294,21 @@ impl Worker {
             return Ok(());
         }
         line.say(ToServer::FileEnds { bytes: stamp.size }).map_err(Trouble::Line)?;
-        self.unanswered.push_back((path.to_owned(), Saved { stamp, sure }));
+        self.unanswered.push_back((path.to_owned(), Saved { stamp, sure, holes }));
         Ok(())
+    }
+
+    /// What of a file the server has, or will have said when it answers what was sent.
+    fn sent(&self, path: &Path) -> Option<&Saved> {
+        let unanswered = self.unanswered.iter().rev().find(|(sent, _)| sent == path).map(|(_, sent)| sent);
+        unanswered.or_else(|| self.saved.get(path))
+    }
+
+    /// Bytes of the holes of all other files that were sent and are still there.
+    fn holes_beside(&self, path: &Path) -> u64 {
+        let unanswered = self.unanswered.iter().map(|(sent, saved)| (sent, saved));
+        let sparse = self.saved.iter().chain(unanswered).filter(|(sent, saved)| saved.holes > 0 && *sent != path);
+        sparse.filter(|(sent, _)| self.tree.look(sent).is_ok()).map(|(_, saved)| saved.holes).fold(0, u64::saturating_add)
     }
 
     /// The connection; made if there is none, for as long as that takes.
@@ -370,7 +389,7 @@ impl Worker {
             if is_ignored(&path) || cut_short.contains(&path) {
                 return;
             }
-            let is_new = self.saved.get(&path).is_none_or(|saved| saved.stamp != stamp);
+            let is_new = self.sent(&path).is_none_or(|sent| sent.stamp != stamp);
             let is_trusted = !only_seen && (has_ended || !self.changes.is_polled());
             if is_new && (is_trusted || self.seen.get(&path) == Some(&stamp)) {
                 self.changes.add(path.clone(), Why::Placed);

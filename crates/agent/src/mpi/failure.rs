@@ -65,14 +65,12 @@ impl Errors {
         let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
         // What all say is as good as what one says.
         let only = speakers.next().filter(|(_, first)| speakers.all(|(_, other)| *first == other));
-        let mut text = match self.raised.and_then(said).or_else(|| self.named.and_then(said)).or(only) {
+        let text = match self.raised.and_then(said).or_else(|| self.named.and_then(said)).or(only) {
             Some((rank, said)) => format!("{said}\n(rank {rank} on {})", places.host(rank)),
             None => [self.named, None].iter().find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text()))).unwrap_or_default(),
         };
-        if text.contains(NO_MPI4PY) {
-            text.push_str("\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt");
-        }
-        script_failure(code, &text, command)
+        let hint = text.contains(NO_MPI4PY).then_some("programs of MPI are started with mpi4py: add mpi4py to requirements.txt");
+        script_failure(code, &text, command, hint)
     }
 }
 
@@ -124,7 +122,8 @@ mod tests {
     }
 
     fn failed(said: &str) -> String {
-        format!("ExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
+        let cause = shoal_contract::headline(said).map(|cause| cause + "\n").unwrap_or_default();
+        format!("{cause}ExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
     }
 
     #[test]
@@ -171,7 +170,10 @@ mod tests {
         assert_eq!(text(&[(Some(0), "\0\u{1} \0"), (None, "it was aborted")]), failed("it was aborted"));
         let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
         let all = [without[0], (Some(1), without[0].1), (None, "Primary job  terminated normally")];
-        assert!(text(&all).contains("No module named mpi4py\n(rank 0 on algo-1)\nprograms of MPI"));
-        assert!(text(&without).contains("(rank 0 on algo-1)\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\""));
+        for said in [&all[..], &without] {
+            let told =
+                "No module named mpi4py\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\nExecuteUserScriptError";
+            assert!(text(said).contains(told), "{}", text(said));
+        }
     }
 }

@@ -1,60 +1,68 @@
 //! What the program left, on its way to the server.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use shoal_link::{Order, Phase, ReportBody};
+use shoal_sandbox::Support;
 
 use super::Agent;
-use crate::artifacts;
 use crate::events::{Event, next_event};
+use crate::pack::PackError;
+use crate::packer::{Packer, pass_on};
 use crate::trouble::Trouble;
+
+/// What a program left that was stopped is packed for so long at least, however short the grace of the stop: it is what the stop was to save.
+const LEAST_AFTER_STOP: Duration = Duration::from_secs(10);
 
 impl Agent<'_> {
     pub(super) fn upload(&mut self) -> Result<(), Trouble> {
         self.has_uploaded = true;
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
         self.await_mirrors(None);
-        if self.wishes.released {
-            // They are wanted no longer: the attempt was interrupted, and another one follows.
+        if self.wishes.released || self.wishes.abandoned {
+            // They are wanted no longer: the attempt was interrupted, and another one follows; or there is nobody to have them.
             return Ok(());
         }
         self.pack()?;
         Ok(self.outbox.report(ReportBody::Uploaded)?)
     }
 
-    /// Sends what the program left, in another thread. A stop that comes meanwhile leaves it its grace, a release nothing.
+    /// Sends what the program left. A stop leaves it its grace: one that comes meanwhile from then on, one from before the program's end from
+    /// now on. A release, and the end of the lease, leave it nothing.
     fn pack(&mut self) -> Result<(), Trouble> {
-        let (ml, outbox, most) = (self.home.ml(), self.outbox.clone(), self.most_stored);
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let (flag, events) = (is_stopped.clone(), self.events.clone());
-        let pack = move || {
-            let sent = artifacts::send(&ml, &outbox, most, &flag);
+        let support = self.support.clone().unwrap_or_else(Support::processes_only);
+        let (mut packer, stdout) =
+            Packer::start(self.home.ml(), self.most_stored, self.spec.as_ref(), &support).map_err(Trouble::Packer)?;
+        let (outbox, events) = (self.outbox.clone(), self.events.clone());
+        let pass_on = move || {
+            let sent = pass_on(stdout, &outbox);
             // If nobody listens the agent has ended.
             let _ = events.send(Event::Packed(sent));
         };
-        thread::Builder::new().name("pack".into()).spawn(pack).map_err(Trouble::Watch)?;
-        // Orders are repeated: one from before the program's end is not about this.
-        let was_stopped = self.wishes.stop.is_some();
-        let mut until = None;
+        thread::Builder::new().name("pack".into()).spawn(pass_on).map_err(Trouble::Watch)?;
+        // Orders are repeated: one from before the program's end counts once.
+        let was_stopped = self.wishes.stop;
+        let mut until = was_stopped.map(|grace| Instant::now() + grace.max(LEAST_AFTER_STOP));
+        let mut is_stopped = false;
         loop {
             match next_event(&self.arriving, until) {
-                Some(Event::Packed(sent)) => return Ok(sent?),
+                Some(Event::Packed(_)) if is_stopped => return Err(PackError::Stopped.into()),
+                Some(Event::Packed(sent)) => return Ok(sent.and_then(|()| packer.end())?),
                 Some(event) => {
                     if let Event::Order(Order::Stop { grace_s, .. }) = &event
-                        && !was_stopped
+                        && was_stopped.is_none()
                     {
                         until = until.or(Some(Instant::now() + Duration::from_secs((*grace_s).into())));
                     }
                     self.wishes.note(event);
                     if self.wishes.released || self.wishes.abandoned {
-                        is_stopped.store(true, Ordering::Relaxed);
+                        until = Some(Instant::now());
                     }
                 }
                 None => {
-                    is_stopped.store(true, Ordering::Relaxed);
+                    is_stopped = true;
+                    packer.kill();
                     until = None;
                 }
             }

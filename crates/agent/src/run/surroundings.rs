@@ -2,11 +2,11 @@
 
 use shoal_environments::{EnvironmentError, Prepared, Watcher};
 use shoal_link::{Assignment, PythonEnvironment};
-use shoal_sandbox::SandboxSpec;
+use shoal_sandbox::{SandboxSpec, Support};
 
 use super::Agent;
 use crate::python::PackageFor;
-use crate::{image, package, python};
+use crate::{image, package, python, toolkit};
 
 /// Why a job goes without.
 const NO_PACKAGE: &str = "it is in Shoal's Python package, and this server has none; build its wheel (cargo xtask package in a checkout) and name it \
@@ -29,10 +29,18 @@ impl Watcher for Waiting<'_, '_> {
 impl Agent<'_> {
     /// Puts into the description of the instance what the assignment wants, and what it was found to require on top; it stays while the agent
     /// has it.
-    pub(super) fn surround(&mut self, assignment: &Assignment, found: &str, spec: &mut SandboxSpec) -> Result<(), EnvironmentError> {
+    pub(super) fn surround(
+        &mut self,
+        assignment: &Assignment,
+        found: &str,
+        spec: &mut SandboxSpec,
+        support: &Support,
+    ) -> Result<(), EnvironmentError> {
         if let Some(wanted) = &assignment.python {
             let prepared = self.python(wanted, found, assignment)?;
             python::show(self.python.insert(prepared), spec);
+            toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support)
+                .map_err(|source| EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source })?;
         }
         if let Some(root) = &assignment.root {
             let images = self.options.images.clone();

@@ -27,6 +27,7 @@ type Test = (&'static str, fn(&Support));
 
 fn main() -> ExitCode {
     reexec_entry();
+    shoal_agent::packer_entry();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("agent") => ExitCode::from(u8::try_from(stage::play_agent(&arguments[1..])).unwrap()),

@@ -86,7 +86,15 @@ impl Stage {
                 .map(|(name, regex)| MetricDefinition { name: name.into(), regex: regex.into() })
                 .into(),
             objective: None,
-            limits: Limits { memory_bytes: 256 << 20, cpus: 2, cpu_weight: 100, pids: 256, disk_bytes: None, gpus: vec![] },
+            limits: Limits {
+                memory_bytes: 256 << 20,
+                together_bytes: None,
+                cpus: 2,
+                cpu_weight: 100,
+                pids: 256,
+                disk_bytes: None,
+                gpus: vec![],
+            },
             endpoint: Some(Endpoint {
                 server_address: "127.0.0.1:1".into(),
                 access_key_id: "AK".into(),

@@ -139,7 +139,10 @@ fn train(paths: shoal_contract::Paths) -> Result<i32, Failure> {
     if job.world_size() == 1 {
         train_alone(api, &instance, &hyperparameters, format, &termination)?;
     } else {
-        together::train(api, &instance, &hyperparameters, format, &termination)?;
+        match together::train(api, &instance, &hyperparameters, format, &termination) {
+            Err(Failure::Lost(loss)) => return termination.requests().explain(&loss).ok_or(Failure::Lost(loss)),
+            trained => trained?,
+        }
     }
     Ok(termination.exit_code())
 }

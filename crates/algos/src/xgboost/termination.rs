@@ -25,6 +25,9 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(6);
 const COPY_INTERVAL: Duration = Duration::from_secs(1);
 /// As shells report a process that SIGTERM ended: nobody takes a stopped training for a complete one.
 const TERMINATED: i32 = 128 + SIGTERM;
+/// A stop reaches the hosts of a job one after the other: how long one that lost another waits to hear of it.
+const STOP_SPREADS: Duration = Duration::from_millis(500);
+const STOP_POLL: Duration = Duration::from_millis(20);
 
 /// Ends the process without running destructors: other threads may be in the library.
 pub(super) fn end_process(code: i32) -> ! {
@@ -92,6 +95,11 @@ impl Termination {
         self.shared.requested.load(Ordering::Acquire)
     }
 
+    /// For another thread: whether a stop is requested.
+    pub(super) fn requests(&self) -> StopRequests {
+        StopRequests { shared: self.shared.clone(), code: self.code }
+    }
+
     /// Readable once a stop is requested.
     pub(super) fn wake(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
@@ -136,6 +144,27 @@ impl Termination {
     /// Exit code of a training that went well.
     pub(super) fn exit_code(&self) -> i32 {
         if self.has_stopped.load(Ordering::Acquire) { self.code } else { shoal_contract::SUCCESS }
+    }
+}
+
+/// Whether this process, and with it the others of its job, is told to end.
+pub(super) struct StopRequests {
+    shared: Arc<Shared>,
+    code: i32,
+}
+
+impl StopRequests {
+    /// The exit code, if another host was lost because all are told to end: that is no failure, and only said. Blocks for a moment if they are not, or not yet.
+    pub(super) fn explain(&self, loss: &impl std::fmt::Display) -> Option<i32> {
+        let until = Instant::now() + STOP_SPREADS;
+        while !self.shared.requested.load(Ordering::Acquire) {
+            if Instant::now() > until {
+                return None;
+            }
+            thread::sleep(STOP_POLL);
+        }
+        log::info(&format!("Stopped on request, as the other hosts are ({loss})"));
+        Some(self.code)
     }
 }
 

@@ -27,7 +27,11 @@ pub(super) fn train(
     let meeting = Meeting { job: instance.job_name.clone(), hosts: job.hosts.clone(), port: instance.port, silence: instance.silence };
     let caller = if job.current_host() == first { Some(call(api, instance, &meeting)?) } else { None };
     let failure_file = instance.paths.failure();
+    let requests = termination.requests();
     let end = move |loss| {
+        if let Some(code) = requests.explain(&loss) {
+            end_process(code);
+        }
         report(&Failure::Lost(loss), &failure_file);
         end_process(shoal_contract::FAILURE);
     };

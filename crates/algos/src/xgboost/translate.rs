@@ -34,10 +34,8 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
             return Err(Failure::User("updater distcol was removed in XGBoost 1.1 and has no equivalent: leave it out".into()));
         }
     }
-    let has = |name: &str, value: &str| parameters.get(name).is_some_and(|given| given.split(',').any(|item| item.trim() == value));
-    if hosts > 1 && (has("tree_method", "exact") || has("updater", "grow_colmaker")) {
-        let how = "cannot train over several instances: use tree_method hist or approx, or one instance";
-        return Err(Failure::User(format!("tree_method exact (updater grow_colmaker) {how}")));
+    if hosts > 1 {
+        notes.extend(over_hosts(parameters));
     }
     match parameters.remove("dsplit").as_deref() {
         Some("col") if hosts > 1 => {
@@ -60,6 +58,21 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
         notes.push("use_dask_gpu_training is not needed: hosts train together through XGBoost's own collective".into());
     }
     Ok(notes)
+}
+
+/// As AWS's image, which trains on: the library's exact method needs all rows on one host.
+fn over_hosts(parameters: &mut BTreeMap<String, String>) -> Option<String> {
+    const INSTEAD: &str = "needs all rows on one instance: training with tree_method approx";
+    if let Some(updater) = parameters.get_mut("updater").filter(|updater| updater.split(',').any(|item| item.trim() == "grow_colmaker")) {
+        *updater = updater.replace("grow_colmaker", "grow_histmaker");
+        if parameters.get("tree_method").is_some_and(|method| method == "exact") {
+            parameters.insert("tree_method".into(), "approx".into());
+        }
+        return Some(format!("updater grow_colmaker {INSTEAD}"));
+    }
+    let method = parameters.get_mut("tree_method").filter(|method| *method == "exact")?;
+    *method = "approx".into();
+    Some(format!("tree_method exact {INSTEAD}"))
 }
 
 #[cfg(test)]
@@ -92,7 +105,20 @@ mod tests {
             |name: &str, value: &str, hosts| translate(&mut BTreeMap::from([(name.to_owned(), value.to_owned())]), hosts).is_err();
         assert!(refused("dsplit", "col", 2));
         assert!(refused("updater", "distcol", 1));
-        assert!(refused("tree_method", "exact", 2) && !refused("tree_method", "exact", 1));
-        assert!(refused("updater", "grow_colmaker,prune", 2));
+    }
+
+    #[test]
+    fn the_exact_method_over_hosts_is_the_approximate_one() {
+        for (name, value, hosts, expected) in [
+            ("tree_method", "exact", 1, "exact"),
+            ("tree_method", "exact", 2, "approx"),
+            ("tree_method", "hist", 2, "hist"),
+            ("updater", "grow_colmaker,prune", 1, "grow_colmaker,prune"),
+            ("updater", "grow_colmaker,prune", 2, "grow_histmaker,prune"),
+        ] {
+            let mut parameters = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            let notes = translate(&mut parameters, hosts).expect("translatable");
+            assert_eq!((parameters[name].as_str(), notes.len()), (expected, usize::from(value != expected)), "{name} {value}");
+        }
     }
 }

@@ -123,7 +123,13 @@ fn serve_attempt(part: &Part, attempt: &str, token: &str) -> Result<bool> {
     say(&mut stream, &ToServer::Hello(hello(attempt, token)))?;
     let ToAgent::Welcome { assignment, .. } = next(&mut stream, &mut decoder)? else { bail!("no welcome came") };
     let value = value(&assignment);
-    let end = RankEnd { outcome: RankOutcome::Exited(0), out_of_memory: false, failure_file: None, stderr_tail: String::new() };
+    let end = RankEnd {
+        outcome: RankOutcome::Exited(0),
+        out_of_memory: false,
+        crowded_out: None,
+        failure_file: None,
+        stderr_tail: String::new(),
+    };
     let point = MetricPoint { name: "loss".to_owned(), value, at_ms: now_ms() };
     let bodies = [
         ReportBody::Phase { phase: Phase::Training },

@@ -16,13 +16,13 @@ use super::{
     machine,
     report::{self, Goal},
     server::Server,
-    waits,
+    titanic, waits,
 };
 use crate::{
     client::{Client, LogReader, now_ms},
     demo::{
         dataset::{Dataset, to_csv},
-        titanic, training,
+        training::{self, Seen},
     },
     exit::Exit,
     output::{Progress, show},
@@ -115,8 +115,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
 fn cold(dataset: &Dataset) -> Result<f64> {
     let server = Server::start()?;
     let client = server.client();
-    let prefix = training::upload(client, dataset, 1)?;
-    let request = training::request(dataset, "cold", &prefix, 1);
+    training::upload(client, dataset, 1)?;
+    let request = training::request(dataset, "cold", Seen::Train, 1);
     let started = Instant::now();
     client.sagemaker("CreateTrainingJob", &request)?;
     let description = completed(client, "cold")?;

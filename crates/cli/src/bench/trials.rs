@@ -218,6 +218,7 @@ fn busy(dir: &Path, number: usize, support: &Support) -> Result<(Network, Sandbo
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
         memory_bytes: 256 << 20,
+        together: None,
         cpu_weight: 100,
         pids: 16,
         has_proxy: false,

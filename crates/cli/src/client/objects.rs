@@ -1,4 +1,4 @@
-//! S3: what `train` uploads and what `demo` looks at.
+//! S3: what `train` uploads, what `demo` looks at, and what `jobs prune` removes.
 
 use std::io::Read;
 
@@ -72,6 +72,38 @@ impl Client {
         let mut response = self.s3(Method::GET, &format!("/{bucket}/{}", encoded(key)), Vec::new())?;
         self.body(&mut response)
     }
+
+    /// Keys below a prefix and their bytes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn list_objects(&self, bucket: &str, prefix: &str) -> Result<Vec<(String, u64)>, ClientError> {
+        let question = format!("/{bucket}?list-type=2&encoding-type=url&prefix={}", encoded_value(prefix));
+        let (mut all, mut page) = (Vec::new(), question.clone());
+        loop {
+            let mut response = self.s3(Method::GET, &page, Vec::new())?;
+            let answer = String::from_utf8_lossy(&self.body(&mut response)?).into_owned();
+            for object in answer.split("<Contents>").skip(1) {
+                let bytes = element(object, "Size").and_then(|size| size.parse().ok());
+                let (Some(key), Some(bytes)) = (element(object, "Key").and_then(decoded), bytes) else {
+                    return Err(self.not_understood("it lists an object without key or size".to_owned()));
+                };
+                all.push((key, bytes));
+            }
+            match element(&answer, "NextContinuationToken") {
+                Some(token) => page = format!("{question}&continuation-token={}", encoded_value(token)),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Removes an object; one that is not there is none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn delete_object(&self, bucket: &str, key: &str) -> Result<(), ClientError> {
+        self.s3(Method::DELETE, &format!("/{bucket}/{}", encoded(key)), Vec::new()).map(drop)
+    }
 }
 
 /// Up to [`PART_BYTES`], less only at the end.
@@ -92,6 +124,18 @@ fn encoded(key: &str) -> String {
     key.split('/').map(encoded_value).collect::<Vec<_>>().join("/")
 }
 
+/// A key of a list that was asked for with `encoding-type=url`.
+fn decoded(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next()?.replace('+', " ").into_bytes();
+    for piece in pieces {
+        let (code, plain) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend(plain.replace('+', " ").into_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 fn encoded_value(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
     text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -104,6 +148,8 @@ mod tests {
     #[test]
     fn keys_and_answers() {
         assert_eq!(encoded("a b/c+d/ü.csv"), "a%20b/c%2Bd/%C3%BC.csv");
+        assert_eq!(decoded("a%20b/c%2Bd+%C3%BC.csv").as_deref(), Some("a b/c+d ü.csv"));
+        assert_eq!([decoded("%2"), decoded("%zz"), decoded("%ff")], [None, None, None]);
         let xml = "<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
         assert_eq!(element(xml, "Code"), Some("NoSuchKey"));
         assert_eq!(element(xml, "UploadId"), None);

@@ -3,10 +3,17 @@
 /// A metric by round.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Curve {
-    /// `train` or `validation`.
+    /// `train` or `validation`, or what a chart calls it.
     pub(super) name: String,
     /// One value a round.
     pub(super) points: Vec<f64>,
+}
+
+impl Curve {
+    /// The value of the last round; NaN without rounds.
+    pub(super) fn last(&self) -> f64 {
+        self.points.last().copied().unwrap_or(f64::NAN)
+    }
 }
 
 /// The curves of a metric in XGBoost's lines: `[0]#011train-rmse:0.69#011validation-rmse:0.70`.

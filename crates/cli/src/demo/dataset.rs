@@ -11,12 +11,14 @@ pub(crate) struct Dataset {
     pub(crate) title: &'static str,
     /// The metric that is shown, e.g. `auc`.
     pub(crate) metric: &'static str,
-    /// XGBoost's. No sampling of rows or columns: it draws differently for another number of instances.
+    /// Beside XGBoost's defaults. No sampling of rows or columns: it draws differently for another number of instances.
     pub(crate) hyperparameters: &'static [(&'static str, &'static str)],
     /// Rows to train on.
     pub(crate) train: Vec<Row>,
     /// Rows to validate on.
     pub(crate) validation: Vec<Row>,
+    /// Rows that are held out: neither a training nor a search sees them before it is over.
+    pub(crate) test: Vec<Row>,
 }
 
 /// Label first, then features. NaN is a missing value.
@@ -27,16 +29,26 @@ impl Dataset {
     pub(crate) fn features(&self) -> usize {
         self.train.first().map_or(0, |row| row.len() - 1)
     }
+
+    /// Boosting rounds of every training.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.hyperparameters.iter().find(|(name, _)| *name == "num_round").and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
+    }
+
+    /// Which way the metric is better.
+    pub(crate) fn more_is_better(&self) -> bool {
+        self.metric == "auc"
+    }
 }
 
-/// Shuffles and cuts: this share to train on, that one to validate on, what is left over unused.
-pub(super) fn split(mut rows: Vec<Row>, seed: u64, train: f64, validation: f64) -> (Vec<Row>, Vec<Row>) {
+/// Shuffles and cuts: this share to train on, that one to validate on, what is left over to test.
+pub(super) fn split(mut rows: Vec<Row>, seed: u64, train: f64, validation: f64) -> [Vec<Row>; 3] {
     shuffle(&mut rows, seed);
     let count = |share: f64| (rows.len() as f64 * share).round() as usize;
     let (train, validation) = (count(train), count(validation));
-    let mut rest = rows.split_off(train);
-    rest.truncate(validation);
-    (rows, rest)
+    let test = rows.split_off(train + validation);
+    let validation = rows.split_off(train);
+    [rows, validation, test]
 }
 
 /// As the built-in XGBoost reads it. `label` is whether the label column is wanted, too.
@@ -60,8 +72,8 @@ mod tests {
     #[test]
     fn splits_do_not_overlap() {
         let rows: Vec<Row> = (0..10_u8).map(|number| vec![f32::from(number)]).collect();
-        let (train, validation) = split(rows, 7, 0.7, 0.2);
-        assert_eq!((train.len(), validation.len()), (7, 2));
-        assert!(validation.iter().all(|row| !train.contains(row)));
+        let parts = split(rows.clone(), 7, 0.7, 0.2);
+        assert_eq!(parts.each_ref().map(Vec::len), [7, 2, 1]);
+        assert!(rows.iter().all(|row| parts.iter().filter(|part| part.contains(row)).count() == 1));
     }
 }

@@ -1,4 +1,4 @@
-//! One training of the demo, through the public API: upload, create, wait, fetch the model, predict.
+//! One training of the demo, through the public API: upload, create, wait, fetch the model.
 
 use std::{
     io::Read,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     curve::{self, Curve},
-    dataset::{Dataset, to_csv},
+    dataset::{Dataset, Row, to_csv},
     house::House,
 };
 use crate::{
@@ -23,6 +23,39 @@ use crate::{
 /// Everything of the demo is in here.
 const BUCKET: &str = "demo";
 
+/// Which rows a training sees, and which it is measured on after each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The training rows; measured on the validation rows.
+    Train,
+    /// The training and the validation rows; measured on the test rows.
+    All,
+}
+
+impl Seen {
+    /// The prefixes of the channels `train` and `validation`.
+    fn prefixes(self, dataset: &Dataset) -> [String; 2] {
+        let name = dataset.name;
+        match self {
+            Self::Train => [format!("data/{name}/train/"), format!("data/{name}/validation/")],
+            Self::All => [format!("data/{name}/"), format!("test/{name}/")],
+        }
+    }
+}
+
+/// One training.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    /// Its name.
+    pub(super) name: String,
+    /// Its rows.
+    pub(super) seen: Seen,
+    /// Beside the dataset's hyperparameters.
+    pub(super) tuned: &'a [(String, String)],
+    /// Each has its part of the training rows.
+    pub(super) instances: usize,
+}
+
 /// What came out.
 #[derive(Debug)]
 pub(super) struct Training {
@@ -32,40 +65,34 @@ pub(super) struct Training {
     pub(super) submit_to_completed_s: f64,
     /// As the description tells it, seconds.
     pub(super) program_s: f64,
-    /// From the logs.
-    pub(super) curves: Vec<Curve>,
-    /// Of the validation rows, in their order.
-    pub(super) predictions: Vec<f32>,
+    /// Of the rows that it saw.
+    pub(super) train: Curve,
+    /// Of the rows that it is measured on.
+    pub(super) measured: Curve,
+    /// The model file.
+    pub(super) model: Vec<u8>,
 }
 
-/// Stores the data under a prefix, the training rows in `parts` files of about the same length.
-pub(crate) fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result<String> {
+/// Stores the data, the training rows in `parts` files of about the same length.
+pub(crate) fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result<()> {
     client.create_bucket(BUCKET)?;
-    let prefix = format!("data/{}", dataset.name);
+    let [train, validation] = Seen::Train.prefixes(dataset);
+    let [_, test] = Seen::All.prefixes(dataset);
+    let put = |key: String, rows: &[Row]| client.put_object(BUCKET, &key, &mut to_csv(rows, true).as_bytes());
     for (number, rows) in dataset.train.chunks(dataset.train.len().div_ceil(parts).max(1)).enumerate() {
-        client.put_object(BUCKET, &format!("{prefix}/train/part-{number}.csv"), &mut to_csv(rows, true).as_bytes())?;
+        put(format!("{train}part-{number}.csv"), rows)?;
     }
-    client.put_object(BUCKET, &format!("{prefix}/validation/all.csv"), &mut to_csv(&dataset.validation, true).as_bytes())?;
-    Ok(prefix)
+    put(format!("{validation}all.csv"), &dataset.validation)?;
+    put(format!("{test}all.csv"), &dataset.test)
 }
 
-/// Trains on so many instances, each with its part of the training rows.
-pub(super) fn run(house: &House, dataset: &Dataset, prefix: &str, instances: usize) -> Result<Training> {
-    run_with(house, dataset, dataset.hyperparameters, &format!("{}-{instances}", dataset.name), prefix, instances)
-}
-
-/// The same with these hyperparameters, under this name.
-pub(super) fn run_with(
-    house: &House,
-    dataset: &Dataset,
-    hyperparameters: &[(&'static str, &'static str)],
-    name: &str,
-    prefix: &str,
-    instances: usize,
-) -> Result<Training> {
-    let client = house.client();
-    let mut request = request(dataset, name, prefix, instances);
-    request["HyperParameters"] = hyperparameters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+/// Trains, and fetches what came out.
+pub(super) fn run(house: &House, dataset: &Dataset, job: &Job<'_>) -> Result<Training> {
+    let (client, name) = (house.client(), &job.name);
+    let mut request = request(dataset, name, job.seen, job.instances);
+    for (name, value) in job.tuned {
+        request["HyperParameters"][name] = json!(value);
+    }
     let started = Instant::now();
     client.sagemaker("CreateTrainingJob", &request)?;
     let mut progress = Progress::new();
@@ -88,23 +115,26 @@ pub(super) fn run_with(
     ensure!(description["TrainingJobStatus"] == "Completed", "{}", watch::summary(&description));
     let lines = LogReader::new(name).read(client)?;
     let curves = curve::read(lines.iter().map(|event| event.message.as_str()), dataset.metric);
-    ensure!(curves.len() == 2, "the log of {name} has no lines of {} for train and validation", dataset.metric);
-    let model = model(client, name)?;
-    let predictions = shoal_algos::xgboost::predict(&model, &to_csv(&dataset.validation, false))?;
+    let curve = |of: &str| {
+        let found = curves.iter().find(|curve| curve.name == of && !curve.points.is_empty());
+        found.cloned().with_context(|| format!("the log of {name} has no lines of {} for {of}", dataset.metric))
+    };
     let seconds = |field: &str| description[field].as_f64().unwrap_or_default();
     Ok(Training {
-        instances,
+        instances: job.instances,
         submit_to_completed_s,
         program_s: seconds("TrainingEndTime") - seconds("TrainingStartTime"),
-        curves,
-        predictions,
+        train: curve("train")?,
+        measured: curve("validation")?,
+        model: model(client, name)?,
     })
 }
 
 /// A CreateTrainingJob request for SageMaker's XGBoost image, each instance with its part of the training rows.
-pub(crate) fn request(dataset: &Dataset, name: &str, prefix: &str, instances: usize) -> Value {
-    let channel = |channel: &str, distribution: &str| {
-        let uri = format!("s3://{BUCKET}/{prefix}/{channel}/");
+pub(crate) fn request(dataset: &Dataset, name: &str, seen: Seen, instances: usize) -> Value {
+    let [train, measured] = seen.prefixes(dataset);
+    let channel = |channel: &str, prefix: &str, distribution: &str| {
+        let uri = format!("s3://{BUCKET}/{prefix}");
         let source = json!({"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": distribution});
         json!({"ChannelName": channel, "ContentType": "text/csv", "DataSource": {"S3DataSource": source}})
     };
@@ -113,7 +143,7 @@ pub(crate) fn request(dataset: &Dataset, name: &str, prefix: &str, instances: us
         "RoleArn": "arn:aws:iam::123456789012:role/demo",
         "AlgorithmSpecification": {"TrainingImage": "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", "TrainingInputMode": "File"},
         "HyperParameters": dataset.hyperparameters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect::<serde_json::Map<_, _>>(),
-        "InputDataConfig": [channel("train", "ShardedByS3Key"), channel("validation", "FullyReplicated")],
+        "InputDataConfig": [channel("train", &train, "ShardedByS3Key"), channel("validation", &measured, "FullyReplicated")],
         "OutputDataConfig": {"S3OutputPath": format!("s3://{BUCKET}/models/")},
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": instances, "VolumeSizeInGB": 1},
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},

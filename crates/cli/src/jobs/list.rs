@@ -4,17 +4,30 @@ use std::num::NonZeroUsize;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::search::{filter, is_no_trial, training_jobs};
 use crate::{
     client::Client,
-    exit::Exit,
+    exit::{Exit, UsageError},
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
 };
 
 /// What `--status` can be, in any case of letters.
 const STATUSES: [&str; 5] = ["InProgress", "Completed", "Failed", "Stopping", "Stopped"];
+
+/// Of a description, what a list of the API's has.
+const SUMMARY: [&str; 8] = [
+    "TrainingJobName",
+    "TrainingJobArn",
+    "CreationTime",
+    "TrainingEndTime",
+    "LastModifiedTime",
+    "TrainingJobStatus",
+    "SecondaryStatus",
+    "WarmPoolStatus",
+];
 
 /// Arguments of `shoal jobs list`.
 #[derive(Debug, Args)]
@@ -25,6 +38,9 @@ pub(crate) struct ListArgs {
     /// Only names that contain this.
     #[arg(long)]
     name: Option<String>,
+    /// Trials of tuning jobs, too.
+    #[arg(long)]
+    all: bool,
     /// At most so many.
     #[arg(long, default_value = "50")]
     limit: NonZeroUsize,
@@ -38,14 +54,20 @@ pub(crate) struct ListArgs {
 /// Asks page by page and prints.
 pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let mut input = json!({"SortBy": "CreationTime", "SortOrder": "Descending"});
+    let mut filters = Vec::new();
+    if !args.all {
+        filters.push(is_no_trial());
+    }
     if let Some(status) = &args.status {
-        input["StatusEquals"] = json!(spelled(status));
+        filters.push(filter("TrainingJobStatus", "Equals", spelled(status)?));
     }
     if let Some(name) = &args.name {
-        input["NameContains"] = json!(name);
+        filters.push(filter("TrainingJobName", "Contains", name));
     }
-    let summaries = client.list("ListTrainingJobs", "TrainingJobSummaries", input, args.limit.get())?;
+    let mut summaries = training_jobs(&client, &filters, args.limit.get())?;
+    for summary in summaries.iter_mut().filter_map(Value::as_object_mut) {
+        summary.retain(|name, _| SUMMARY.contains(&name.as_str()));
+    }
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {
@@ -56,9 +78,10 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The API's spelling of a status; of one that it does not have, the server says so.
-fn spelled(status: &str) -> &str {
-    STATUSES.into_iter().find(|known| known.eq_ignore_ascii_case(status)).unwrap_or(status)
+/// The API's spelling of a status.
+fn spelled(status: &str) -> Result<&'static str, UsageError> {
+    let known = STATUSES.into_iter().find(|known| known.eq_ignore_ascii_case(status));
+    known.ok_or_else(|| UsageError(format!("there is no status {status}; --status takes {}", STATUSES.join(", "))))
 }
 
 fn row(summary: &Value) -> Vec<String> {
@@ -71,6 +94,8 @@ fn row(summary: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -81,6 +81,23 @@ impl Typed {
         &self.entry(name).1
     }
 
+    /// A setting that is a list, with commas or spaces between.
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+        self.value(name).split([',', ' ']).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// A setting that is a path: in `shoal.toml` it starts from where that lies, elsewhere from the current directory.
+    ///
+    /// # Errors
+    /// The current directory is gone.
+    pub(crate) fn path(&self, name: &str) -> Result<PathBuf> {
+        let path = match self.origin(name) {
+            Origin::File(file) => file.with_file_name(self.value(name)),
+            _ => PathBuf::from(self.value(name)),
+        };
+        Ok(std::path::absolute(path)?)
+    }
+
     /// Where it was typed.
     pub(crate) fn origin(&self, name: &str) -> &Origin {
         &self.entry(name).2
@@ -110,10 +127,20 @@ fn text(value: &toml::Value) -> String {
     }
 }
 
+/// What stands in a table is the setting with both names: `tls = { cert = .. }` is `tls_cert = ..`.
+fn flat(table: toml::Table) -> toml::Table {
+    let entries = table.into_iter().flat_map(|(name, value)| match value {
+        toml::Value::Table(members) => Vec::from_iter(members.into_iter().map(|(member, value)| (format!("{name}_{member}"), value))),
+        value => vec![(name, value)],
+    });
+    entries.collect()
+}
+
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<(PathBuf, toml::Table)> {
     let path = data_dir.join("shoal.toml");
     let text = read(&path).with_context(|| format!("could not read {}", path.display()))?.unwrap_or_default();
     let table: toml::Table = toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
+    let table = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).filter(|name| may_be_there(name)).collect();
@@ -148,6 +175,15 @@ mod tests {
         ] {
             assert_eq!((typed.value(name), typed.origin(name)), (value, &origin));
         }
+    }
+
+    #[test]
+    fn tables_are_settings_with_both_names() {
+        let file = "tls = { cert = \"box.pem\", key = \"/etc/box.key\" }\n[network]\nallow = [\"pypi.org\", \"hf.co\"]\n";
+        let typed = gather(&[("data_dir", "/data")], &[], file).unwrap();
+        assert_eq!([typed.path("tls_cert").unwrap(), typed.path("tls_key").unwrap()], ["/data/box.pem", "/etc/box.key"].map(PathBuf::from));
+        assert_eq!(typed.value("tls"), "true");
+        assert_eq!(typed.list("network_allow"), ["pypi.org", "hf.co"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Members of a request file that its operation does not have: the API drops them silently, so that a typing error would go unseen.
 
 use serde_json::Value;
-use shoal_plane::edits;
+use shoal_tuner::near;
 use shoal_wire::{Service, Unknown, unknown_member};
 
 /// Looks at the names of all members.
@@ -10,8 +10,7 @@ use shoal_wire::{Service, Unknown, unknown_member};
 /// The first that the operation does not know, and the one that was meant, it seems.
 pub(crate) fn check(operation: &str, request: &Value) -> Result<(), String> {
     let Some(Unknown { path, name, known }) = unknown_member(Service::SageMaker, operation, request) else { return Ok(()) };
-    let near = known.into_iter().min_by_key(|known| edits(&known.to_lowercase(), &name.to_lowercase()));
-    let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+    let hint = near(&name, known);
     let place = if path.is_empty() { operation } else { &path };
     Err(format!("{place} has no {name}{hint}"))
 }

@@ -83,9 +83,13 @@ fn algorithm(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<(), S
             algorithm.insert("ContainerArguments".to_owned(), json!(arguments));
         }
     }
+    if !args.arguments.is_empty() {
+        algorithm.insert("ContainerArguments".to_owned(), json!(args.arguments));
+    }
     set_default(algorithm, "TrainingInputMode", || json!("File"));
     if !algorithm.contains_key("TrainingImage") && !algorithm.contains_key("AlgorithmName") {
-        return Err("what shall be trained? Give --image xgboost, a command behind --, or a request file".to_owned());
+        return Err("what shall be trained? Give a script (shoal train train.py), --image xgboost, a command behind --, or a request file"
+            .to_owned());
     }
     if !args.metrics.is_empty() {
         let definitions = args.metrics.iter().map(|metric| {

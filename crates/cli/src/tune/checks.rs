@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use shoal_algos::images::{self, Builtin};
+use shoal_tuner::near;
 
-use super::{TuneArgs, near::near, request::MOST_NAME, strategy::Strategy};
+use super::{TuneArgs, request::MOST_NAME, strategy::Strategy};
 
 /// Static hyperparameters that say how long a trial is, for the API's strategies; built-in algorithms have one of their own.
 const EPOCHS: [&str; 6] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs", "num_round"];
@@ -39,6 +40,7 @@ pub(super) fn check(request: &Value, args: &TuneArgs) -> Result<(), String> {
         definition.can_be_searched(strategy.as_ref(), config)?;
         definition.has_known_hyperparameters()?;
         definition.keeps_checkpoints_somewhere(name)?;
+        definition.measures_its_objective()?;
     }
     Ok(())
 }
@@ -150,14 +152,11 @@ impl<'a> Definition<'a> {
                 ));
             };
             let (right, flag) = if known.is_maximized { ("Maximize", "maximize") } else { ("Minimize", "minimize") };
-            return if kind == right {
-                Ok(())
-            } else {
-                Err(format!(
-                    "the objective {metric}: better is {}; give --{flag} {metric}",
-                    if known.is_maximized { "more" } else { "less" }
-                ))
-            };
+            if kind != right {
+                let better = if known.is_maximized { "more" } else { "less" };
+                return Err(format!("the objective {metric}: better is {better}; give --{flag} {metric}"));
+            }
+            return Ok(());
         }
         let names: Vec<&str> = given.iter().filter_map(|it| it["Name"].as_str()).collect();
         if names.contains(&metric) {
@@ -231,6 +230,18 @@ impl<'a> Definition<'a> {
             None => Ok(()),
             Some(missing) => Err(format!("{algorithm} needs the hyperparameter {missing}: give --hp {missing}=100, or tune it")),
         }
+    }
+
+    /// The channel of a built-in algorithm's objective is there.
+    fn measures_its_objective(&self) -> Result<(), String> {
+        let (Some((_, metric)), Some(_)) = (self.objective, self.builtin) else { return Ok(()) };
+        let mut channels = self.raw["InputDataConfig"].as_array().into_iter().flatten();
+        // Cross-validation has metrics of this name without the channel.
+        let is_validated = channels.any(|channel| channel["ChannelName"] == "validation") || self.is_fixed("_kfold");
+        if is_validated || !metric.starts_with("validation:") {
+            return Ok(());
+        }
+        Err(format!("the objective {metric} is measured on the channel validation, and there is none: give --channel validation=FILE"))
     }
 
     fn keeps_checkpoints_somewhere(&self, name: &str) -> Result<(), String> {

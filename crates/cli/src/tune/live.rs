@@ -14,10 +14,7 @@ use crate::{
     client::{Client, now_ms},
     patient::Patient,
     settings::ClientFlags,
-    tuning::{
-        endings::gist,
-        study::{best, expected_units, fetch, latest, rungs, setting, short, state_text},
-    },
+    tuning::study::{best, expected_units, fetch, latest, rungs, setting, short, state_text},
 };
 
 /// Most trials in the table.
@@ -78,7 +75,7 @@ pub(super) fn until_end(client: Client, flags: &ClientFlags, name: &str) -> Resu
             said = Instant::now();
         }
         board.draw(&frame);
-        thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(100), Duration::from_secs(1)));
+        thread::sleep((started.elapsed() / 20).clamp(Duration::from_millis(100), Duration::from_millis(500)));
     }
 }
 
@@ -98,7 +95,7 @@ fn merged(mut before: StudyDescription, look: StudyDescription, live_only: bool)
 }
 
 fn ended(trial: &StudyTrial) -> String {
-    let why = trial.reason.as_deref().map_or(String::new(), |reason| format!("  ({})", gist(reason)));
+    let why = trial.reason.as_deref().map_or(String::new(), |reason| format!("  ({})", shoal_wire::headline(reason)));
     format!(
         "{}  {:13}  {:>10}  after {}  {}{why}",
         trial.training_job_name,

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use shoal_tuner::{
     SchedulerSpec, SearcherSpec,
     named::{self, Resources},
+    near,
 };
 
-use super::near::near;
 use crate::train;
 
 /// Strategies that the API has, as they are typed here.

@@ -1,7 +1,7 @@
 //! Trials that ended otherwise than they should have: those that failed by what they failed of, those that were cancelled by whom, and those whose
 //! objective was no number.
 
-use shoal_wire::{StudyDescription, StudyTrial, reason_of_script};
+use shoal_wire::{StudyDescription, StudyTrial, headline};
 
 /// Trials whose ends have one reason.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub(crate) fn groups(study: &StudyDescription) -> Vec<Group<'_>> {
         let before = groups.len();
         for trial in study.trials.iter().filter(|trial| trial.state == state) {
             let reason = trial.reason.as_deref().unwrap_or("no reason is known");
-            let gist = gist(reason);
+            let gist = headline(reason).into_owned();
             let key = alike(&gist, trial);
             match groups[before..].iter_mut().find(|(known, _)| *known == key) {
                 Some((_, group)) => group.trials.push(trial),
@@ -47,21 +47,6 @@ pub(crate) fn numbers(trials: &[&StudyTrial]) -> String {
     let more = trials.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("trial{} {}{more}", if trials.len() == 1 { "" } else { "s" }, shown.join(", "))
-}
-
-/// A reason in one line: of a traceback the kind of error, and its last line, which says what it was.
-pub(crate) fn gist(reason: &str) -> String {
-    let reason = reason_of_script(reason);
-    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
-    let Some(first) = lines.next() else { return String::new() };
-    let Some(last) = lines.next_back() else { return first.to_owned() };
-    match first.split_once(": ") {
-        Some((kind, rest)) if kind.ends_with("Error") => match rest.split_once(": ") {
-            Some((host, _)) if !host.contains(' ') || host.starts_with("algo-") => format!("{kind}: {host}: {last}"),
-            _ => format!("{kind}: {last}"),
-        },
-        _ => last.to_owned(),
-    }
 }
 
 /// What makes two reasons one: they differ in numbers only, or in the trial's name and values.

@@ -124,8 +124,8 @@ pub(crate) fn stops<'a>(trials: &(impl Iterator<Item = &'a StudyTrial> + Clone))
     (all > 0).then(|| format!("{all} ({})", parts.join(", ")))
 }
 
-/// Units of resource that a search will have run when it is over, as its scheduler's levels and the trials so far let expect: of those that are compared at
-/// a level one in so many goes on as the next level is greater. None without levels, or before there are trials.
+/// The units of resource that a search is expected to have run when it ends. Of the trials that are compared at a level, `this level / next level`
+/// of them go on to the next. `None` if the scheduler has no levels, and before the first trial.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 pub(crate) fn expected_units(study: &StudyDescription) -> Option<f64> {
     let trials = study.max_trials?.max(u32::try_from(study.trials.len()).unwrap_or(u32::MAX));

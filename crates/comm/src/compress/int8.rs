@@ -42,30 +42,47 @@ impl Int8 {
     }
 }
 
-/// Elements from which two ranks exchange vectors in parts, and how many parts: each costs a delay.
+/// Elements from which two ranks exchange vectors in parts, and how many: each costs a delay, and what is computed of one is hidden behind the other's way.
 const LONG: usize = 1 << 18;
-const PARTS: usize = 3;
+const PARTS: usize = 2;
 
 /// The parts of a vector of two ranks.
 fn parts(len: usize) -> Vec<Range<usize>> {
     pieces(len, if len < LONG { 1 } else { PARTS }).windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
+/// Cuts memory into pieces of these lengths.
+fn cut(mut rest: &mut [u8], lengths: impl Iterator<Item = usize>) -> Vec<&mut [u8]> {
+    let piece = |length| {
+        let (piece, others) = std::mem::take(&mut rest).split_at_mut(length);
+        rest = others;
+        piece
+    };
+    lengths.map(piece).collect()
+}
+
 impl Int8 {
-    /// The all-reduce of two ranks. A thread quantises all parts and then adds up what has come, while this one exchanges them.
+    /// The all-reduce of two ranks. A thread quantises all parts and then adds up what has come, while this one exchanges them. Memory stays for the next step: pages
+    /// that are new each time take longer than the arithmetic.
     fn exchange(&mut self, group: &dyn ProcessGroup, values: &mut [f32], is_average: bool) -> Result<Report, Error> {
         let (rank, parts) = (group.rank() as u64, parts(values.len()));
-        let (seed, step, kept) = (self.seed, self.step, &mut self.sums);
+        let Self { seed, step, gives, gets, sums: kept, .. } = self;
+        let (seed, step) = (*seed, *step);
         kept.resize(values.len(), 0.0);
-        let (give, given) = channel::<Vec<u8>>();
-        let (bring, brought) = channel::<Vec<u8>>();
+        let lengths = || parts.iter().map(|part| bytes(part.len()));
+        let total = lengths().sum();
+        gives.resize(total, 0);
+        gets.resize(2 * total, 0);
+        let messages = cut(gives, lengths());
+        let places = cut(gets, lengths().map(|length| 2 * length));
+        let (give, given) = channel::<&[u8]>();
+        let (bring, brought) = channel::<&[u8]>();
         let (vector, list) = (&mut *values, &parts);
         let (input, lost, result) = thread::scope(|scope| {
             let computing = scope.spawn(move || {
                 let (mut input, mut lost) = (0.0, 0.0);
-                for (number, part) in list.iter().enumerate() {
-                    let mut message = vec![0; bytes(part.len())];
-                    let norms = quantize(&vector[part.clone()], Stream::new(&[seed, step, rank, number as u64]), &mut message);
+                for (number, (part, message)) in list.iter().zip(messages).enumerate() {
+                    let norms = quantize(&vector[part.clone()], Stream::new(&[seed, step, rank, number as u64]), message);
                     (input, lost) = (input + norms.0, lost + norms.1);
                     // Nobody wants it where the group has failed.
                     let _ = give.send(message);
@@ -74,7 +91,10 @@ impl Int8 {
                 let mut done = 0;
                 for (part, both) in list.iter().zip(brought) {
                     let piece = &mut vector[part.clone()];
-                    kept[part.clone()].copy_from_slice(piece);
+                    // Once the last has come, nothing can fail any more.
+                    if part.end < kept.len() {
+                        kept[part.clone()].copy_from_slice(piece);
+                    }
                     let (first, second) = both.split_at(both.len() / 2);
                     dequantize(first, piece);
                     add_dequantized(second, piece);
@@ -90,9 +110,8 @@ impl Int8 {
                 (input, lost)
             });
             let mut result = Ok(());
-            for message in given {
-                let mut both = vec![0; 2 * message.len()];
-                result = group.all_gather(&message, &mut both);
+            for (message, both) in given.into_iter().zip(places) {
+                result = group.all_gather(message, both);
                 if result.is_err() {
                     break;
                 }

@@ -1,6 +1,6 @@
 //! Loops over slices, compiled for this machine's vectors. Sums are kept in 16 parts, whatever the vectors' width: the same bits on every machine.
 
-/// Defines a function whose body is compiled for AVX2 too, and which takes that version where the processor has it.
+/// Defines a function whose body is compiled for AVX-512 and AVX2 too, and which takes the widest version that the processor has.
 macro_rules! vectorised {
     ($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$doc])*
@@ -9,9 +9,18 @@ macro_rules! vectorised {
             fn body($($argument: $type),*) $(-> $result)? $body
             #[cfg(target_arch = "x86_64")]
             {
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+                fn widest($($argument: $type),*) $(-> $result)? {
+                    body($($argument),*)
+                }
                 #[target_feature(enable = "avx2")]
                 fn wide($($argument: $type),*) $(-> $result)? {
                     body($($argument),*)
+                }
+                if $crate::reduce::has_avx512() {
+                    #[expect(unsafe_code, reason = "a function for some processors only")]
+                    // SAFETY: this processor has these parts of AVX-512.
+                    return unsafe { widest($($argument),*) };
                 }
                 if std::arch::is_x86_feature_detected!("avx2") {
                     #[expect(unsafe_code, reason = "a function for some processors only")]

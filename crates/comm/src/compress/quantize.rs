@@ -30,30 +30,49 @@ lanes::vectorised! {
         let scales = scales.as_chunks_mut::<4>().0;
         let (whole, rest) = values.as_chunks::<BLOCK>();
         let (whole_codes, rest_codes) = codes.as_chunks_mut::<BLOCK>();
-        let (mut input, mut lost) = (0.0, 0.0);
+        let (mut input, mut lost) = (Squares::default(), Squares::default());
         for (number, (values, codes)) in whole.iter().zip(whole_codes).enumerate() {
-            let (scale, of_input, of_lost) = quantize_block(values, stream.block(number), codes);
-            scales[number] = scale.to_le_bytes();
-            input += of_input;
-            lost += of_lost;
+            scales[number] = quantize_block(values, stream.block(number), codes, &mut input, &mut lost).to_le_bytes();
         }
         if !rest.is_empty() {
             // A shorter block is one with zeros, which cost nothing.
             let (mut padded, mut codes) = ([0.0; BLOCK], [0; BLOCK]);
             padded[..rest.len()].copy_from_slice(rest);
-            let (scale, of_input, of_lost) = quantize_block(&padded, stream.block(whole.len()), &mut codes);
-            scales[whole.len()] = scale.to_le_bytes();
+            scales[whole.len()] = quantize_block(&padded, stream.block(whole.len()), &mut codes, &mut input, &mut lost).to_le_bytes();
             rest_codes.copy_from_slice(&codes[..rest.len()]);
-            input += of_input;
-            lost += of_lost;
         }
-        (input, lost)
+        (input.sum(), lost.sum())
     }
 }
 
-/// Scale, and squared norms of the values and of what rounding changed. Loops over fixed lengths, which become vectors.
+/// Sums of squares, in parts that wait for each other seldom; how many parts follows from nothing else, so the bits are the same on every machine.
+#[derive(Default)]
+struct Squares([f64; PARTS]);
+
+const PARTS: usize = 16;
+
+impl Squares {
+    #[inline(always)]
+    fn add(&mut self, values: &Values) {
+        let mut parts = [0_f32; 4 * PARTS];
+        for values in values.as_chunks::<{ 4 * PARTS }>().0 {
+            for i in 0..4 * PARTS {
+                parts[i] += values[i] * values[i];
+            }
+        }
+        for i in 0..PARTS {
+            self.0[i] += f64::from((parts[i] + parts[i + PARTS]) + (parts[i + 2 * PARTS] + parts[i + 3 * PARTS]));
+        }
+    }
+
+    fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+/// Gives the scale, and adds the squares of the values and of what rounding changed. Loops over fixed lengths, which become vectors.
 #[inline(always)]
-fn quantize_block(values: &Values, random: Block, codes: &mut Codes) -> (f32, f64, f64) {
+fn quantize_block(values: &Values, random: Block, codes: &mut Codes, input: &mut Squares, lost: &mut Squares) -> f32 {
     // As bits, NaN is the greatest, then infinity.
     let mut greatest = 0;
     for value in values {
@@ -84,7 +103,9 @@ fn quantize_block(values: &Values, random: Block, codes: &mut Codes) -> (f32, f6
     for i in 0..BLOCK {
         codes[i] = whole[i] as u8;
     }
-    (scale, lanes::dot(values, values), lanes::dot(&errors, &errors))
+    input.add(values);
+    lost.add(&errors);
+    scale
 }
 
 lanes::vectorised! {

@@ -52,6 +52,13 @@ pub(crate) unsafe fn reduce(what: &Reduction, targets: &[*mut u8], sources: &[*c
     unsafe { with_width(width(), what, targets, sources, len, stores) }
 }
 
+/// Whether this processor has AVX-512 (F, BW, VL, DQ).
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn has_avx512() -> bool {
+    width() == Width::Avx512
+}
+
 /// Which instructions this processor's kernels use, by name.
 #[cfg(feature = "bench")]
 pub(crate) fn instructions() -> String {

@@ -34,6 +34,7 @@ pub(super) enum Width {
 }
 
 /// Looked up once.
+#[inline]
 pub(super) fn width() -> Width {
     static WIDTH: OnceLock<Width> = OnceLock::new();
     *WIDTH.get_or_init(|| {

@@ -8,7 +8,7 @@ use std::{env, fmt};
 
 use super::handshake::Secret;
 use super::store::Store;
-use crate::{Error, guard::UNLIMITED};
+use crate::{Error, guard::UNLIMITED, transport::shm::choice::Order};
 
 /// Where ranks find each other.
 #[derive(Clone)]
@@ -68,6 +68,8 @@ pub struct Config {
     pub(crate) carrier: Carrier,
     pub(crate) keep_input: bool,
     pub(crate) replaces: bool,
+    /// How ranks of this host go through memory that is not registered; rank 0's counts.
+    pub(crate) staging: Order,
 }
 
 /// Least heartbeat: below it a busy machine would be taken for a dead one.
@@ -90,14 +92,15 @@ impl Config {
             carrier: Carrier::Auto,
             keep_input: false,
             replaces: false,
+            staging: Order::Auto,
         }
     }
 
     /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training job of Shoal's without a launcher, where the last two
     /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
-    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) and
-    /// `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
+    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) `SHOAL_COMM_STAGING` (how ranks of one host hand each other memory that is
+    /// not registered: docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
     ///
     /// # Errors
     /// [`Error::Config`]: a variable is missing or cannot be; it says which, and what it may be.
@@ -164,6 +167,9 @@ impl Config {
                 )));
             }
         };
+        if let Some(text) = variables.text("SHOAL_COMM_STAGING") {
+            config.staging = Order::parse(&text).map_err(|problem| Error::config(format!("SHOAL_COMM_STAGING: {problem}")))?;
+        }
         config.replaces = match variables.text("SHOAL_COMM_REPLACES").as_deref() {
             None | Some("0") => false,
             Some("1") => true,
@@ -418,6 +424,7 @@ mod tests {
             (&[("SHOAL_COMM_ADDRESS", "here")], "no IP address"),
             (&[("SHOAL_COMM_TRANSPORT", "rdma")], "\"auto\", \"tcp\" or \"nccl\""),
             (&[("SHOAL_COMM_TRANSPORT", "nccl"), ("LOCAL_RANK", "first")], "LOCAL_RANK is \"first\""),
+            (&[("SHOAL_COMM_STAGING", "stage=1")], "SHOAL_COMM_STAGING: \"stage=1\" is none of"),
             (&[("SHOAL_COMM_REPLACES", "yes")], "SHOAL_COMM_REPLACES"),
             (&[("SHOAL_COMM_HOST", &"h".repeat(1025))], "may have 1024"),
             (&[("SHOAL_COMM_PATIENCE", "9e8")], "more than ten years"),

@@ -308,7 +308,8 @@ impl Node {
                 };
                 if Instant::now() < end { Ok(()) } else { Err(late()) }
             };
-            Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(&may_wait)?))
+            let patience = shm::trial::Patience { alarm: watch.alarm(), limit: end.saturating_duration_since(Instant::now()) };
+            Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(self.config.staging, patience, &may_wait)?))
         } else {
             None
         };

@@ -1,6 +1,6 @@
 //! From wishes about tuning jobs, and from the tuner's answers, to facts.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
@@ -184,13 +184,17 @@ impl Decision<'_> {
         // One whose attempt failed or was interrupted has another one before it.
         let is_over = |attempt: &Attempt| attempt.failed.is_none() && attempt.instances.iter().any(Instance::over);
         match verdict {
-            // A whole trial saves its model and ends by itself.
-            Verdict::Stop if job.max_resource(key.0).is_some_and(|max| trial.resource == max) => {
-                if trial.rest.is_none() && trial.to.is_some() {
-                    self.happens(child, Fact::TrialRaised { to: None });
+            // It may have gone on since the report that the verdict is about: what it has used by now says why it is stopped.
+            Verdict::Stop => match job.max_resource(key.0).map(|max| trial.resource.cmp(&max)) {
+                // A whole trial saves its model and ends by itself.
+                Some(Ordering::Equal) => {
+                    if trial.rest.is_none() && trial.to.is_some() {
+                        self.happens(child, Fact::TrialRaised { to: None });
+                    }
                 }
-            }
-            Verdict::Stop => self.stop_trial(job, key, StopCause::Early),
+                Some(Ordering::Greater) => self.stop_trial(job, key, StopCause::MaxResource),
+                Some(Ordering::Less) | None => self.stop_trial(job, key, StopCause::Early),
+            },
             Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}
             // One whose program is over already comes to its end.

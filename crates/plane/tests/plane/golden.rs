@@ -72,6 +72,7 @@ fn samples() -> Vec<Event> {
                 code: None,
                 signal: Some(15),
                 out_of_memory: false,
+                crowded_out: None,
                 failure_file: Some(text("\"äh\"\n")),
                 stderr_tail: text("Traceback\n"),
                 at: Time(1_700_000_005_000),
@@ -173,7 +174,7 @@ fn tuned() -> Vec<Event> {
         Fact::TrialRaised { to: None },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
         Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false },
-        Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted"), stores: false },
+        Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted"), stores: false, rested: false },
     ];
     let created = vec![
         Fact::TuningCreated { uid: text("7ea5"), spec: Box::new(spec) },

@@ -61,13 +61,13 @@ fn the_last_to_start_is_ended_for_want_of_memory_and_comes_back() {
         then
         20 measured 2 ua-1=10 ub-1=9 uc-1=4
             c evicted, using 4 GiB
-            -> stop uc-1 [1] within 10 s: the machine's memory ran short, and this training job started last
+            -> stop uc-1 [1] within 10 s: the machine's memory ran short, and it started after others that run
         # What is about to be given back is enough.
         25 measured 3 ua-1=10 ub-1=9 uc-1=4
         # It is not, and the oldest is not ended whatever happens.
         30 measured 20 ua-1=14 ub-1=9 uc-1=4
             b evicted, using 9 GiB
-            -> stop ub-1 [1] within 10 s: the machine's memory ran short, and this training job started last
+            -> stop ub-1 [1] within 10 s: the machine's memory ran short, and it started after others that run
         31 measured 20 ua-1=24
         40 uc-1/1 signal 15
             c algo-1 ended: signal 15
@@ -101,6 +101,58 @@ fn the_last_to_start_is_ended_for_want_of_memory_and_comes_back() {
             -> launch ub-2 on 1
             c launched uc-2: 1 x 4 CPUs, 24.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training, after it was ended for want of memory (ml.m5.2xlarge capped to this machine: each instance has 24.0 GiB of memory instead of 32.0 GiB)
             -> launch uc-2 on 1
+    ",
+    );
+}
+
+#[test]
+fn whom_the_kernel_ends_for_memory_comes_back_unless_it_was_alone() {
+    check(
+        packed(),
+        "
+        0 create a m5.2xlarge 1
+        1 create b m5.2xlarge 2
+        10 ua-1/1 training
+        11 ub-1/1 training
+        12 ub-1/2 training
+        13 measured 0 ua-1=9 ub-1=6
+        then
+        20 ub-1/2 signal 9 used=8
+            b algo-2 ended: signal 9
+            b evicted, using 8 GiB
+            -> stop ub-1 [1] within 10 s: the machine's memory ran short, and it started after others that run
+        # What dies of the first one's end is no news.
+        21 ub-1/1 exit 1 used=1
+            b algo-1 ended: exit 1
+            b release
+            -> release ub-1
+        22 released ub-1
+            b released
+            b launched ub-2: 2 x 2 CPUs, 12.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training, after it was ended for want of memory (ml.m5.2xlarge capped to this machine: each instance has 12.0 GiB of memory instead of 32.0 GiB)
+            -> launch ub-2 on 2
+        # A program that went on without what was killed has not failed.
+        30 ua-1/1 exit 0 used=3
+            a algo-1 ended: exit 0
+            a Uploading: Uploading generated training model
+        31 ua-1/1 uploaded
+            a algo-1 uploaded
+            a uploads ended
+            -> store ua-1 of [1]
+        32 stored ua-1
+            a ended Completed/Completed: Training job completed
+            a release
+            -> release ua-1
+        33 released ua-1
+            a released
+        40 ub-2/1 signal 9 used=11
+            b algo-1 ended: signal 9
+            b Downloading: Downloading input data
+            b Training: Training image download completed. Training in progress.
+        41 ub-2/2 exit 1
+            b algo-2 ended: exit 1
+            b ended Failed/Failed: AlgorithmError: algo-1 ran out of memory (limit 12.0 GiB), exit code: 137
+            b release
+            -> release ub-2
     ",
     );
 }

@@ -260,6 +260,7 @@ impl World {
             code: (how != 1 && how != 2).then_some(i32::from(how == 0)),
             signal: (how == 1).then_some(9),
             out_of_memory: how == 2,
+            crowded_out: None,
             failure_file: self.random.one_in(3).then(|| "failed".repeat(300)),
             stderr_tail: "Traceback".to_owned(),
             at: Time(self.now.0 - self.random.below(100)),

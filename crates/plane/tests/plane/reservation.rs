@@ -123,8 +123,15 @@ impl Simulation {
         self.now = end;
         let attempt = self.running[&name].attempt.clone();
         for host in 1..=self.specs[&name].instances {
-            let end =
-                RankEnd { code: Some(0), signal: None, out_of_memory: false, failure_file: None, stderr_tail: String::new(), at: self.now };
+            let end = RankEnd {
+                code: Some(0),
+                signal: None,
+                out_of_memory: false,
+                crowded_out: None,
+                failure_file: None,
+                stderr_tail: String::new(),
+                at: self.now,
+            };
             for report in [InstanceReport::RankEnded { end, final_metrics: Vec::new() }, InstanceReport::Uploaded] {
                 self.say(&Command::InstanceReported { attempt: attempt.clone(), host, report });
             }

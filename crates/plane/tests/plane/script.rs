@@ -149,7 +149,7 @@ fn command(words: &[&str]) -> Command {
     }
 }
 
-/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then `at=MS`, `file=TEXT`, `stderr=TEXT` (with `_` for
+/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then `used=GIB` where all instances together ran out of memory, `at=MS`, `file=TEXT`, `stderr=TEXT` (with `_` for
 /// blanks) and `NAME:VALUE@MS` for metrics.
 fn report(words: &[&str]) -> InstanceReport {
     match words {
@@ -167,6 +167,7 @@ fn report(words: &[&str]) -> InstanceReport {
                 code: if *how == "exit" { number() } else { None },
                 signal: if *how == "signal" { number() } else { None },
                 out_of_memory: *how == "oom",
+                crowded_out: text("used=").map(|gib| gib.parse::<u64>().expect("a number") * GIB),
                 failure_file: text("file="),
                 stderr_tail: text("stderr=").unwrap_or_default(),
                 at: Time(text("at=").map_or(0, |at| at.parse().expect("milliseconds"))),

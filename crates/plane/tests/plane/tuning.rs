@@ -361,6 +361,7 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
                     code: Some(0),
                     signal: None,
                     out_of_memory: false,
+                    crowded_out: None,
                     failure_file: None,
                     stderr_tail: String::new(),
                     at: Time(1000),

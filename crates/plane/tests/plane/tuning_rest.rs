@@ -112,6 +112,22 @@ fn a_trial_that_goes_on_behind_its_last_unit_is_stopped_for_that() {
 }
 
 #[test]
+fn a_trial_that_has_gone_on_by_the_time_of_a_verdict_is_stopped_for_what_it_has_used() {
+    let runs = RUNS.replace("checkpoints", "checkpoints max-resource=1");
+    // Its report at its last unit is judged only after it has reported another.
+    let then = "
+        5 ut-0-1/1 objective 2 0.4
+            t-0 reported 0.4 after 2
+            -> t observe 3: 0 reported 0.4 after 2
+        6 judge t 2 0:stop
+            t wish 2 judged: 1 records
+            t-0 stop by MaxResource: Stopping the training job: it reached MaxResource of its tuning job
+            -> stop ut-0-1 [1] within 120 s: the trial reached MaxResource
+    ";
+    check(laptop(), &format!("{runs}{then}"));
+}
+
+#[test]
 fn the_time_of_a_trial_is_the_time_that_it_ran() {
     check_from_running(
         "
@@ -185,6 +201,46 @@ fn the_time_of_a_trial_is_the_time_that_it_ran() {
             | Stopping 400003..400004 Stopping the training job: its tuning job ends
             | Uploading 400004..400006 Uploading generated training model
             | Stopped 400006..400006 Training job stopped
+            trained 3..10003 = 10 s, billed 10 s
+        ",
+    );
+    // One whose memory was wanted meanwhile does not run until then.
+    check_from_running(
+        "
+        10003 judge t 2 0:pause
+            t wish 2 judged: 1 records
+            t-0 paused frozen: Paused after 1 units of resource, to make room for other training jobs
+            -> freeze ut-0-1
+            t wish 3: 1 trials, 1 new
+            -> t suggest 3: 1, 1 new
+        400003 create a m5.2xlarge 1
+            a created: Starting the training job
+            t-0 parked: Paused; its memory is wanted, and it will go on from its checkpoint
+            -> stop ut-0-1 [1] within 5 s: the trial is paused
+            a Pending: Waiting for capacity: needs 24.0 GiB of memory, 16.0 GiB free; 1st in the queue
+        400004 ut-0-1/1 signal 15
+            t-0 algo-1 ended: signal 15
+        400005 ut-0-1/1 uploaded
+            t-0 algo-1 uploaded
+            t-0 uploads ended
+            -> store ut-0-1 of [1]
+        400006 untune t
+            t stopping: User
+            t-0 stop by Tuning: Stopping the training job: its tuning job ends
+        400007 stored ut-0-1
+            t-0 ended Stopped/Stopped: Training job stopped
+            t-0 release
+            -> release ut-0-1
+            t trial 0 ended Stopped with 0.5, the best; 0 not improving
+            t tuning ended Stopped: User
+        view t-0
+            Stopped Stopped ended=true created=1 modified=400007
+            | Starting 1..3 Preparing the instances for training
+            | Downloading 3..3 Downloading input data
+            | Training 3..400003 Paused after 1 units of resource, to make room for other training jobs
+            | Starting 400003..400006 Paused; its memory is wanted, and it will go on from its checkpoint
+            | Stopping 400006..400007 Stopping the training job: its tuning job ends
+            | Stopped 400007..400007 Training job stopped
             trained 3..10003 = 10 s, billed 10 s
         ",
     );

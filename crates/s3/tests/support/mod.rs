@@ -49,7 +49,12 @@ impl Server {
         let temp = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&temp.path().join("data")).unwrap();
         let objects = Arc::new(Objects::open(&dir).unwrap());
-        let options = Options { region: "us-east-1".to_owned(), account: "123456789012".to_owned(), max_skew: Duration::from_secs(900) };
+        let options = Options {
+            region: "us-east-1".to_owned(),
+            account: "123456789012".to_owned(),
+            max_skew: Duration::from_secs(900),
+            strict: false,
+        };
         let front = S3Front::new(objects, Arc::new(keys()), options);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();

@@ -68,6 +68,7 @@ impl Stage {
             env: vec![("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())],
             cwd: "/opt/ml".into(),
             memory_bytes: 1 << 30,
+            together: None,
             cpu_weight: 100,
             pids: 200,
             has_proxy: false,

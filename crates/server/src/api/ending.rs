@@ -16,7 +16,7 @@ pub(crate) fn of(
     match row.status.as_str() {
         "Completed" => ("Completed", None),
         "Failed" => ("Failed", view.failure_reason.clone()),
-        // Those before there was a cause of this name were stopped behind it.
+        // Jobs of earlier versions have no cause `MaxResource`: they were stopped early, after their last unit.
         "Stopped" | "Stopping"
             if view.stop == Some(StopCause::MaxResource)
                 || view.stop == Some(StopCause::Early) && most.is_some_and(|most| trial.resource > most) =>

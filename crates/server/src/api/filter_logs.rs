@@ -65,7 +65,12 @@ impl Api {
                 retention_days: group.retention_days,
                 bytes: group.bytes,
             };
-            Ok(Reply::DescribeLogGroups { groups: groups.into_iter().filter(|group| request.wants(&group.name)).map(group).collect() })
+            let question = format!("log groups {:?} {:?}", request.prefix, request.part);
+            let after = request.next_token.as_deref().map(|token| token::open(&question, token)).transpose()?.unwrap_or_default();
+            let mut wanted = groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
+            let groups: Vec<LogGroup> = wanted.by_ref().take(request.limit as usize).collect();
+            let next_token = groups.last().filter(|_| wanted.next().is_some()).map(|last| token::seal(&question, &last.name));
+            Ok(Reply::DescribeLogGroups { groups, next_token })
         })
         .await
     }
@@ -258,7 +263,7 @@ mod tests {
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         for (name, times) in streams {
             let lines = times.iter().enumerate().map(|(at, at_ms)| (*at_ms, format!("{name}{at}"))).collect();
-            telemetry.append_logs(&[LogLines { stream: (*name).to_owned(), lines }]).unwrap();
+            telemetry.append_logs(&[LogLines { stream: (*name).to_owned(), lines, ..LogLines::default() }]).unwrap();
         }
         (temp, telemetry)
     }
@@ -328,7 +333,9 @@ mod tests {
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a0", "b0"]);
         // A new stream, and one that seemed over.
         for stream in ["c", "b"] {
-            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: vec![(30, format!("{stream} new"))] }]).unwrap();
+            telemetry
+                .append_logs(&[LogLines { stream: stream.to_owned(), lines: vec![(30, format!("{stream} new"))], ..LogLines::default() }])
+                .unwrap();
         }
         let (events, place) = merge(&telemetry, &all(), &filter, &place.unwrap()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a1", "b new"]);

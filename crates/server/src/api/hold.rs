@@ -1,6 +1,7 @@
-//! Whose Describe is held back. SDKs look seldom (every 5, 30 or 120 s), so that a job of half a second would seem to take that
-//! long: the answer about a young job waits a little for its end when such a client asks. A person's client, and any other, is
-//! answered at once.
+//! Whose Describe is held back. Some clients look seldom (every 5, 30 or 120 s), so that a job of half a second would seem to take that
+//! long: the answer waits a little for the job's end when such a client asks. Waiters ask for nothing but the end, so their answers wait
+//! at any age of the job; the SDKs also show what goes on meanwhile, so theirs wait for young jobs alone, and not where our plugin makes them
+//! look often. A person's client, and any other, is answered at once.
 
 use std::{
     collections::HashSet,
@@ -10,13 +11,15 @@ use std::{
 
 use crate::core::now_ms;
 
-/// How long an answer waits.
-pub(super) const HOLD: Duration = Duration::from_secs(3);
-/// Until what age a job is young, in milliseconds.
-const YOUNG_MS: u64 = 60_000;
+/// How long an answer waits. Less than any sensible time-out of a client.
+const HOLD: Duration = Duration::from_secs(3);
+/// Until what age a job is young.
+const YOUNG: Duration = Duration::from_secs(60);
 /// Most jobs that are remembered as just created.
 const REMEMBERED: usize = 1000;
 
+/// What our plugin adds to the `User-Agent` (crates/cli/python/shoal_polling.py).
+const LOOKS_OFTEN: &str = "shoal-polling";
 const SDK_V2: &str = "SageMaker-Python-SDK";
 const SDK_V3: &str = "AWS-SageMakerCore";
 
@@ -39,18 +42,18 @@ impl Holds {
         }
     }
 
-    /// Whether the answer to this client may wait for news of this job.
-    pub(super) fn waits(&self, job: &str, user_agent: &str) -> bool {
-        if user_agent.contains(SDK_V3) {
-            return !self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    /// How long the answer to this client may wait for the end of this job.
+    pub(super) fn wait(&self, job: &str, created_ms: u64, user_agent: &str) -> Duration {
+        if is_waiter(user_agent) {
+            return HOLD;
         }
-        user_agent.contains(SDK_V2) || is_waiter(user_agent)
+        let is_first_of_v3 = user_agent.contains(SDK_V3) && self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+        let is_sdk = user_agent.contains(SDK_V2) || user_agent.contains(SDK_V3);
+        if !is_sdk || is_first_of_v3 || user_agent.contains(LOOKS_OFTEN) {
+            return Duration::ZERO;
+        }
+        YOUNG.saturating_sub(Duration::from_millis(now_ms().saturating_sub(created_ms))).min(HOLD)
     }
-}
-
-/// Whether a job of this age is worth waiting for.
-pub(super) fn is_young(created_ms: u64) -> bool {
-    now_ms().saturating_sub(created_ms) < YOUNG_MS
 }
 
 /// Botocore lists the features in use as letters: `m/D,B,g`; `B` is a waiter (of boto3, or the AWS CLI's `wait`).
@@ -64,15 +67,19 @@ mod tests {
 
     #[test]
     fn clients_that_wait_are_known() {
-        for (user_agent, expected) in [
-            ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7", true),
-            ("Boto3/1.44.5 m/b,Z,g,E,N cfg/retry-mode#standard Botocore/1.44.5 lib/AWS-SageMakerCore#2.27.0", true),
-            ("aws-cli/1.46.2 md/Botocore#1.43.62 m/D,B,g,N,Z,b cfg/retry-mode#legacy", true),
-            ("aws-cli/1.46.2 md/Botocore#1.43.62 m/b,N,D,g,Z cfg/retry-mode#legacy", false),
-            ("Boto3/1.44.5 md/Botocore#1.44.5 m/Z,b,N,g,E", false),
-            ("", false),
+        let (now, long_ago) = (now_ms(), 0);
+        for (user_agent, created_ms, expected) in [
+            ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7", now, true),
+            ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7", long_ago, false),
+            ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7 shoal-polling", now, false),
+            ("Boto3/1.44.5 m/b,Z,g,E,N cfg/retry-mode#standard Botocore/1.44.5 lib/AWS-SageMakerCore#2.27.0", now, true),
+            ("aws-cli/1.46.2 md/Botocore#1.43.62 m/D,B,g,N,Z,b cfg/retry-mode#legacy", now, true),
+            ("aws-cli/1.46.2 md/Botocore#1.43.62 m/D,B,g,N,Z,b cfg/retry-mode#legacy shoal-polling", long_ago, true),
+            ("aws-cli/1.46.2 md/Botocore#1.43.62 m/b,N,D,g,Z cfg/retry-mode#legacy", now, false),
+            ("Boto3/1.44.5 md/Botocore#1.44.5 m/Z,b,N,g,E", now, false),
+            ("", now, false),
         ] {
-            assert_eq!(Holds::default().waits("job", user_agent), expected, "{user_agent}");
+            assert_eq!(!Holds::default().wait("job", created_ms, user_agent).is_zero(), expected, "{user_agent}");
         }
     }
 
@@ -80,6 +87,7 @@ mod tests {
     fn what_sdk_v3_asks_at_creation_is_answered_at_once() {
         let (holds, sdk) = (Holds::default(), "lib/AWS-SageMakerCore#2.27.0");
         holds.created("job", sdk);
-        assert_eq!([holds.waits("job", sdk), holds.waits("job", sdk), holds.waits("other", sdk)], [false, true, true]);
+        let waits = |job| !holds.wait(job, now_ms(), sdk).is_zero();
+        assert_eq!([waits("job"), waits("job"), waits("other")], [false, true, true]);
     }
 }

@@ -133,7 +133,7 @@ mod tests {
         // One line is longer than a whole reply, others fill replies in part.
         let lines: Vec<String> = [10, 400_000, 700_000, 3, MOST_BYTES + 9, 5, 1].iter().map(|length| "x".repeat(*length)).collect();
         let with_times = lines.iter().enumerate().map(|(at, text)| (at as u64, text.clone())).collect();
-        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines: with_times }]).unwrap();
+        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines: with_times, ..LogLines::default() }]).unwrap();
         for limit in [1, 2, 10_000] {
             let forward = pages(&telemetry, LogDirection::Forward, limit);
             assert_eq!(forward.concat(), lines, "forward by {limit}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
@@ -11,9 +12,8 @@ use shoal_wire::{
 };
 use tokio::time::Instant;
 
-use super::{Api, Caller, blocking, hold, token};
+use super::{Api, Caller, blocking, token};
 use crate::{
-    Image,
     admission::{self, internal},
     artifacts,
     core::{Opaque, Refusal, RowFate},
@@ -72,13 +72,11 @@ impl Api {
     pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
         let mut version = self.world.core.version();
         let mut row = self.row(name).await?;
-        if self.holds.waits(name, &caller.user_agent) {
-            let until = Instant::now() + hold::HOLD;
-            while !row.ended && hold::is_young(row.created_ms) {
-                match tokio::time::timeout_at(until, version.changed()).await {
-                    Ok(Ok(())) => row = self.row(name).await?,
-                    Ok(Err(_)) | Err(_) => break,
-                }
+        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
+        while !row.ended && Instant::now() < until {
+            match tokio::time::timeout_at(until, version.changed()).await {
+                Ok(Ok(())) => row = self.row(name).await?,
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         let stored = view(&row)?;
@@ -88,7 +86,7 @@ impl Api {
             None => stored,
         };
         let (request, mut description) = describe(&row, &view)?;
-        description.metric_definitions = built_in_metrics(&self.world, &request);
+        add_image(&self.world, &request, &mut description);
         description.warm_pool = self.warm_pool(name).await?;
         Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
     }
@@ -228,7 +226,7 @@ pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error>
 /// A job as Search shows it.
 pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
     let (request, mut description) = describe(row, &view(row)?)?;
-    description.metric_definitions = built_in_metrics(world, &request);
+    add_image(world, &request, &mut description);
     description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))
@@ -255,29 +253,28 @@ fn deletable(row: &JobRow) -> Result<(), Error> {
     ))
 }
 
-/// The metric definitions that the platform supplies for a built-in algorithm.
-fn built_in_metrics(world: &World, request: &Map<String, Value>) -> Vec<MetricDefinition> {
+/// What a job's image adds to its description: metric definitions, and which version of a framework its own program has.
+fn add_image(world: &World, request: &Map<String, Value>, description: &mut TrainingJobDescription) {
     let member = |name: &str| request.get(name).unwrap_or(&Value::Null);
-    of_image(world, member("AlgorithmSpecification"), member("HyperParameters"), member("Environment"))
+    let algorithm = member("AlgorithmSpecification");
+    description.metric_definitions = built_in_metrics(world, algorithm);
+    let own =
+        [&member("HyperParameters")["sagemaker_program"], &member("Environment")["SAGEMAKER_PROGRAM"], &algorithm["ContainerEntrypoint"]];
+    if own.into_iter().all(Value::is_null) {
+        return;
+    }
+    let environment = world.images.framework(algorithm["TrainingImage"].as_str().unwrap_or_default());
+    if let Ok(Some(PythonEnvironment { notice: Some(notice), .. })) = environment
+        && let Some(step) = description.transitions.iter_mut().find(|step| step.status == "Downloading")
+    {
+        step.message = format!("{}; {notice}", step.message);
+    }
 }
 
-/// The same for a tuning job's definition.
-pub(super) fn built_in(world: &World, definition: &Value) -> Vec<MetricDefinition> {
-    of_image(world, &definition["AlgorithmSpecification"], &definition["StaticHyperParameters"], &definition["Environment"])
-}
-
-fn of_image(world: &World, algorithm: &Value, hyperparameters: &Value, environment: &Value) -> Vec<MetricDefinition> {
-    let named = [&hyperparameters["sagemaker_program"], &environment["SAGEMAKER_PROGRAM"], &algorithm["ContainerEntrypoint"]];
-    if named.into_iter().any(|own| !own.is_null()) {
-        return Vec::new();
-    }
-    let image = algorithm["TrainingImage"].as_str();
-    match image.map(|image| world.images.known(image)) {
-        Some(Ok(Some(Image::Builtin { metric_definitions, .. }))) => {
-            metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
-        }
-        Some(_) | None => Vec::new(),
-    }
+/// The metric definitions that the platform supplies for the image of an `AlgorithmSpecification`.
+pub(super) fn built_in_metrics(world: &World, algorithm: &Value) -> Vec<MetricDefinition> {
+    let image = algorithm["TrainingImage"].as_str().unwrap_or_default();
+    world.images.metric_definitions(image).into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
 }
 
 pub(super) fn refused(refusal: &Refusal) -> Error {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_store::{MetricPoint, POINT_BYTES};
+use shoal_store::MetricPoint;
 use shoal_wire::{BatchPutMetrics, Error, ErrorCode, Reply, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic, Span};
 
 use super::{Api, blocking};
@@ -29,23 +29,22 @@ impl Api {
             }
             Holder::Owner | Holder::Session(_) => self.job_of_component(&request.component).await?,
         };
-        let (world, of) = (self.world.clone(), job.clone());
-        let lengths = blocking(move || world.telemetry.series_lengths(&of).map_err(|error| internal(&error))).await?;
-        let stored: u64 = lengths.iter().map(|(_, points)| points).sum();
-        let room = (self.world.log_quota / POINT_BYTES).saturating_sub(stored);
-        let (mut points, mut steps, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut points, mut steps, mut places, mut errors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (at, metric) in request.metrics.into_iter().enumerate() {
             match metric.at_ms {
-                Some(_) if points.len() as u64 >= room => errors.push(("METRIC_LIMIT_EXCEEDED", at)),
                 Some(at_ms) => {
                     points.push(MetricPoint { metric: metric.name, at_ms, value: metric.value });
                     steps.push(metric.step);
+                    places.push(at);
                 }
                 None => errors.push(("VALIDATION_ERROR", at)),
             }
         }
         let world = self.world.clone();
-        blocking(move || world.telemetry.append_steps(&job, &points, &steps).map_err(|error| internal(&error))).await?;
+        let append = move || world.telemetry.append_steps(&job, &points, &steps, world.log_quota).map_err(|error| internal(&error));
+        let fits = blocking(append).await?;
+        errors.extend(places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)));
+        errors.sort_by_key(|(_, at)| *at);
         Ok(Reply::BatchPutMetrics { errors })
     }
 

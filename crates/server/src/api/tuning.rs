@@ -11,8 +11,8 @@ use shoal_wire::{
 use tokio::time::Instant;
 
 use super::{
-    Api, Caller, blocking, hold, near, token,
-    training::{built_in, refused, view as job_view},
+    Api, Caller, blocking, near, token,
+    training::{built_in_metrics, refused, view as job_view},
 };
 use crate::{
     admission::{self, internal},
@@ -65,13 +65,11 @@ impl Api {
     pub(super) async fn describe_tuning_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
         let mut version = self.world.core.version();
         let mut row = self.tuning_row(name).await?;
-        if self.holds.waits(name, &caller.user_agent) {
-            let until = Instant::now() + hold::HOLD;
-            while !row.ended && hold::is_young(row.created_ms) {
-                match tokio::time::timeout_at(until, version.changed()).await {
-                    Ok(Ok(())) => row = self.tuning_row(name).await?,
-                    Ok(Err(_)) | Err(_) => break,
-                }
+        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
+        while !row.ended && Instant::now() < until {
+            match tokio::time::timeout_at(until, version.changed()).await {
+                Ok(Ok(())) => row = self.tuning_row(name).await?,
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         let world = self.world.clone();
@@ -288,7 +286,7 @@ fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, Tunin
         not_improving: Some(view.not_improving),
         converged_ms: view.converged.map(|time| time.0),
         runtime_s: Some(view.ended.map_or_else(now_ms, |time| time.0).saturating_sub(view.created.0).div_ceil(1000)),
-        metric_definitions: definitions.map(|definition| built_in(world, definition)).collect(),
+        metric_definitions: definitions.map(|definition| built_in_metrics(world, &definition["AlgorithmSpecification"])).collect(),
     };
     Ok((request, description))
 }

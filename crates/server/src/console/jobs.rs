@@ -5,7 +5,6 @@ use futures::future::join_all;
 use http::Response;
 use shoal_plane::JobView;
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
-use shoal_wire::reason_of_script;
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -203,7 +202,7 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
     let wanted = shoal_wire::restore_gist(&row.request)?;
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
-        (Some(reason), _) => gist(reason),
+        (Some(reason), _) => shoal_wire::headline(reason).into_owned(),
         (None, Some(pending)) => {
             let (place, lacks) = why_it_waits(pending);
             format!("{place}: {lacks}")
@@ -231,14 +230,6 @@ fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
         duration: view.training_start.map(|start| end_ms.saturating_sub(start.0)),
         since_ms: view.training_start.filter(|_| view.training_end.is_none()).map(|start| start.0),
     })
-}
-
-/// The line of a failure reason that says most: the first, or of a traceback the last.
-pub(super) fn gist(reason: &str) -> String {
-    let reason = reason_of_script(reason);
-    let mut lines = reason.lines().filter(|line| !line.trim().is_empty());
-    let line = if reason.contains("Traceback (most recent call last)") { lines.next_back() } else { lines.next() };
-    line.unwrap_or_default().trim().to_owned()
 }
 
 /// `2 x ml.m5.large`.
@@ -310,28 +301,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gist_of_a_failure() {
-        for (reason, expected) in [
-            ("", ""),
-            ("AlgorithmError: exit code: 1", "AlgorithmError: exit code: 1"),
-            ("ClientError: no data\nin channel train", "ClientError: no data"),
-            (
-                "AlgorithmError: algo-1: Traceback (most recent call last):\n  File \"x\"\nValueError: bad, exit code: 1\n",
-                "ValueError: bad, exit code: 1",
-            ),
-            (
-                "AlgorithmError: algo-1: ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n  File \"x\"\nKeyError\"\n\
-                 Command \"python3 a.py\", exit code: 1",
-                "KeyError, exit code: 1",
-            ),
-        ] {
-            assert_eq!(gist(reason), expected);
-        }
-    }
-
-    #[test]
     fn a_sketch_fills_its_box() {
-        let point = |at_ms, value| Point { at_ms, value };
+        let point = |at_ms, value| Point { at_ms, value, host: None };
         assert_eq!(sketch(&[point(10, 1.0), point(20, f64::NAN), point(30, 3.0), point(50, 2.0)]), "2.0,21.0 48.0,3.0 94.0,12.0");
         assert_eq!(sketch(&[point(10, 1.0), point(20, 1.0)]), "2.0,21.0 94.0,21.0");
         assert_eq!(sketch(&[point(10, 1.0)]), "");

@@ -237,9 +237,15 @@ mod tests {
         for host in [1, 2] {
             let text = |n: u64| if host == 1 && n % 200 == 1 { format!("\u{1b}[1mEpo\u{1b}[0mch {n}") } else { n.to_string() };
             let lines = (0..lines).filter(|n| n % 2 == host % 2).map(|n| (n, text(n))).collect();
-            telemetry.append_logs(&[LogLines { stream: format!("job/algo-{host}-17"), lines }]).unwrap();
+            telemetry.append_logs(&[LogLines { stream: format!("job/algo-{host}-17"), lines, ..LogLines::default() }]).unwrap();
         }
-        telemetry.append_logs(&[LogLines { stream: "job-2/algo-1-17".to_owned(), lines: vec![(0, "another's".to_owned())] }]).unwrap();
+        telemetry
+            .append_logs(&[LogLines {
+                stream: "job-2/algo-1-17".to_owned(),
+                lines: vec![(0, "another's".to_owned())],
+                ..LogLines::default()
+            }])
+            .unwrap();
         (temp, telemetry)
     }
 
@@ -296,7 +302,8 @@ mod tests {
         let (_temp, telemetry) = telemetry(3);
         let start = earlier(&telemetry, "job", &Wanted::default(), None).unwrap();
         assert_eq!((start.lines.len(), start.more), (3, false));
-        let new = |stream: &str, text: &str| LogLines { stream: stream.to_owned(), lines: vec![(9, text.to_owned())] };
+        let new =
+            |stream: &str, text: &str| LogLines { stream: stream.to_owned(), lines: vec![(9, text.to_owned())], ..LogLines::default() };
         telemetry.append_logs(&[new("job/algo-2-17", "a"), new("job/algo-3-17", "b")]).unwrap();
         let next = later(&telemetry, "job", &Wanted::default(), &start.after).unwrap();
         assert_eq!(

@@ -48,7 +48,7 @@ impl Console {
             let sessions = self.sessions.clone();
             let begun = blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
             return match begun {
-                Ok(cookie) => with_cookie(see_other(&next), &cookie),
+                Ok(cookie) => with_cookie(see_other(&next), &cookie, visit),
                 Err(_) => {
                     let complaint = "That link has been used already, or is too old. `shoal console` prints a new one.";
                     Ok(self.form(visit, next, String::new(), Some((StatusCode::FORBIDDEN, complaint.to_owned()))))
@@ -66,7 +66,7 @@ impl Console {
         let (id, secret) = (form.get("access_key_id").unwrap_or_default().trim(), form.get("secret_access_key").unwrap_or_default().trim());
         let next = next(form);
         let complaint = match self.sessions.by_keys(visit.source, id, secret, now_ms()) {
-            Ok(cookie) => return with_cookie(see_other(&next), &cookie),
+            Ok(cookie) => return with_cookie(see_other(&next), &cookie, visit),
             Err(Refused::Wrong) => (
                 StatusCode::FORBIDDEN,
                 "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned(),
@@ -84,7 +84,7 @@ impl Console {
     pub(super) async fn sign_out(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let (sessions, headers) = (self.sessions.clone(), visit.head.headers.clone());
         let cookie = blocking(move || sessions.end(&headers, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
-        with_cookie(see_other("/console/sign-in"), &cookie)
+        with_cookie(see_other("/console/sign-in"), &cookie, visit)
     }
 
     fn form(&self, visit: &Visit, next: String, access_key_id: String, complaint: Option<(StatusCode, String)>) -> Response<Body> {
@@ -97,8 +97,10 @@ impl Console {
     }
 }
 
-fn with_cookie(mut response: Response<Body>, cookie: &str) -> Result<Response<Body>, Trouble> {
-    let value = HeaderValue::from_str(cookie).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
+/// Over TLS browsers show the cookie nowhere else.
+fn with_cookie(mut response: Response<Body>, cookie: &str, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    let secure = if visit.is_tls { "; Secure" } else { "" };
+    let value = HeaderValue::from_str(&format!("{cookie}{secure}")).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
     response.headers_mut().insert(header::SET_COOKIE, value);
     Ok(response)
 }

@@ -9,7 +9,6 @@ use shoal_wire::{Call, CreateTuningJob, Goal};
 use super::{
     Console, Visit, amounts, blocking,
     frame::{Frame, Trouble, rendered},
-    jobs::gist,
     see_other,
     status::Badge,
     tunings::{badge, best, strategy, trials},
@@ -209,7 +208,7 @@ fn line(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<Line, Troub
     Ok(Line {
         name: trial.job.clone(),
         badge: Badge { kind, word },
-        detail: reason.as_deref().map(gist).unwrap_or_default(),
+        detail: reason.as_deref().map(|reason| shoal_wire::headline(reason).into_owned()).unwrap_or_default(),
         value: value.map_or("–".to_owned(), amounts::value),
         resource: known.resource,
         setting: tuned.iter().map(|(name, value)| format!("{name}={}", rounded(value))).collect::<Vec<_>>().join("  "),

@@ -19,12 +19,17 @@ impl Images for NoImages {
     fn framework(&self, _: &str) -> Result<Option<shoal_link::PythonEnvironment>, ImageError> {
         Ok(None)
     }
+
+    fn metric_definitions(&self, _: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 fn options(data_dir: &Path) -> Options {
     Options {
         data_dir: data_dir.to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         default_bucket: "sagemaker-us-east-1-000000000000".to_owned(),
@@ -79,4 +84,29 @@ async fn a_server_that_is_told_to_stop_stops() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(options(dir.path())).await.unwrap();
     server.run(std::future::ready(())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_whose_places_are_all_taken_hears_that_it_is_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(options(dir.path())).await.unwrap();
+    server.open = Connections::new(1);
+    let answering = server.open.admit().await;
+    answering.signed(crate::connections::Signer::Owner);
+    let address = server.address();
+    let stop = async move {
+        let waits = tokio::net::TcpStream::connect(address).await.unwrap();
+        // The server accepts it, and has no place for it.
+        tokio::time::sleep(2 * LOOK).await;
+        drop(waits);
+    };
+    server.run(stop).await.unwrap();
+    drop(answering);
+}
+
+#[test]
+fn connections_leave_files_for_what_they_ask_for() {
+    for (files, expected) in [(0, 8), (200, 36), (1024, 448), (1 << 20, MAX_CONNECTIONS)] {
+        assert_eq!(places(files), expected, "{files}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use shoal_plane::edits;
+use shoal_tuner::edits;
 
 /// How many lines are told.
 const MOST: usize = 3;

@@ -28,6 +28,10 @@ impl Images for Host {
     fn framework(&self, _: &str) -> Result<Option<shoal_link::PythonEnvironment>, ImageError> {
         Ok(None)
     }
+
+    fn metric_definitions(&self, _: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 fn definition(name: Option<&str>) -> Value {

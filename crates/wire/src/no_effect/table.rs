@@ -113,6 +113,20 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     simulate("ResourceHandlingOption"),
     FieldWithoutEffect {
         service: Service::Logs,
+        operations: &["PutLogEvents"],
+        field: "entity",
+        values: Any,
+        reason: "there is no Application Signals: lines belong to their stream alone",
+    },
+    FieldWithoutEffect {
+        service: Service::Logs,
+        operations: &["PutLogEvents"],
+        field: "sequenceToken",
+        values: Any,
+        reason: "AWS ignores it, too: batches are stored in the order of their arrival",
+    },
+    FieldWithoutEffect {
+        service: Service::Logs,
         operations: &["DescribeLogGroups"],
         field: "accountIdentifiers",
         values: Any,

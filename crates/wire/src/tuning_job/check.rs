@@ -213,6 +213,9 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
             &format!("there are {all} static and tuned hyperparameters together, and {MOST_HYPERPARAMETERS} are allowed"),
         );
     }
+    // SDKs give every hyperparameter of a framework's estimator to Autotune, and some of them say which script is started, and how.
+    let (of_toolkit, auto_parameters): (Vec<_>, Vec<_>) = auto_parameters.into_iter().partition(|it| it.name.starts_with("sagemaker_"));
+    statics.extend(of_toolkit.into_iter().map(|it| (it.name, it.hint)));
     if shared.strategy == Strategy::Grid
         && let Some(range) = ranges.iter().find(|range| !matches!(range.values, super::RangeValues::Categorical(_)))
         && !shared.autotune

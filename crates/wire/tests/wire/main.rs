@@ -1,5 +1,6 @@
 //! The wire crate from outside: requests in, typed calls out; typed replies in, responses out.
 
+mod autotune;
 mod calls;
 mod changes;
 mod golden;

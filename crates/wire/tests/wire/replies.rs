@@ -346,8 +346,12 @@ fn the_client_reads_what_is_no_error_of_ours() {
 fn the_client_signs_what_the_server_verifies() {
     let credentials =
         Credentials { access_key_id: "AK".to_owned(), secret_access_key: "secret".to_owned(), session_token: Some("token".to_owned()) };
-    let endpoint =
-        client::Endpoint { authority: "127.0.0.1:9777".to_owned(), region: "us-east-1".to_owned(), credentials: credentials.clone() };
+    let endpoint = client::Endpoint {
+        scheme: client::Scheme::HTTP,
+        authority: "127.0.0.1:9777".to_owned(),
+        region: "us-east-1".to_owned(),
+        credentials: credentials.clone(),
+    };
     let request = client::call(&endpoint, Service::SageMaker, "StopTrainingJob", &json!({"TrainingJobName": "a"}), CREATED).unwrap();
     let (head, body) = request.into_parts();
     assert_eq!(route(&head), Ok(Route::Api(Service::SageMaker)));

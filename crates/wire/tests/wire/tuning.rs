@@ -12,7 +12,7 @@ use crate::{
     golden::goldens,
 };
 
-fn create(body: &Value) -> Result<Box<CreateTuningJob>, Error> {
+pub(crate) fn create(body: &Value) -> Result<Box<CreateTuningJob>, Error> {
     let request = Request::post("/").header("x-amz-target", "SageMaker.CreateHyperParameterTuningJob").body(()).expect("a request");
     match parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())? {
         Call::CreateTuningJob(job) => Ok(job),
@@ -33,7 +33,7 @@ fn definition() -> Value {
     })
 }
 
-fn sound() -> Value {
+pub(crate) fn sound() -> Value {
     json!({
         "HyperParameterTuningJobName": "titanic",
         "HyperParameterTuningJobConfig": {

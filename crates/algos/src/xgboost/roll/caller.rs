@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Call, HEARTBEAT_SECONDS, Loss, Meeting, Plan, Report, encode};
-use crate::xgboost::ffi::api::Api;
+use crate::xgboost::ffi::api::{Api, XGBoostError};
 use crate::xgboost::ffi::collective::Tracker;
 
 /// How long the caller waits for hosts to come. All of them are started together.
@@ -18,6 +18,9 @@ const MAX_LINE: u64 = 1 << 16;
 
 /// How long the caller stays for the others to hear of a loss: if its process ended at once, they might hear only of that.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A tracker is made anew after so long: it waits half an hour for its hosts, and reading data can take longer.
+const FRESH: Duration = Duration::from_secs(600);
 
 /// The running roll.
 pub(in crate::xgboost) struct Caller {
@@ -126,12 +129,22 @@ struct Roll {
     silence: Duration,
     api: &'static Api,
     address: IpAddr,
-    tracker: Option<Tracker>,
+    tracker: Option<Made>,
+}
+
+/// A tracker for so many hosts.
+struct Made {
+    hosts: usize,
+    when: Instant,
+    tracker: Tracker,
 }
 
 impl Roll {
     /// Runs until every host is done; after a loss, to the process's end.
     fn call(mut self, events: &Receiver<Event>, say_over: &Sender<()>) {
+        // A tracker says its port 100 ms after it was made. So it is made while the hosts read their data, which all of them have as a rule; if it cannot be made,
+        // the plan says so.
+        let _later = self.track(self.places.len());
         loop {
             let loss = match events.recv_timeout(Duration::from_secs(HEARTBEAT_SECONDS)) {
                 Ok(event) => self.take(event),
@@ -143,8 +156,8 @@ impl Roll {
                 return self.tell(&Call::Lost(loss), events, say_over);
             }
             if self.places.values().all(|place| place.done) {
-                if let Some(tracker) = self.tracker.take() {
-                    tracker.finish();
+                if let Some(made) = self.tracker.take() {
+                    made.tracker.finish();
                 }
                 let _ = say_over.send(());
                 return;
@@ -261,18 +274,28 @@ impl Roll {
         let columns = reports.iter().map(|(_, report)| report.columns).max().unwrap_or(0);
         let mut tracker_port = 0;
         if hosts.len() > 1 {
-            match Tracker::start(self.api, self.address, hosts.len()).and_then(|tracker| Ok((tracker.port()?, tracker))) {
-                Ok((port, tracker)) => {
-                    tracker_port = port;
-                    self.tracker = Some(tracker);
-                }
+            match self.track(hosts.len()).and_then(Tracker::port) {
+                Ok(port) => tracker_port = port,
                 Err(error) => {
                     return Some(Loss { host: self.own.clone(), how: format!("failed: it cannot start XGBoost's tracker: {error}") });
                 }
             }
+        } else {
+            // Nobody comes to the one that was made for all.
+            self.tracker = None;
         }
         self.say(&Call::Plan(Plan { hosts, columns, tracker_port }));
         None
+    }
+
+    /// The tracker of so many hosts. One that does not fit, or was made too long ago, is left as it is: nobody comes to it, and ending it would wait for them.
+    fn track(&mut self, hosts: usize) -> Result<&Tracker, XGBoostError> {
+        let fits = |made: &Made| made.hosts == hosts && made.when.elapsed() < FRESH;
+        let made = match self.tracker.take().filter(fits) {
+            Some(made) => made,
+            None => Made { hosts, when: Instant::now(), tracker: Tracker::start(self.api, self.address, hosts)? },
+        };
+        Ok(&self.tracker.insert(made).tracker)
     }
 
     /// Tells every host that is there. Who cannot be told is found by its silence.

@@ -10,7 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use shoal_wire::{client::Endpoint, sigv4::Credentials};
+use shoal_wire::{
+    client::{Endpoint, Scheme},
+    sigv4::Credentials,
+};
 use tempfile::TempDir;
 
 use crate::bench::server::temporary_dir;
@@ -73,7 +76,7 @@ impl Peer {
             thread::sleep(Duration::from_millis(5));
         }
         let credentials = Credentials { access_key_id: id.to_owned(), secret_access_key: secret.to_owned(), session_token: None };
-        Ok(Self { child, endpoint: Endpoint { authority, region: "us-east-1".to_owned(), credentials }, dir })
+        Ok(Self { child, endpoint: Endpoint { scheme: Scheme::HTTP, authority, region: "us-east-1".to_owned(), credentials }, dir })
     }
 
     /// Where it keeps what it is given.

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::{
     Shm,
+    choice::{Choice, Order},
     control::{CORE_WORDS, Control},
     cores::{self, OnOneCore},
+    processor::processor,
+    trial::Patience,
     tuning::Machine,
 };
 use crate::{
@@ -27,46 +30,69 @@ const PIECE: usize = 64 << 10;
 /// How long a rank looks before it sleeps between looks.
 const AWAKE: Duration = Duration::from_millis(1);
 
+/// What rank 0 says.
+#[derive(Debug, Clone, Copy)]
+struct Word {
+    machine: Machine,
+    choice: Choice,
+    /// Bytes of the second cache, if the ranks are to try.
+    tries: Option<usize>,
+}
+
 /// What a rank asks now and then while it waits for that rank of this host: may it wait on?
 pub(crate) type MayWait<'a> = &'a dyn Fn(usize) -> Result<(), Error>;
 
 impl Shm {
     /// Measures, with the other ranks, each of which calls this. Ranks 0 and 1 are on cores of their own meanwhile, if they may use several.
     ///
+    /// Then all try what else there is, if rank 0's order and processor say so.
+    ///
     /// # Errors
     /// What `may_wait` says.
-    pub(crate) fn calibrated(self, may_wait: MayWait<'_>) -> Result<Self, Error> {
+    pub(crate) fn calibrated(self, order: Order, patience: Patience<'_>, may_wait: MayWait<'_>) -> Result<Self, Error> {
         let (flag, place) = self.own().cores();
         // SAFETY: this rank alone writes there, and nobody reads before the flag.
         unsafe { place.write(cores::allowed()) };
         flag.advance(0, 1);
-        let machine = match self.rank {
-            0 => self.measure(may_wait)?,
+        let Word { machine, choice, tries } = match self.rank {
+            0 => self.measure(order, may_wait)?,
             1 => {
                 self.answer(may_wait)?;
                 self.hear(may_wait)?
             }
             _ => self.hear(may_wait)?,
         };
-        Ok(self.tuned(machine))
+        let tuned = self.tuned(machine, choice);
+        match tries {
+            Some(second) if tuned.tuning.turns => tuned.tried(second, patience),
+            _ => Ok(tuned),
+        }
     }
 
-    fn measure(&self, may_wait: MayWait<'_>) -> Result<Machine, Error> {
+    fn measure(&self, order: Order, may_wait: MayWait<'_>) -> Result<Word, Error> {
         let machine = Machine { cores: self.count_cores(may_wait)?, ..Machine::assumed() };
         let link = self.measure_link(may_wait)?;
         let machine = Machine { link: link.unwrap_or(machine.link), measured: link.is_some(), ..machine };
+        let processor = processor();
+        let (choice, tries) = Choice::begin(order, processor);
+        let [short, long, large] = choice.words();
         let words = [
             machine.link.latency.to_bits(),
             machine.link.bandwidth.to_bits(),
             u64::from(machine.measured),
             machine.cores as u64,
             machine.cache as u64,
+            short,
+            long,
+            large,
+            u64::from(tries),
+            processor.second as u64,
         ];
         let (flag, told) = self.own().told();
         // SAFETY: this rank alone writes there, and nobody reads before the flag.
         unsafe { told.write(words) };
         flag.advance(0, 1);
-        Ok(machine)
+        Ok(Word { machine, choice, tries: tries.then_some(processor.second) })
     }
 
     /// How many of the ranks can run at the same time.
@@ -131,13 +157,17 @@ impl Shm {
     }
 
     /// What rank 0 says.
-    fn hear(&self, may_wait: MayWait<'_>) -> Result<Machine, Error> {
+    fn hear(&self, may_wait: MayWait<'_>) -> Result<Word, Error> {
         let (flag, told) = self.controls[0].told();
         wait(|| flag.has_done(0, 1), 0, may_wait)?;
         // SAFETY: written before the flag that was seen, and never again.
-        let [latency, bandwidth, measured, cores, cache] = unsafe { told.read() };
+        let [latency, bandwidth, measured, cores, cache, short, long, large, tries, second] = unsafe { told.read() };
         let link = Link { latency: f64::from_bits(latency), bandwidth: f64::from_bits(bandwidth) };
-        Ok(Machine { link, measured: measured != 0, cores: cores as usize, cache: cache as usize })
+        Ok(Word {
+            machine: Machine { link, measured: measured != 0, cores: cores as usize, cache: cache as usize },
+            choice: Choice::of_words([short, long, large]),
+            tries: (tries != 0).then_some(second as usize),
+        })
     }
 }
 
@@ -149,7 +179,7 @@ fn link(delay: f64, seconds: f64) -> Option<Link> {
 
 /// Where a piece is handed over: among the stages, which no operation uses yet.
 fn place(of: &Control, piece: usize) -> *mut u8 {
-    of.stage(0, 0, PIECE, false).wrapping_add(piece % PIECES * PIECE)
+    of.stage(0, 0, PIECE, false, 0).wrapping_add(piece % PIECES * PIECE)
 }
 
 fn wait(ready: impl Fn() -> bool, rank: usize, may_wait: MayWait<'_>) -> Result<(), Error> {

@@ -42,6 +42,9 @@ pub(super) const ROUND: usize = 4 * STAGE;
 /// have read just now.
 const TURNS: usize = 512 << 10;
 
+/// What rank 0 says of the machine, and what follows.
+pub(super) type Told = [u64; 10];
+
 /// Words of bits for cores, of which there are at most 960.
 pub(super) const CORE_WORDS: usize = LINE / 8 - 1;
 
@@ -71,7 +74,7 @@ const fn lines(bytes: usize) -> usize {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Control {
     address: *mut u8,
-    /// Places are taken in turns; the same on all ranks.
+    /// Slots are taken in turns; the same on all ranks.
     turns: bool,
 }
 
@@ -87,7 +90,7 @@ impl Control {
         Self { address, turns: false }
     }
 
-    /// Whether places are taken in turns.
+    /// Whether slots are taken in turns.
     pub(super) const fn with_turns(self, turns: bool) -> Self {
         Self { turns, ..self }
     }
@@ -122,7 +125,7 @@ impl Control {
     }
 
     /// What rank 0 has measured: whether it is there, and where.
-    pub(super) fn told(&self) -> (&Flag, *mut [u64; 5]) {
+    pub(super) fn told(&self) -> (&Flag, *mut Told) {
         (self.flag(TOLD), self.at(TOLD + 8).cast())
     }
 
@@ -155,31 +158,32 @@ impl Control {
         unsafe { &*self.address.add(LEFT + rank).cast::<AtomicU8>() }
     }
 
-    /// The place of so many bytes among all that there are.
+    /// The place of so many bytes among those of a room.
     #[inline]
-    const fn turn(&self, number: u64, bytes: usize, all: usize) -> usize {
+    const fn turn(number: u64, bytes: usize, room: usize) -> usize {
         let each = if bytes == 0 { LINE } else { lines(bytes) };
-        if self.turns { number as usize % (all / each) * each } else { 0 }
+        let places = room / each;
+        if places > 1 { number as usize % places * each } else { 0 }
     }
 
     /// Where operation `seq` gives so many bytes, at most [`SLOT`]: not where the operation before did, which others may still read.
     #[inline]
     pub(super) fn slot(&self, seq: u64, bytes: usize) -> *mut u8 {
-        let place = if bytes < IN_TURNS { 0 } else { self.turn(seq >> 1, bytes, TURNS) };
-        self.at(SLOTS + (seq & 1) as usize * TURNS + place)
+        let room = if bytes < IN_TURNS || !self.turns { 0 } else { TURNS };
+        self.at(SLOTS + (seq & 1) as usize * TURNS + Self::turn(seq >> 1, bytes, room))
     }
 
     /// Where step `k` of operation `seq` is given, if a step has so many bytes, at most [`STAGE`], and there are others: neither the step before nor the operation
-    /// before is overwritten.
-    pub(super) fn stage(&self, seq: u64, k: usize, bytes: usize, others: bool) -> *mut u8 {
+    /// before is overwritten. Places are taken in turns in `room` bytes, at most two stages; each operation may have its own.
+    pub(super) fn stage(&self, seq: u64, k: usize, bytes: usize, others: bool, room: usize) -> *mut u8 {
         let each = if others { 2 * lines(bytes) } else { bytes };
-        self.at(STAGES + (seq & 1) as usize * 2 * STAGE + self.turn(seq >> 1, each, 2 * STAGE) + (k & 1) * lines(bytes))
+        self.at(STAGES + (seq & 1) as usize * 2 * STAGE + Self::turn(seq >> 1, each, room) + (k & 1) * lines(bytes))
     }
 
     /// Where the result of step `k` is, likewise. All have left the operation before when the first is given.
-    pub(super) fn result(&self, seq: u64, k: usize, bytes: usize, others: bool) -> *mut u8 {
+    pub(super) fn result(&self, seq: u64, k: usize, bytes: usize, others: bool, room: usize) -> *mut u8 {
         let each = if others { 2 * lines(bytes) } else { bytes };
-        self.at(RESULTS + self.turn(seq, each, 2 * STAGE) + (k & 1) * lines(bytes))
+        self.at(RESULTS + Self::turn(seq, each, room) + (k & 1) * lines(bytes))
     }
 
     /// How many parts this rank has sent to rank `to`.

@@ -55,7 +55,7 @@ impl Shm {
             if given <= control::INLINE || !gives(call.kind, self.rank) {
                 give(Stores::Cached);
             } else {
-                self.writes.stage(given, give);
+                self.writes.stage(self.choice.short.writing, given, give);
             }
             self.own().arrival(seq).arrive(seq, signature);
             self.meet(seq, signature, guard)?;

@@ -13,15 +13,19 @@
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
 mod calibrate;
+pub(crate) mod choice;
 mod control;
 mod cores;
 pub(crate) mod flag;
 mod flat;
+mod large;
 mod messages;
+mod processor;
 pub(crate) mod segment;
 mod staged;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trial;
 mod tuning;
 mod writes;
 
@@ -34,7 +38,9 @@ use std::{
 };
 
 use self::{
+    choice::{Choice, Staging},
     control::Control,
+    large::Results,
     segment::{Heap, Segment},
     tuning::{Machine, Tuning},
     writes::Writes,
@@ -42,7 +48,6 @@ use self::{
 use crate::{
     Call, Error, Kind, Memory,
     guard::{Backoff, Guard, Pace},
-    reduce::Stores,
     timeline::Way,
     transport::{
         Transport,
@@ -62,7 +67,11 @@ pub(crate) struct Shm {
     epoch: u64,
     machine: Machine,
     tuning: Tuning,
+    choice: Choice,
     writes: Writes,
+    results: Results,
+    /// Operations of the trial, before the first proper one.
+    tried: u64,
     /// Parcels of messages so far, by the other rank.
     sent: Vec<AtomicU64>,
     taken: Vec<AtomicU64>,
@@ -98,9 +107,10 @@ impl Shm {
         // SAFETY: the segments are long enough, page-aligned and new, so zero, and this keeps them mapped.
         let controls = segments.iter().map(|segment| unsafe { Control::new(segment.address()) }).collect();
         let heap = Arc::new(Heap::new(Arc::clone(&segments[rank]), control::bytes(n)));
-        Ok(Self::with(rank, controls, segments, heap, epoch, Machine::assumed(), None))
+        Ok(Self::with(rank, controls, segments, heap, epoch, Machine::assumed(), Choice::known(), None))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what a place in a group is made of")]
     fn with(
         rank: usize,
         controls: Vec<Control>,
@@ -108,29 +118,41 @@ impl Shm {
         heap: Arc<Heap>,
         epoch: u64,
         machine: Machine,
+        choice: Choice,
         own_control: Option<usize>,
     ) -> Self {
         let n = controls.len();
         let none = || (0..n).map(|_| AtomicU64::new(0)).collect();
-        let (tuning, writes) = (Tuning::new(n, machine), Writes::default());
-        let new = Self { rank, controls, segments, heap, epoch, machine, tuning, writes, sent: none(), taken: none(), own_control };
-        new.tuned(machine)
+        let (tuning, writes, results) = (Tuning::new(n, machine), Writes::default(), Results::new(choice.large, machine.cache));
+        let (sent, taken) = (none(), none());
+        let new =
+            Self { rank, controls, segments, heap, epoch, machine, tuning, choice, writes, results, tried: 0, sent, taken, own_control };
+        new.tuned(machine, choice)
     }
 
     /// The same with what is known of the machine, before the first operation.
-    fn tuned(mut self, machine: Machine) -> Self {
+    fn tuned(mut self, machine: Machine, choice: Choice) -> Self {
         self.machine = machine;
+        self.choice = choice;
+        self.results = Results::new(choice.large, machine.cache);
         self.tuning = Tuning::new(self.size(), machine);
         self.controls.iter_mut().for_each(|control| *control = control.with_turns(self.tuning.turns));
         self.writes = Writes::new(self.tuning.turns);
         self
     }
 
+    /// How an operation goes through stages in which a rank gives at most so many bytes.
+    fn staging(&self, given: usize) -> Staging {
+        let staging = self.choice.of(given);
+        // Ranks that take each other's caches away leave nothing there for the next turn.
+        if self.tuning.turns { staging } else { Staging { room: 0, ..staging } }
+    }
+
     /// As on a machine with a core for each rank.
     #[cfg(test)]
     fn with_turns(self) -> Self {
-        let machine = Machine { cores: self.size(), ..self.machine };
-        self.tuned(machine)
+        let (machine, choice) = (Machine { cores: self.size(), ..self.machine }, self.choice);
+        self.tuned(machine, choice)
     }
 
     fn size(&self) -> usize {
@@ -200,7 +222,8 @@ impl Shm {
         let recv = if shows_recv { self.offset(call.recv) } else { Some(0) };
         let registered = send.is_some() && recv.is_some();
         let n = self.size();
-        let range = staged::Steps::new(call, n, self.tuning.stage);
+        let given = flat::gift(call, n);
+        let range = staged::Steps::new(call, n, self.staging(given));
         // SAFETY: the caller's promise.
         unsafe {
             if !registered {
@@ -233,9 +256,8 @@ impl Shm {
             let (send, recv) = notes[other];
             View { send: base.wrapping_add(send as usize), recv: base.wrapping_add(recv as usize), mine: self.rank * call.len }
         });
-        let stores = Stores::of(self.tuning.cache, 2 * flat::gift(call, n) * n);
         // SAFETY: all have come with the same signature, and none leaves before all are done with their shares.
-        unsafe { direct::share(call, self.rank, &views, stores) };
+        self.results.store(2 * given * n, |stores| unsafe { direct::share(call, self.rank, &views, stores) });
         self.own().done().advance(seq, 0);
         self.wait(guard, |control| control.done().has_done(seq, 0))
     }
@@ -243,7 +265,7 @@ impl Shm {
 
 impl Transport for Shm {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        let signature = guard.signature(call);
+        let (signature, seq) = (guard.signature(call), seq + self.tried);
         // SAFETY: the caller's promise.
         unsafe {
             match call.kind {
@@ -287,11 +309,11 @@ impl Transport for Shm {
         }
         let rank = members.iter().position(|member| *member == self.rank).expect("only members split");
         let segments = members.iter().map(|member| Arc::clone(&self.segments[*member])).collect();
-        Ok(Arc::new(Self::with(rank, controls, segments, Arc::clone(&self.heap), self.epoch, self.machine, Some(own))))
+        Ok(Arc::new(Self::with(rank, controls, segments, Arc::clone(&self.heap), self.epoch, self.machine, self.choice, Some(own))))
     }
 
     fn plan(&self) -> String {
-        self.tuning.plan()
+        self.tuning.plan(&self.choice)
     }
 
     fn spins(&self) -> u32 {

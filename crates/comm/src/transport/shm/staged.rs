@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::{
     Shm,
+    choice::{Staging, Writing},
     control::{self, Control},
     flat,
 };
@@ -32,20 +33,24 @@ pub(super) struct Steps {
     stride: usize,
     /// Bytes of a stage.
     bytes: usize,
+    /// Places are taken in turns in so many bytes.
+    room: usize,
+    writing: Writing,
 }
 
 impl Steps {
-    /// Steps that fill at most `stage` bytes.
-    pub(super) fn new(call: &Call, n: usize, stage: usize) -> Self {
+    /// Steps that fill at most a stage each.
+    pub(super) fn new(call: &Call, n: usize, staging: Staging) -> Self {
         let (many, size) = (pieces(call.kind, n), call.dtype.size());
-        Self::of(flat::gift(call, n) / size / many, many, size, stage)
+        Self::of(flat::gift(call, n) / size / many, many, size, staging)
     }
 
-    pub(super) fn of(longest: usize, many: usize, size: usize, stage: usize) -> Self {
+    pub(super) fn of(longest: usize, many: usize, size: usize, staging: Staging) -> Self {
+        let Staging { stage, room, writing } = staging;
         // Whole lines, so that steps begin where vectors do.
         let most = (stage.min(control::STAGE) / many) & !63;
         let stride = most.min((longest * size).next_multiple_of(64));
-        Self { longest, each: most / size, stride, bytes: stride * many }
+        Self { longest, each: most / size, stride, bytes: stride * many, room, writing }
     }
 
     fn count(&self) -> usize {
@@ -54,12 +59,12 @@ impl Steps {
 
     /// Where that rank gives step `k`.
     fn stage(&self, of: &Control, seq: u64, k: usize) -> *mut u8 {
-        of.stage(seq, k, self.bytes, self.count() > 1)
+        of.stage(seq, k, self.bytes, self.count() > 1, self.room)
     }
 
     /// Where that rank has its results of step `k`.
     fn result(&self, of: &Control, seq: u64, k: usize) -> *mut u8 {
-        of.result(seq, k, self.bytes, self.count() > 1)
+        of.result(seq, k, self.bytes, self.count() > 1, self.room)
     }
 
     fn range(&self, k: usize) -> Range<usize> {
@@ -79,7 +84,7 @@ impl Shm {
         let kept = matches!(call.kind, Kind::AllReduce(_)) || pieces(call.kind, n) > 1;
         let bytes = if kept { all - all / n } else { all };
         // SAFETY: the stage has room for a step.
-        self.writes.stage(if gives(call.kind, self.rank) { bytes } else { 0 }, |stores| unsafe {
+        self.writes.stage(steps.writing, if gives(call.kind, self.rank) { bytes } else { 0 }, |stores| unsafe {
             match call.kind {
                 // This rank reduces its own slice from its own memory.
                 Kind::AllReduce(_) => {
@@ -106,11 +111,10 @@ impl Shm {
             if first {
                 self.stage(call, seq, 0, steps);
             }
-            let stores = Stores::of(self.tuning.cache, steps.longest * call.dtype.size() * self.size() * 2);
-            match call.kind {
+            self.results.store(steps.longest * call.dtype.size() * self.size() * 2, |stores| match call.kind {
                 Kind::AllReduce(op) => self.staged_all_reduce(call, op, seq, steps, stores, guard),
                 _ => self.staged_pull(call, seq, steps, stores, guard),
-            }
+            })
         }
     }
 
@@ -171,7 +175,7 @@ impl Shm {
                     |rank: usize| if rank == self.rank { own } else { steps.stage(&self.controls[rank], seq, k).add(at).cast_const() };
                 let sources = PerRank::new(n, source);
                 let result = steps.result(self.own(), seq, k).add(at);
-                let stores = match self.writes.of_results(len * size) {
+                let stores = match self.writes.of_results(steps.writing, len * size) {
                     Stores::Streaming => Stores::FirstStreaming,
                     stores => stores,
                 };
@@ -212,7 +216,8 @@ impl Shm {
                 }
             }
         }
-        let steps = Steps::of(longest, n, call.dtype.size(), self.tuning.stage);
+        let size = call.dtype.size();
+        let steps = Steps::of(longest, n, size, self.staging(longest * n * size));
         // SAFETY: all have come with lengths that fit.
         unsafe { self.staged(call, seq, &steps, true, guard) }
     }

@@ -1,9 +1,19 @@
 //! Operations of all lengths follow each other, so that places in turn, of one and of several steps, come to lie across each other; past the caches and through them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{Shm, connect, segment::Segment};
-use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp, transport::local::world};
+use super::{
+    Shm,
+    choice::{Choice, Order, candidates},
+    connect,
+    segment::Segment,
+    trial::Patience,
+};
+use crate::{
+    Error, ProcessGroup, ProcessGroupExt, ReduceOp,
+    guard::Alarm,
+    transport::{Transport, local::world},
+};
 
 /// Numbers that follow from the seed alone.
 fn next(state: &mut u64) -> u64 {
@@ -82,17 +92,28 @@ fn places_in_turn_are_overwritten_by_nobody_too_early() {
 
 /// All ranks' parts, before anything is known of the machine.
 fn parts(ranks: usize) -> Vec<Shm> {
+    all_parts(ranks, 0)
+}
+
+fn all_parts(ranks: usize, epoch: u64) -> Vec<Shm> {
     let made: Vec<_> = (0..ranks).map(|_| Segment::create(64 << 20).expect("memory")).collect();
     let map = |segment: &Segment| Arc::new(Segment::map(segment.file().try_clone_to_owned().expect("a descriptor")).expect("memory"));
-    (0..ranks).map(|rank| Shm::new(rank, made.iter().map(map).collect(), 0).expect("room")).collect()
+    (0..ranks).map(|rank| Shm::new(rank, made.iter().map(map).collect(), epoch).expect("room")).collect()
+}
+
+fn patience(alarm: &Alarm) -> Patience<'_> {
+    Patience { alarm, limit: Duration::from_secs(60) }
+}
+
+fn calibrated(shm: Shm, order: Order) -> Shm {
+    shm.calibrated(order, patience(&Alarm::default()), &|_| Ok(())).expect("all come")
 }
 
 #[test]
 fn all_ranks_know_what_rank_0_measured() {
     for ranks in [2, 3, 5] {
         let machines: Vec<_> = std::thread::scope(|scope| {
-            let started: Vec<_> =
-                parts(ranks).into_iter().map(|shm| scope.spawn(move || shm.calibrated(&|_| Ok(())).expect("all come").machine)).collect();
+            let started: Vec<_> = parts(ranks).into_iter().map(|shm| scope.spawn(move || calibrated(shm, Order::Auto).machine)).collect();
             started.into_iter().map(|rank| rank.join().expect("no panic")).collect()
         });
         assert!(machines.iter().all(|machine| *machine == machines[0]), "{machines:?}");
@@ -108,9 +129,60 @@ fn nobody_measures_for_ever_with_a_rank_that_does_not_come() {
         let told = |rank: usize| Err(Error::Config { problem: format!("rank {rank} does not come") });
         let errors: Vec<_> = std::thread::scope(|scope| {
             let come = parts(3).into_iter().enumerate().filter(|(rank, _)| *rank != missing);
-            let started: Vec<_> = come.map(|(_, shm)| scope.spawn(move || shm.calibrated(&told).map(|_| ()))).collect();
+            let started: Vec<_> = come
+                .map(|(_, shm)| scope.spawn(move || shm.calibrated(Order::Auto, patience(&Alarm::default()), &told).map(|_| ())))
+                .collect();
             started.into_iter().filter_map(|rank| rank.join().expect("no panic").err()).collect()
         });
         assert!(errors.iter().any(|error| error.to_string().contains(&format!("rank {missing} does"))), "{errors:?}");
     }
+}
+
+#[test]
+fn all_ranks_choose_what_the_trial_found() {
+    // A trial is for ranks with a core each; an order of rank 0's is everybody's.
+    let fixed = Order::parse("stage=4096,room=65536,writes=past,large=past").expect("good");
+    for (order, others) in [(Order::Measured, Order::Auto), (fixed, Order::Measured)] {
+        let made = parts(2).into_iter().enumerate();
+        let orders = made.map(|(rank, shm)| (shm, if rank == 0 { order } else { others }));
+        let chosen: Vec<_> = std::thread::scope(|scope| {
+            let started: Vec<_> = orders.map(|(shm, order)| scope.spawn(move || calibrated(shm, order))).collect();
+            started.into_iter().map(|rank| rank.join().expect("no panic")).map(|shm| (shm.choice, shm.tried, shm.tuning.turns)).collect()
+        });
+        assert_eq!(chosen[0], chosen[1], "{order:?}");
+        let (choice, tried, has_cores) = chosen[0];
+        match order {
+            Order::Measured => {
+                assert_eq!(tried > 0, has_cores);
+                let all = candidates(super::processor::processor().second);
+                assert!(all.contains(&choice.short) && all.contains(&choice.long), "{choice:?}");
+            }
+            _ => assert_eq!((choice, tried), (Choice::begin(order, super::processor::processor()).0, 0)),
+        }
+    }
+}
+
+/// As if each candidate had been found, in groups one after the other; and a group that goes on after a trial.
+#[test]
+fn every_choice_gives_the_same_results() {
+    for (ranks, seed) in [(2, 5), (3, 6)] {
+        for connect in [
+            |n, epoch| in_turns(n, epoch, "stage=4096,room=0,writes=cached"),
+            |n, epoch| in_turns(n, epoch, "stage=131072,room=2097152,writes=past,large=past"),
+            |n, epoch| in_turns(n, epoch, "stage=1048576,room=300000"),
+            |n, epoch| in_turns(n, epoch, "measured"),
+        ] {
+            all_ranks(&world(ranks, connect).expect("shared memory"), seed);
+        }
+    }
+}
+
+/// All ranks' parts as that order has them, on a machine with a core for each.
+fn in_turns(ranks: usize, epoch: u64, order: &str) -> Result<Vec<Arc<dyn Transport>>, Error> {
+    let order = Order::parse(order).expect("good");
+    Ok(std::thread::scope(|scope| {
+        let started: Vec<_> =
+            all_parts(ranks, epoch).into_iter().map(|shm| scope.spawn(move || calibrated(shm, order).with_turns())).collect();
+        started.into_iter().map(|rank| Arc::new(rank.join().expect("no panic")) as Arc<dyn Transport>).collect()
+    }))
 }

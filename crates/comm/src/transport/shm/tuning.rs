@@ -1,8 +1,10 @@
 //! Which protocol runs for which size: what the cost model says of this machine, as rank 0 measured it.
 
-use std::fs;
-
-use super::control::{INLINE, SLOT, STAGE};
+use super::{
+    choice::{Choice, Large, SHORT, Staging, Writing},
+    control::{INLINE, SLOT},
+    processor::processor,
+};
 use crate::{
     Kind,
     cost::{Algorithm, Link},
@@ -29,7 +31,7 @@ impl Machine {
     /// As long as nothing was measured.
     pub(super) fn assumed() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { link: Link { latency: 200e-9, bandwidth: 16e9 }, measured: false, cores, cache: last_level_cache() }
+        Self { link: Link { latency: 200e-9, bandwidth: 16e9 }, measured: false, cores, cache: processor().last }
     }
 }
 
@@ -40,10 +42,6 @@ pub(super) struct Tuning {
     machine: Machine,
     /// What any rank gives at most to an all-reduce that goes through slots.
     flat: usize,
-    /// What is staged in one step.
-    pub(super) stage: usize,
-    /// The last-level cache.
-    pub(super) cache: usize,
     /// Places are taken in turns: worth it where ranks do not take each other's caches away.
     pub(super) turns: bool,
     /// Pauses before a waiting rank gives its core away: about 30 us, a wake-up's cost, where each rank has a core; next to none where it has not.
@@ -57,7 +55,7 @@ impl Tuning {
         // Whole lines.
         let flat = machine.link.shared_flat_limit(ranks).clamp(LEAST_FLAT, MOST_FLAT) & !127;
         let spins = if has_cores { 1000 } else { 20 };
-        Self { ranks, machine, flat, stage: STAGE, cache: machine.cache, turns: has_cores, spins }
+        Self { ranks, machine, flat, turns: has_cores, spins }
     }
 
     /// What any rank gives at most to an operation of this kind that goes through slots.
@@ -69,8 +67,14 @@ impl Tuning {
         }
     }
 
-    pub(super) fn plan(&self) -> String {
-        let Self { ranks, machine: Machine { link, measured, cores, .. }, flat, stage, cache, .. } = self;
+    pub(super) fn plan(&self, choice: &Choice) -> String {
+        let Self { ranks, machine: Machine { link, measured, cores, cache, .. }, flat, .. } = self;
+        let large = match choice.large {
+            Large::ByCache => format!("past the caches where all ranks' bytes exceed {cache}"),
+            Large::Timed => "each rank through or past the caches, as is faster".to_owned(),
+            Large::Always(stores) => format!("large results {stores:?}"),
+        };
+        let (short, long) = (staging(choice.short), staging(choice.long));
         let (nanoseconds, rate) = (link.latency * 1e9, link.bandwidth / 1e9);
         let how = if *measured { "measured at the start" } else { "assumed (not measured, as ranks 0 and 1 had no core each)" };
         let mut text = format!(
@@ -78,8 +82,9 @@ impl Tuning {
              bytes that a rank gives:\n\
              up to {INLINE} in the flag's own line, one flag\n\
              up to {flat} (all-reduce) or {MOST_FLAT} (others) through slots, one flag\n\
-             beyond, registered memory: directly, each rank its share, two flags; past the caches where all ranks' bytes exceed {cache}\n\
-             beyond, other memory: through stages, {stage} a step, past the caches where ranks are found to share none\n",
+             beyond, registered memory: directly, each rank its share, two flags; {large}\n\
+             beyond, other memory, to {SHORT}: through stages, {short}\n\
+             beyond {SHORT}, other memory: through stages, {long}\n",
         );
         for bytes in [4, 4096, 65_536, 1 << 20] {
             let (algorithm, how) = if bytes <= *flat { (Algorithm::Flat, "one flag") } else { (Algorithm::Halves, "directly") };
@@ -90,13 +95,15 @@ impl Tuning {
     }
 }
 
-/// The bytes of the last-level cache; 32 MiB where the system does not say.
-fn last_level_cache() -> usize {
-    let size = |index: u32| {
-        let text = fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()?;
-        text.trim().strip_suffix('K')?.parse::<usize>().ok().map(|kilobytes| kilobytes << 10)
+/// In words.
+fn staging(staging: Staging) -> String {
+    let Staging { stage, room, writing } = staging;
+    let how = match writing {
+        Writing::Timed => "past the caches where ranks are found to share none",
+        Writing::Cached => "through the caches",
+        Writing::Past => "past the caches",
     };
-    size(3).or_else(|| size(2)).unwrap_or(32 << 20)
+    format!("{stage} a step, at places in turn in {room}, {how}")
 }
 
 #[cfg(test)]
@@ -112,6 +119,10 @@ mod tests {
         assert_eq!((flat(4, 1e-9), flat(2, 1e-3)), (LEAST_FLAT, MOST_FLAT));
         assert!(flat(4, 200e-9) > flat(4, 100e-9) && flat(4, 200e-9) > flat(8, 200e-9));
         assert!(tuned(2, 1e-6).turns && !tuned(3, 1e-6).turns && tuned(3, 1e-6).spins < tuned(2, 1e-6).spins);
-        assert!(tuned(2, 1e-6).plan().contains("1000 ns from rank to rank, 16.0 GB/s"), "{}", tuned(2, 1e-6).plan());
+        assert!(
+            tuned(2, 1e-6).plan(&Choice::known()).contains("1000 ns from rank to rank, 16.0 GB/s"),
+            "{}",
+            tuned(2, 1e-6).plan(&Choice::known())
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use super::control::ROUND;
+use super::{choice::Writing, control::ROUND};
 use crate::reduce::Stores;
 
 /// Less is written through the caches, whatever is known.
@@ -45,14 +45,21 @@ impl Writes {
     }
 
     /// How to write that many bytes of results.
-    pub(super) fn of_results(&self, bytes: usize) -> Stores {
-        if self.timed && bytes >= LEAST && self.fast.load(Ordering::Relaxed) < 2 * ROUND { Stores::Streaming } else { Stores::Cached }
+    pub(super) fn of_results(&self, writing: Writing, bytes: usize) -> Stores {
+        let past = match writing {
+            Writing::Timed => self.timed && self.fast.load(Ordering::Relaxed) < 2 * ROUND,
+            Writing::Cached => false,
+            Writing::Past => true,
+        };
+        if past && bytes >= LEAST { Stores::Streaming } else { Stores::Cached }
     }
 
-    /// Writes that many bytes of a stage by `write`, in the way that is faster here.
-    pub(super) fn stage(&self, bytes: usize, write: impl FnOnce(Stores)) {
-        if !self.timed || bytes < LEAST {
-            return write(Stores::Cached);
+    /// Writes that many bytes of a stage by `write`, in the way that is asked for, or is faster here.
+    pub(super) fn stage(&self, writing: Writing, bytes: usize, write: impl FnOnce(Stores)) {
+        match writing {
+            Writing::Past if bytes >= LEAST => return write(Stores::Streaming),
+            Writing::Timed if self.timed && bytes >= LEAST => {}
+            _ => return write(Stores::Cached),
         }
         let left = self.left.load(Ordering::Relaxed);
         if left > 0 {
@@ -84,19 +91,37 @@ mod tests {
             (0..)
                 .take_while(|_| {
                     let mut past = false;
-                    writes.stage(LEAST, |stores| past = stores == Stores::Streaming);
+                    writes.stage(Writing::Timed, LEAST, |stores| past = stores == Stores::Streaming);
                     past
                 })
                 .count()
         };
-        assert_eq!((past(), writes.of_results(LEAST)), (0, Stores::Streaming), "nothing is known");
+        assert_eq!((past(), writes.of_results(Writing::Timed, LEAST)), (0, Stores::Streaming), "nothing is known");
         writes.took(2 * ROUND, 1.0);
-        assert_eq!((past(), writes.of_results(LEAST)), (0, Stores::Cached), "fast for two rounds");
+        assert_eq!((past(), writes.of_results(Writing::Timed, LEAST)), (0, Stores::Cached), "fast for two rounds");
         writes.took(1000, 10_000.0);
-        assert_eq!((past(), writes.of_results(LEAST)), (0, Stores::Cached), "interrupted");
+        assert_eq!((past(), writes.of_results(Writing::Timed, LEAST)), (0, Stores::Cached), "interrupted");
         writes.took(2000, 1000.0);
-        assert_eq!((writes.of_results(LEAST), writes.of_results(LEAST - 1)), (Stores::Streaming, Stores::Cached), "slow, and too short");
+        assert_eq!(
+            (writes.of_results(Writing::Timed, LEAST), writes.of_results(Writing::Timed, LEAST - 1)),
+            (Stores::Streaming, Stores::Cached),
+            "slow, and too short"
+        );
         assert_eq!(past(), PAST * ROUND / LEAST);
-        assert_eq!(writes.of_results(LEAST), Stores::Streaming, "through the caches, but not for long enough");
+        assert_eq!(writes.of_results(Writing::Timed, LEAST), Stores::Streaming, "through the caches, but not for long enough");
+    }
+    #[test]
+    fn what_is_asked_for_is_done_without_a_clock() {
+        let writes = Writes::new(true);
+        for (writing, bytes, expected) in [
+            (Writing::Past, LEAST, Stores::Streaming),
+            (Writing::Past, LEAST - 1, Stores::Cached),
+            (Writing::Cached, ROUND, Stores::Cached),
+        ] {
+            let mut seen = None;
+            writes.stage(writing, bytes, |stores| seen = Some(stores));
+            assert_eq!((seen, writes.of_results(writing, bytes)), (Some(expected), expected), "{writing:?}, {bytes} bytes");
+        }
+        assert_eq!(writes.fast.load(Ordering::Relaxed), 0, "nothing was timed");
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::dataset::{Dataset, Row};
+use crate::demo::dataset::{Dataset, Row};
 
 /// Reads `titanic_train.csv` and `titanic_test.csv`.
-pub(crate) fn load(dir: &Path) -> Result<Dataset> {
+pub(super) fn load(dir: &Path) -> Result<Dataset> {
     let train = read(&dir.join("titanic_train.csv"))?;
     let ages = median(train.iter().filter_map(|passenger| passenger.age));
     let rows = |passengers: Vec<Passenger>| passengers.into_iter().map(|passenger| passenger.row(ages)).collect();
@@ -28,6 +28,7 @@ pub(crate) fn load(dir: &Path) -> Result<Dataset> {
         ],
         train: rows(train),
         validation: rows(validation),
+        test: Vec::new(),
     })
 }
 

@@ -1,0 +1,1 @@
+"""What SageMaker's XGBoost image has beside `sagemaker_xgboost_container`."""

@@ -1,0 +1,4 @@
+"""Names of files."""
+
+CHECKPOINT_PREFIX = "xgboost-checkpoint"
+MODEL_NAME = "xgboost-model"
