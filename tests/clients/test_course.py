@@ -4,7 +4,7 @@ import pytest
 from data import SHARED
 from test_script_mode import create
 
-IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
+IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:3.0-5"
 
 SCRIPT = """
 import argparse, json, os, pickle

