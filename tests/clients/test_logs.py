@@ -41,7 +41,9 @@ def test_a_job_that_logs_too_much(new_house):
     assert sorted("log lines" in text for text in notices) == [False, True], lines[-5:]
     written = jobs.lines(name)
     assert written == [f"line {i} loss={i};" for i in range(1, len(written) + 1)] and 300 < len(written) < 600
-    assert records.points(jobs.house, name, "loss") == [float(i) for i in range(1, 20480 // 48 + 1)]
+    # A series takes some room, too.
+    points = records.points(jobs.house, name, "loss")
+    assert points == [float(i) for i in range(1, len(points) + 1)] and 400 < len(points) <= 20480 // 48
     assert jobs.artifact(name) == {"m": b"done\n"}
     metrics = jobs.house.client("sagemaker-metrics")
     put = {"MetricName": "more", "Timestamp": time.time(), "Value": 1.0}

@@ -115,10 +115,10 @@ def test_what_is_best_when_a_tuning_job_is_stopped_has_its_model(jobs, tunings):
 def test_trials_that_the_median_rule_stops_have_their_models(house, jobs, tunings):
     # It ends by itself, so that there are trials to compare with.
     program = f"SAVES = True\n{ENDLESS}    if epoch == 50: save()\n"
-    name = tunings.create(tunings.curve(program=program), trials=9, parallel=3, TrainingJobEarlyStoppingType="Auto")
+    name = tunings.create(tunings.curve(program=program), trials=15, parallel=3, TrainingJobEarlyStoppingType="Auto")
     it = tunings.completed(name)
     counters = it["TrainingJobStatusCounters"]
-    assert counters["Completed"] >= 3 and counters["Stopped"] >= 1 and counters["Completed"] + counters["Stopped"] == 9, counters
+    assert counters["Completed"] >= 3 and counters["Stopped"] >= 1 and counters["Completed"] + counters["Stopped"] == 15, counters
     for trial in tunings.trials(name):
         assert float(jobs.artifact(trial["TrainingJobName"])["x"]) == float(trial["TunedHyperParameters"]["x"])
     early = [trial for trial in study(house, name)["Trials"] if trial["State"] == "Stopped"]

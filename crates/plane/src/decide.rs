@@ -6,6 +6,7 @@ use crate::{
     capacity::cut,
     failure::{first_characters, internal_error, last_characters},
     lifecycle::{attempt_failed, completed, consequence, stop_of, stopped, stopped_as},
+    queue::attempts_before,
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
@@ -43,7 +44,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
                 let is_silent = attempt.instances.iter().all(|instance| *instance == Instance::Starting);
                 let matters = job.status == JobStatus::InProgress && attempt.failed.is_none() && is_silent;
-                let message = first_characters(&format!("The launch waits: {reason}"), MOST_TEXT);
+                let message = first_characters(&format!("The launch waits: {reason}{}", attempts_before(job)), MOST_TEXT);
                 matters.then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
             });
         }

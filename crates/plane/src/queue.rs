@@ -277,23 +277,31 @@ fn no_longer_fits(rejection: &Rejection) -> String {
     format!("CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}")
 }
 
+/// What became of the attempts before, behind a message about the next one.
+pub(crate) fn attempts_before(job: &TrainingJob) -> String {
+    let mut told = String::new();
+    let Some(retry) = &job.retry else { return told };
+    if retry.failed > 0 {
+        told += &format!(", retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
+    }
+    if retry.interrupted > 0 {
+        told += &format!(", after interruption {}", retry.interrupted);
+    }
+    match retry.evicted {
+        0 => {}
+        1 => told += ", after it was ended for want of memory",
+        more => told += &format!(", after {more} attempts were ended for want of memory"),
+    }
+    told
+}
+
 fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
     if let Some(attempt) = &job.attempt {
         let message = "Training resumed where it had paused".to_owned();
         return Fact::AttemptThawed { attempt: attempt.id.clone(), message };
     }
     let placement = cut.place(free_gpus);
-    let mut message = "Preparing the instances for training".to_owned();
-    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.failed > 0) {
-        message = format!("{message}, retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
-    }
-    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.interrupted > 0) {
-        message = format!("{message}, after interruption {}", retry.interrupted);
-    }
-    if let Some(retry) = job.retry.as_ref().filter(|retry| retry.evicted > 0) {
-        let ended = if retry.evicted == 1 { "it was".to_owned() } else { format!("{} attempts were", retry.evicted) };
-        message = format!("{message}, after {ended} ended for want of memory");
-    }
+    let mut message = format!("Preparing the instances for training{}", attempts_before(job));
     let tuning = job.trial.as_ref().and_then(|trial| state.tunings.get(&trial.tuning));
     let notice = tuning.and_then(|tuning| parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog));
     let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));

@@ -177,6 +177,8 @@ fn artifacts_that_could_not_be_stored_are_made_again() {
             a released
             a launched ua-2: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training, retry 1 of 1 after InternalServerError: disk full
             -> launch ua-2 on 1
+        55 delayed ua-2 no space left
+            a Starting: The launch waits: no space left, retry 1 of 1 after InternalServerError: disk full
         60 ua-2/1 training
             a algo-1 Training
             a Downloading: Downloading input data
@@ -198,7 +200,7 @@ fn artifacts_that_could_not_be_stored_are_made_again() {
             | Downloading 10..10 Downloading input data
             | Training 10..20 Training image download completed. Training in progress.
             | Uploading 20..40 Uploading generated training model
-            | Starting 40..60 Preparing the instances for training, retry 1 of 1 after InternalServerError: disk full
+            | Starting 40..60 The launch waits: no space left, retry 1 of 1 after InternalServerError: disk full
             | Downloading 60..60 Downloading input data
             | Training 60..70 Training image download completed. Training in progress.
             | Uploading 70..90 Uploading generated training model
