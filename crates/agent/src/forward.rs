@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// Connections at a time; more wait in the listener's queue.
@@ -45,6 +46,8 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     match address.parse() {
         Ok(SocketAddr::V4(server)) if server.ip().is_loopback() => {
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // Else the port is chosen before its peer is known, and none that another connection has left may be used again for a minute.
+            setsockopt(&socket, IpBindAddressNoPort, &true)?;
             bind(&socket, &SocketAddrV4::new(JOBS, 0))?;
             rustix::net::connect(&socket, &server)?;
             Ok(socket.into())

@@ -14,6 +14,10 @@ const LITTLE_BYTES: u64 = 64 << 20;
 /// Between two weighings of all trees, as a multiple of what the last ones took.
 const PAUSE: u32 = 10;
 
+/// What one weighing of all trees may take: it holds up the look for dead agents and missing memory. Whom it does not come to uses as much of what it has
+/// resident as the others.
+const MOST_TIME: Duration = Duration::from_millis(100);
+
 /// What matters of `/proc/PID/status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Status {
@@ -99,10 +103,16 @@ impl Scale {
         let begin = Instant::now();
         let is_due = self.next.is_none_or(|next| next <= begin);
         let mut spent = Duration::ZERO;
+        // What those that were weighed use, and have resident.
+        let (mut used, mut weighed) = (0, 0);
         let found = self.used(&Processes::look(), roots, is_due, |pid, resident| {
+            if spent > MOST_TIME && weighed > 0 {
+                return part(resident, used, weighed);
+            }
             let begin = Instant::now();
             let share = weigh(pid, resident);
             spent += begin.elapsed();
+            (used, weighed) = (used + share, weighed + resident);
             share
         });
         if is_due {
@@ -121,7 +131,7 @@ impl Scale {
                 return resident;
             }
             if let Some(weighed) = self.trees.get(root).filter(|_| !is_due) {
-                return u64::try_from(u128::from(resident) * u128::from(weighed.used) / u128::from(weighed.resident)).unwrap_or(resident);
+                return part(resident, weighed.used, weighed.resident);
             }
             let used = tree.iter().map(|(pid, bytes)| weigh(*pid, *bytes)).sum();
             self.trees.insert(*root, Weighed { used, resident });
@@ -129,6 +139,11 @@ impl Scale {
         };
         roots.iter().map(|root| (*root, of_root(root))).collect()
     }
+}
+
+/// `used` of `resident`, scaled to `bytes` that are resident.
+fn part(bytes: u64, used: u64, resident: u64) -> u64 {
+    u64::try_from(u128::from(bytes) * u128::from(used) / u128::from(resident)).unwrap_or(bytes)
 }
 
 #[cfg(test)]
@@ -141,6 +156,7 @@ mod tests {
     fn memory_of_a_process_is_that_of_all_that_it_started() {
         let text = "Name:\ta\nPPid:\t7\nVmRSS:\t  900 kB\nRssAnon:\t  100 kB\nRssFile:\t  700 kB\nRssShmem:\t  20 kB\nVmSwap:\t  3 kB\n";
         assert_eq!(Status::parse(text), Some(Status { parent: 7, bytes: 123 << 10 }));
+        assert_eq!(part(10, 3, 6), 5);
         // A kernel thread has none.
         assert_eq!(Status::parse("Name:\tk\nPPid:\t2\n"), Some(Status { parent: 2, bytes: 0 }));
         let processes = processes(&[(1, 0, 1), (10, 1, 2), (11, 10, 4), (12, 11, 8), (20, 1, 16)]);

@@ -25,8 +25,9 @@ impl Decision<'_> {
         }
         let state = self.state;
         let uses = |attempt: &Attempt| used.get(&attempt.id).copied().unwrap_or(0);
-        let Order { frozen, others } = Order::of(state);
-        let oldest = others.iter().rev().find(|(job, attempt)| computes(job, attempt)).map(|(_, attempt)| attempt.id.clone());
+        let order = Order::of(state);
+        let oldest = order.oldest().map(|attempt| attempt.id.clone());
+        let Order { frozen, others } = order;
         let leaving = frozen.iter().chain(&others).filter(|(_, attempt)| is_leaving(attempt));
         let mut left = leaving.fold(lacking, |left, (_, attempt)| left.saturating_sub(uses(attempt)));
         for (job, attempt) in frozen.iter().filter(|(_, attempt)| !is_leaving(attempt)) {
@@ -51,26 +52,28 @@ impl Decision<'_> {
     }
 
     /// A program was killed for memory before anybody could be ended in order: all instances together had none left. Its attempt is ended as if the
-    /// core had done it, but for one that was alone: it has nobody to wait for, and needs more than there is.
+    /// core had done it, but for one that was alone or held nearly all there is before others came: it needs more than the machine has.
     pub(crate) fn crowded_out(&mut self, attempt: &str, host: u32, report: &InstanceReport) {
         let state = self.state;
         let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
         let Some(current) = job.running() else { return };
         let is_alone = state.holders().all(|(_, other)| other.id == attempt);
+        let is_oldest = Order::of(state).oldest().is_some_and(|oldest| oldest.id == attempt);
         let Some(Fact::RankEnded { attempt, host, mut end, final_metrics }) = reported(state, job, attempt, host, report) else { return };
         let killed = end.crowded_out;
-        if is_alone {
+        let needs_all = is_alone || (is_oldest && killed.unwrap_or(0) >= state.capacity.memory_bytes / 8 * 7);
+        if needs_all {
             (end.out_of_memory, end.crowded_out) = (true, None);
         }
         let mut job = job.clone();
-        let is_ended = !is_alone && !is_leaving(current) && can_be_interrupted(&job, current) && job.stop.is_none();
+        let is_ended = !needs_all && !is_leaving(current) && can_be_interrupted(&job, current) && job.stop.is_none();
         // First, so that nobody is told to end who has ended.
         self.record(&mut job, Fact::RankEnded { attempt: attempt.clone(), host, end, final_metrics });
         if is_ended {
             let used_bytes = killed.max(state.measured(attempt.as_str())).unwrap_or(0);
-            let who = format!(
-                "this training job, which started after others that run and grew before it could be ended (the kernel ended algo-{host}),"
-            );
+            let whose = if is_oldest { "is the oldest" } else { "started after others that run" };
+            let who =
+                format!("this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could end any,");
             self.record(&mut job, evicted(current, used_bytes, &who));
         }
         self.follow(job);
@@ -92,6 +95,11 @@ impl<'a> Order<'a> {
         frozen.sort_by_key(|(job, _)| (rests(job), job.order));
         others.sort_by_key(|(job, attempt)| Reverse((attempt.launched, job.order)));
         Self { frozen, others }
+    }
+
+    /// The one that is never ended so that others have memory.
+    fn oldest(&self) -> Option<&'a Attempt> {
+        self.others.iter().rev().find(|(job, attempt)| computes(job, attempt)).map(|(_, attempt)| *attempt)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::dto::{
@@ -69,12 +68,16 @@ pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) 
 /// The request has some.
 pub(crate) async fn refuse_tags(request: &mut Request<Body>) -> Result<(), Response<Body>> {
     let path = request.uri().path().trim_matches('/');
-    let creates = *request.method() == Method::PUT && request.uri().query().is_none() && !path.is_empty() && !path.contains('/');
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if !creates || !matches!(length, Some(1..=LARGEST_CONFIGURATION)) {
+    // A presigned address has its signature in its query; any other parameter makes it another operation.
+    let is_signature = |parameter: &str| parameter.starts_with("X-Amz-") || parameter.starts_with("x-id=");
+    let is_bare = request.uri().query().is_none_or(|query| query.split('&').all(is_signature));
+    if *request.method() != Method::PUT || !is_bare || path.is_empty() || path.contains('/') {
         return Ok(());
     }
-    let Ok(configuration) = request.body_mut().store_all_limited(LARGEST_CONFIGURATION).await else { return Ok(()) };
+    let Ok(configuration) = request.body_mut().store_all_limited(LARGEST_CONFIGURATION).await else {
+        let message = "The XML you provided was not well-formed or did not validate against our published schema";
+        return Err(errors::document(StatusCode::BAD_REQUEST, "MalformedXML", message));
+    };
     if configuration.windows(TAGS.len()).any(|window| window == TAGS) {
         let message = "A new bucket's tags are not read: create it without, and set them by PutBucketTagging.";
         return Err(errors::document(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message));

@@ -183,6 +183,7 @@ impl Server {
             max_skew_s: options.max_skew_s,
             strict: options.strict,
             unverified: Arc::new(Unverified::default()),
+            jobs_bodies: Arc::new(Unverified::default()),
         });
         Ok(Self {
             keys,

@@ -29,6 +29,7 @@ use tokio_rustls::{
 };
 
 use self::{self_made::SelfMade, source::Source};
+use crate::effects::describe;
 
 /// How long a client has from its connection to the end of its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -221,7 +222,7 @@ impl Door {
                 *self.shown.0.write().expect("no holder of this lock panics") = Arc::new(certified);
                 tracing::info!("new connections are shown the new certificate");
             }
-            Err(error) => tracing::warn!("new connections are still shown the previous certificate: {error}"),
+            Err(error) => tracing::warn!("new connections are still shown the previous certificate: {}", describe(&error)),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::log_block::{Block, BlockWriter, read_block};
 use crate::log_segments::Segments;
@@ -102,18 +102,25 @@ pub(crate) fn seal_idle(database: &Database, segments: &Segments, before_ms: u64
 
 fn seal_all(database: &Database, segments: &Segments, least: u64, before_ms: u64) -> Result<(), StoreError> {
     let before_ms = i64::try_from(before_ms).unwrap_or(i64::MAX);
+    let mut last = 0;
     loop {
         let due: Vec<i64> = database.read(|connection| {
-            let sql = "SELECT id FROM log_stream WHERE tail_bytes >= 65536 AND tail_bytes >= ? AND ingested_ms < ? LIMIT 100";
+            let sql = "SELECT id FROM log_stream WHERE tail_bytes >= 65536 AND tail_bytes >= ? AND ingested_ms < ? AND id > ? ORDER BY id LIMIT 100";
             let mut select = connection.prepare_cached(sql)?;
-            Ok(select.query_map(params![least, before_ms], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+            Ok(select.query_map(params![least, before_ms, last], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
         })?;
-        let mut is_any_sealed = false;
+        let Some(newest) = due.last() else { return Ok(()) };
+        last = *newest;
         for stream in due {
-            is_any_sealed |= seal(database, segments, stream)?;
-        }
-        if !is_any_sealed {
-            return Ok(());
+            while seal(database, segments, stream)? {
+                let sql = "SELECT tail_bytes >= 65536 AND tail_bytes >= ? FROM log_stream WHERE id = ?";
+                let is_due = |connection: &Connection| {
+                    Ok(connection.prepare_cached(sql)?.query_row(params![least, stream], |row| row.get(0)).optional()?)
+                };
+                if database.read(is_due)? != Some(true) {
+                    break;
+                }
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ const REMOVED_TOGETHER: usize = 16;
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes on disk of all lines and points. The oldest lines are removed first, and the points of the job that has most if all points take more
-    /// than all lines.
+    /// Bytes on disk of all lines and points. The oldest lines are removed first, and the older points of the job that has most if all points take
+    /// more than all lines.
     pub bytes: u64,
     /// Lines and points before this time are removed, in milliseconds since the epoch; 0 keeps all.
     pub oldest_ms: u64,
@@ -95,8 +95,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Removes the series of the job that has most of them if series take more space than lines do, else the oldest lines; returns whether there
-    /// was anything.
+    /// Removes the older half of the points of the job that has most if points take more space than lines do, else the oldest lines; returns whether
+    /// there was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
         let (largest, is_more) = self.database.read(|connection| {
             let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC LIMIT 1";
@@ -108,7 +108,7 @@ impl Telemetry {
             Ok((largest.map(|(job, _)| job), is_more))
         })?;
         match largest {
-            Some(job) if is_more || !self.remove_some_lines()? => self.delete_series(&job).map(|()| true),
+            Some(job) if is_more || !self.remove_some_lines()? => self.halve_series(&job).map(|()| true),
             Some(_) => Ok(true),
             None => self.remove_some_lines(),
         }

@@ -1,6 +1,6 @@
 //! Time series: the metric points of jobs.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::point_quota::fitting;
 use crate::telemetry::insert_points;
@@ -8,6 +8,9 @@ use crate::{MetricPoint, StoreError, Telemetry};
 
 /// Points that one transaction deletes.
 const DELETED_POINTS: usize = 20_000;
+
+/// Points among which one of a certain host is looked for.
+const NEAR_POINTS: usize = 64;
 
 /// A value at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -136,7 +139,8 @@ impl Telemetry {
     }
 
     /// The shape of a metric in about `most` points (at least 2), first and last among them: the next points after evenly spaced
-    /// times, all of the host that said the first one. It costs `most` look-ups however long the series is, so it suits small pictures of many jobs.
+    /// times, all of the host that said the first one, where it has one soon after. It costs `most` look-ups of some points however long the series is,
+    /// so it suits small pictures of many jobs.
     ///
     /// # Errors
     /// The storage's.
@@ -149,17 +153,23 @@ impl Telemetry {
                 .query_row(params![job, metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .optional()?;
             let Some((series, first, host)): Option<(i64, u64, Option<u32>)> = found else { return Ok(Vec::new()) };
-            let columns = "SELECT at_ms, value, host, position FROM point WHERE series = ? AND host IS ?";
-            let mut next = connection.prepare_cached(&format!("{columns} AND at_ms >= ? ORDER BY at_ms, position LIMIT 1"))?;
-            let mut end = connection.prepare_cached(&format!("{columns} ORDER BY at_ms DESC, position DESC LIMIT 1"))?;
+            let last = "SELECT at_ms FROM point WHERE series = ? ORDER BY at_ms DESC LIMIT 1";
+            let last: u64 = connection.prepare_cached(last)?.query_row([series], |row| row.get(0))?;
+            // Of one host among those near: another may have said millions between two of its own.
+            let near = |order: &str| {
+                format!(
+                    "SELECT * FROM (SELECT at_ms, value, host, position FROM point WHERE series = ?1 AND at_ms >= ?2
+                    ORDER BY at_ms {order}, position {order} LIMIT {NEAR_POINTS}) WHERE host IS ?3 LIMIT 1"
+                )
+            };
+            let (mut next, mut end) = (connection.prepare_cached(&near("ASC"))?, connection.prepare_cached(&near("DESC"))?);
             let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(3)?, point(row)?));
-            let (position, end) = end.query_row(params![series, host], place)?;
             let gaps = u64::from(most.max(2)) - 1;
             let mut points: Vec<(u64, Point)> = Vec::new();
             for gap in 0..gaps {
-                points.push(next.query_row(params![series, host, first + (end.at_ms - first) * gap / gaps], place)?);
+                points.extend(next.query_row(params![series, first + (last - first) * gap / gaps, host], place).optional()?);
             }
-            points.push((position, end));
+            points.extend(end.query_row(params![series, first, host], place).optional()?);
             points.dedup_by_key(|(position, _)| *position);
             Ok(points.into_iter().map(|(_, point)| point).collect())
         })
@@ -177,6 +187,21 @@ impl Telemetry {
         all.into_iter().try_for_each(|series| self.remove_points(series, u64::MAX))
     }
 
+    /// Removes the older half of a job's points, of each metric.
+    pub(crate) fn halve_series(&self, job: &str) -> Result<(), StoreError> {
+        let middle =
+            "SELECT (SELECT at_ms FROM point WHERE series = id ORDER BY at_ms LIMIT 1 OFFSET points / 2), id FROM series WHERE job = ?";
+        let all: Vec<(Option<u64>, i64)> = self.database.read(|connection| {
+            let mut select = connection.prepare_cached(middle)?;
+            Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+        })?;
+        for (middle, series) in all {
+            // Up to the middle one, so that few points of one time go, too.
+            self.remove_points(series, middle.map_or(u64::MAX, |at_ms| at_ms + 1))?;
+        }
+        Ok(())
+    }
+
     /// Removes the points of a series before this time, and the series with its last one. A full disk has no room for the log of one large
     /// transaction, so they are several.
     pub(crate) fn remove_points(&self, series: i64, before_ms: u64) -> Result<(), StoreError> {
@@ -188,9 +213,16 @@ impl Telemetry {
         };
         // Points before a time; for the last millisecond that there is, all.
         let until = if before_ms == i64::MAX { before_ms } else { before_ms - 1 };
-        for sql in [some("step", "step, at_ms, position"), some("point", "at_ms, position")] {
-            while self.database.write(|tx| Ok(tx.prepare_cached(&sql)?.execute(params![series, until])?))? > 0 {}
-        }
+        let steps = some("step", "step, at_ms, position");
+        while self.database.write(|tx| Ok(tx.prepare_cached(&steps)?.execute(params![series, until])?))? > 0 {}
+        let points = some("point", "at_ms, position");
+        let count = "UPDATE series SET points = max(points - ?2, 0) WHERE id = ?1";
+        let remove = |tx: &Connection| {
+            let removed = tx.prepare_cached(&points)?.execute(params![series, until])?;
+            tx.prepare_cached(count)?.execute(params![series, removed])?;
+            Ok(removed)
+        };
+        while self.database.write(remove)? > 0 {}
         self.database.write(|tx| {
             let delete = "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM point WHERE series = ?1)";
             tx.prepare_cached(delete)?.execute([series])?;
@@ -266,6 +298,38 @@ mod tests {
         let hosts = |points: Vec<Point>| points.iter().map(|point| point.host).collect::<Vec<_>>();
         assert_eq!(hosts(telemetry.read_points("j", "loss", 0, 100).unwrap()), [Some(2), Some(1), Some(2), Some(1), None]);
         assert_eq!(hosts(telemetry.sketch_points("j", "loss", 9).unwrap()), [Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn a_sketch_costs_as_much_whatever_other_hosts_say() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let say = |host, seq, times: &[u64]| {
+            let points =
+                times.iter().map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms: *at_ms, value: f64::from(host) }).collect();
+            let attempt = "a".to_owned();
+            telemetry.ingest(&crate::Ingest { attempt, host, seq, job: "j".to_owned(), points, ..crate::Ingest::default() }).unwrap();
+        };
+        say(1, 1, &[0, 100_000]);
+        say(2, 1, &Vec::from_iter(1..100_000));
+        let times = telemetry.sketch_points("j", "loss", 5).unwrap().iter().map(|point| point.at_ms).collect::<Vec<_>>();
+        assert_eq!(times, [0, 100_000], "between them none is near");
+    }
+
+    #[test]
+    fn the_older_half_of_a_jobs_points_goes() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let point = |metric: &str, at_ms| MetricPoint { metric: metric.to_owned(), at_ms, value: 0.5 };
+        telemetry.append_points("j", &Vec::from_iter((0..1000).map(|at_ms| point("loss", at_ms)))).unwrap();
+        telemetry.append_points("j", &[point("auc", 7)]).unwrap();
+        telemetry.append_points("k", &[point("loss", 1)]).unwrap();
+        telemetry.halve_series("j").unwrap();
+        assert_eq!(telemetry.series_lengths("j").unwrap(), [("loss".to_owned(), 499)]);
+        assert_eq!(telemetry.read_points("j", "loss", 0, 9999).unwrap()[0].at_ms, 501);
+        assert_eq!(telemetry.series_lengths("k").unwrap().len(), 1);
+        (0..20).for_each(|_| telemetry.halve_series("j").unwrap());
+        assert!(telemetry.metrics("j").unwrap().is_empty(), "so it ends");
     }
 
     #[test]

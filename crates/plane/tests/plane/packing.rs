@@ -158,6 +158,32 @@ fn whom_the_kernel_ends_for_memory_comes_back_unless_it_was_alone() {
 }
 
 #[test]
+fn the_oldest_that_holds_nearly_all_memory_fails_of_it_and_one_that_does_not_comes_back() {
+    check(
+        packed(),
+        "
+        0 create a m5.2xlarge 1
+        1 create b m5.large 1
+        2 create c m5.large 1
+        10 ua-1/1 training
+        11 ub-1/1 training
+        12 uc-1/1 training
+        then
+        20 ua-1/1 signal 9 used=22
+            a algo-1 ended: signal 9
+            a ended Failed/Failed: AlgorithmError: algo-1 ran out of memory (limit 24.0 GiB), exit code: 137
+            a release
+            -> release ua-1
+        21 ub-1/1 signal 9 used=2
+            b algo-1 ended: signal 9
+            b evicted, using 2 GiB
+            b release
+            -> release ub-1
+    ",
+    );
+}
+
+#[test]
 fn nothing_is_ended_that_is_stopped_or_alone() {
     check(
         packed(),

@@ -88,12 +88,14 @@ impl Files {
         if seen.read == now || !is_settled {
             return Ok(None);
         }
+        // Also when it fails, so that it is said once: what makes them readable changes their state.
         seen.read = now;
         self.read(now_s).map(Some)
     }
 }
 
+/// Other after a change of the content, of the owner or of the rights.
 fn state(path: &Path) -> Option<(u64, u64, i128)> {
     let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.len(), i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec())))
+    Some((found.ino(), found.len(), i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec())))
 }

@@ -195,6 +195,15 @@ async fn files_that_change_are_shown_once_they_are_a_pair() {
     door.look(now_s());
     assert_eq!(shown(), CertificateDer::from_pem_slice(next.0.as_bytes()).unwrap());
     greet(&door, &certificate, "localhost").await.unwrap();
+    // What was wrong at first is looked at again, also if all that can be told is that its state changed, as after chmod.
+    let last = pair("localhost", 70);
+    fs::write(&certificate, &last.0).unwrap();
+    (0..3).for_each(|_| door.look(now_s()));
+    let modified = fs::metadata(&key).unwrap().modified().unwrap();
+    fs::write(&key, &last.1).unwrap();
+    fs::File::options().write(true).open(&key).unwrap().set_modified(modified).unwrap();
+    (0..2).for_each(|_| door.look(now_s()));
+    assert_eq!(shown(), CertificateDer::from_pem_slice(last.0.as_bytes()).unwrap());
 }
 
 #[tokio::test(start_paused = true)]
