@@ -246,11 +246,11 @@ def by_tag(rank, size):
 def from_any(rank, size):
     if rank:
         dist.send(torch.full((5,), float(rank)), 0, tag=2)
-        dist.send(torch.full((5,), float(-rank)), 0)
+        dist.send(torch.full((5,), float(-rank)), 0, tag=7)
         return
     got, late = torch.zeros(5), [torch.zeros(5) for _ in range(1, size)]
     works = [dist.irecv(it, tag=2) for it in late]
-    assert sorted(dist.recv(got) for _ in range(1, size)) == list(range(1, size))
+    assert sorted(dist.recv(got, tag=7) for _ in range(1, size)) == list(range(1, size))
     sources = []
     for work, it in zip(works, late, strict=True):
         work.wait()

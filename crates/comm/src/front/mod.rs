@@ -83,6 +83,9 @@ pub(crate) struct Front {
     splits: AtomicU64,
 }
 
+/// Of messages, by peer (none: any) and whether this rank sends.
+type Lanes = BTreeMap<(Option<usize>, bool), Arc<Lane>>;
+
 /// What the group's threads share.
 #[derive(Debug)]
 struct Core {
@@ -90,8 +93,7 @@ struct Core {
     spins: u32,
     /// Collectives, in the order of their calls.
     collectives: Arc<Lane>,
-    /// Messages, by peer (none: any) and whether this rank sends.
-    messages: Mutex<BTreeMap<(Option<usize>, bool), Arc<Lane>>>,
+    messages: Mutex<Lanes>,
     /// What comes, where the transport has a wire for it.
     inbox: Inbox,
     /// The first failure.
@@ -126,7 +128,7 @@ impl Drop for Front {
 }
 
 impl Core {
-    fn messages(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Option<usize>, bool), Arc<Lane>>> {
+    fn messages(&self) -> std::sync::MutexGuard<'_, Lanes> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

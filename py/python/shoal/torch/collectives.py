@@ -69,7 +69,7 @@ class Collectives:
         begun = profile.begin(operation.kind, outputs) if profile.is_on() else None
         work = Work(outputs, self._group.start(operation, keep), self, after, what=operation.kind)
         if begun is not None:
-            profile.end(begun, work)
+            work.profiled = profile.end(begun, work)
         return work
 
     # Reductions

@@ -43,6 +43,8 @@ class Work(dist.Work):
         self._what = what
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
+        #: Done when the profiler's event has ended, if there is one.
+        self.profiled: torch.futures.Future | None = None
 
     def _finish(self) -> None:
         """Does what is left after the operation itself, once."""
@@ -71,6 +73,9 @@ class Work(dist.Work):
                 raise error
         if self._after is not None:
             self._finish()
+        if self.profiled is not None:
+            # An event that ends in another thread while the profiler is being put away crashes torch.
+            self.profiled.wait()
         return True
 
     def is_completed(self) -> bool:
