@@ -216,11 +216,47 @@ def messages(rank, size):
             work.wait()
             close(got, of(it))
         dist.send(torch.full((100_000,), 7.0), 0)
+    by_tag(rank, size)
+    from_any(rank, size)
     peer, got = (rank + 1) % size, torch.zeros(5)
     works = dist.batch_isend_irecv([dist.P2POp(dist.isend, of(rank), peer), dist.P2POp(dist.irecv, got, (rank - 1) % size)])
     for work in works:
         work.wait()
     close(got, of((rank - 1) % size))
+
+
+def by_tag(rank, size):
+    """Received in another order than sent, by `recv` and `irecv`, short and long."""
+    for numel in (0, 5, 300_000):
+        if rank == 0:
+            works = [dist.isend(torch.full((numel,), float(tag)), 1, tag=tag) for tag in range(4)]
+            for work in works:
+                work.wait()
+        elif rank == 1:
+            late = torch.zeros(numel)
+            work = dist.irecv(late, 0, tag=3)
+            for tag in (2, 0, 1):
+                got = torch.zeros(numel)
+                assert dist.recv(got, 0, tag=tag) == 0
+                assert got.eq(tag).all()
+            work.wait()
+            assert late.eq(3).all() and work._source_rank() == 0
+
+
+def from_any(rank, size):
+    if rank:
+        dist.send(torch.full((5,), float(rank)), 0, tag=2)
+        dist.send(torch.full((5,), float(-rank)), 0, tag=7)
+        return
+    got, late = torch.zeros(5), [torch.zeros(5) for _ in range(1, size)]
+    works = [dist.irecv(it, tag=2) for it in late]
+    assert sorted(dist.recv(got, tag=7) for _ in range(1, size)) == list(range(1, size))
+    sources = []
+    for work, it in zip(works, late, strict=True):
+        work.wait()
+        sources.append(work._source_rank())
+        assert it.eq(sources[-1]).all()
+    assert sorted(sources) == list(range(1, size))
 
 
 def objects(rank, size):

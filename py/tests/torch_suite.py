@@ -16,9 +16,6 @@ LIST = HERE / "torch_suite.txt"
 #: Tests that Gloo passes and this backend does not, with the reason.
 NOT_OURS = {
     "test_ddp_logging_data_cpu": "torch calls each backend that is not its own `custom` there",
-    "test_send_recv_any_source": "a message is received from a rank that is named",
-    "test_send_recv_any_source_autograd_profiler": "likewise",
-    "test_send_recv_any_source_torch_profiler": "likewise",
     "test_ddp_profiling_torch_profiler": "torch's profiler marks no event as asynchronous that Python begins",
 }
 

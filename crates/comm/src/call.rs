@@ -106,12 +106,12 @@ impl Call {
                 None => (all(), all()),
             },
             Kind::Send { .. } => (one, 0),
-            Kind::Recv { .. } => (0, one),
+            Kind::Recv { .. } | Kind::RecvAny { .. } => (0, one),
             Kind::Barrier => (0, 0),
         }
     }
 
-    /// Sender and receiver, if this is a message of rank `rank`.
+    /// Sender and receiver, if this is a message of rank `rank` with one that is named.
     pub(crate) const fn between(&self, rank: usize) -> Option<(usize, usize)> {
         match self.kind {
             Kind::Send { to, .. } => Some((rank, to)),
@@ -138,7 +138,7 @@ impl Call {
             Kind::AllGather => (19, 0),
             Kind::AllToAll => (20, 0),
             Kind::Barrier => (21, 0),
-            Kind::Send { tag, .. } | Kind::Recv { tag, .. } => (22, u64::from(tag)),
+            Kind::Send { tag, .. } | Kind::Recv { tag, .. } | Kind::RecvAny { tag } => (22, u64::from(tag)),
         };
         let mut hash = mix(code | (self.dtype as u64) << 8 | epoch << 16, extra);
         match (&self.counts, self.kind) {
@@ -163,6 +163,9 @@ impl Call {
             if self.kind.peer() == Some(rank) {
                 return refuse("a rank cannot send to itself or receive from itself; copy the memory instead".to_owned());
             }
+        }
+        if matches!(self.kind, Kind::RecvAny { .. }) && size == 1 {
+            return refuse("there is no other rank in this group".to_owned());
         }
         if self.kind.op() == Some(ReduceOp::Avg) && !self.dtype.is_float() {
             return refuse(format!("an average of {} is not defined; use sum and divide", self.dtype));
@@ -256,6 +259,7 @@ mod tests {
         let refused = |call: &Call| call.check(0, 4).expect_err("refused").to_string();
         assert!(refused(&call(Kind::Broadcast { root: 4 }, 1)).contains("rank 4 is not in this group"));
         assert!(refused(&call(Kind::Send { to: 0, tag: 0 }, 1)).contains("to itself"));
+        assert!(call(Kind::RecvAny { tag: 0 }, 1).check(0, 1).expect_err("refused").to_string().contains("no other rank"));
         assert!(refused(&Call { dtype: DType::I8, ..call(Kind::AllReduce(ReduceOp::Avg), 1) }).contains("average of i8"));
         assert!(refused(&Call { counts: Some([1, 2].into()), ..call(Kind::AllGather, 1) }).contains("2 counts where 4"));
         assert!(refused(&Call { counts: Some([1, 2, 3, 4].into()), ..call(Kind::AllGather, 2) }).contains("length is 2, but its count 1"));

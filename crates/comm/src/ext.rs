@@ -146,7 +146,7 @@ pub trait ProcessGroupExt: ProcessGroup {
         unsafe { self.run(&Call { counts: Some([to, from].concat().into()), ..call }) }
     }
 
-    /// Gives `buffer` to rank `to`, which receives as many elements with the same tag.
+    /// Gives `buffer` to rank `to`, which receives as many elements with the same tag. A small message waits for nobody; a large one may wait until the other receives.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
@@ -155,13 +155,25 @@ pub trait ProcessGroupExt: ProcessGroup {
         unsafe { self.run(&Call::new(Kind::Send { to, tag }, T::DTYPE, address(buffer), ptr::null_mut(), buffer.len())) }
     }
 
-    /// Takes `buffer` from rank `from`.
+    /// Takes `buffer` from rank `from`: the oldest of its messages with that tag. Those with other tags wait for a receive of theirs.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
     fn recv<T: Element>(&self, buffer: &mut [T], from: usize, tag: u32) -> Result<(), Error> {
         // SAFETY: borrowed mutably until `run` returns, with the call's length.
         unsafe { self.run(&Call::new(Kind::Recv { from, tag }, T::DTYPE, ptr::null(), address_mut(buffer), buffer.len())) }
+    }
+
+    /// Takes `buffer` from any other rank: the first message with that tag that comes; whose it was.
+    ///
+    /// # Errors
+    /// As for [`ProcessGroup::run`].
+    fn recv_any<T: Element>(&self, buffer: &mut [T], tag: u32) -> Result<usize, Error> {
+        let call = Call::new(Kind::RecvAny { tag }, T::DTYPE, ptr::null(), address_mut(buffer), buffer.len());
+        // SAFETY: borrowed mutably until the work is over, which is waited for here, with the call's length.
+        let work = unsafe { self.start(call)? };
+        work.wait()?;
+        Ok(work.source().expect("a message has a sender"))
     }
 
     /// Nobody goes on before all have come.
@@ -203,6 +215,14 @@ pub trait ProcessGroupExt: ProcessGroup {
     /// As for [`ProcessGroup::start`].
     fn start_recv<T: Plain, B: Buffer<T>>(&self, buffer: B, from: usize, tag: u32) -> Result<Pending<B>, Error> {
         begin(self, Kind::Recv { from, tag }, buffer)
+    }
+
+    /// Begins to take a buffer from any other rank; it owns it until [`Pending::wait_from`], which says whose it was.
+    ///
+    /// # Errors
+    /// As for [`ProcessGroup::start`].
+    fn start_recv_any<T: Plain, B: Buffer<T>>(&self, buffer: B, tag: u32) -> Result<Pending<B>, Error> {
+        begin(self, Kind::RecvAny { tag }, buffer)
     }
 }
 
@@ -251,6 +271,18 @@ impl<B: Send + 'static> Pending<B> {
     pub fn wait(self) -> (B, Result<(), Error>) {
         let result = self.work.wait();
         (self.buffer(), result)
+    }
+
+    /// The same for a message that is received, with the rank that it came from.
+    ///
+    /// # Errors
+    /// Beside the buffer: as for [`ProcessGroup::run`].
+    ///
+    /// # Panics
+    /// It is no receive.
+    pub fn wait_from(self) -> (B, Result<usize, Error>) {
+        let result = self.work.wait();
+        (self.buffer(), result.map(|()| self.work.source().expect("only messages that are received have a sender")))
     }
 
     /// Waits at most this long for the end; `Err` is the operation itself, which goes on.

@@ -7,7 +7,8 @@ use crate::{Call, Error, Memory, Work};
 /// A fixed set of ranks that do operations together, each rank calling the same ones in the same order.
 ///
 /// Operations of a group are done in the order in which they were called, blocking and asynchronous ones alike. Messages between two ranks (send, recv) are
-/// apart from that order: those of one pair and direction follow each other, and wait for nothing else.
+/// apart from that order. Those that one rank sends to another go in the order of their calls, and wait for nothing else. A receive gets the oldest message with its tag of the rank
+/// that it names, or the first from any, and waits for no other receive; those that name the same message get theirs in the order of their calls. (Over NCCL: see there.)
 ///
 /// Results are the same bits on all ranks, and the same from run to run: an element is reduced in a fixed order, which follows from the call, the number of ranks, the
 /// transport and who is on which host, never from the timing. It is the order of the ranks in shared memory and over TCP, but for long vectors over TCP among more than two ranks

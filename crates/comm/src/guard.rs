@@ -306,6 +306,13 @@ impl<'a> Guard<'a> {
         self.failure()
     }
 
+    /// A message and its receive were found to differ in type or length: raises the alarm, and is the error. `number` counts the messages of these two.
+    #[cold]
+    pub(crate) fn dispute_between(&self, number: u64, sender: usize, receiver: usize) -> Error {
+        self.alarm.raise(Fault::Dispute { number, between: Some((sender, receiver)) });
+        self.failure()
+    }
+
     /// One turn of a wait loop that found nothing: pauses, then yields the core, then lets the caller sleep. `missing` are the ranks waited for; it is
     /// asked only when the time is over or somebody wants to know.
     ///
@@ -359,10 +366,11 @@ impl<'a> Guard<'a> {
             self.alarm.raise(fault);
             return Err(self.failure());
         }
-        if waited >= SUSPICIOUS && self.asked.get().is_none_or(|asked| now - asked >= ASK_AGAIN) {
+        // Of messages the sender's number is not the receiver's.
+        let is_asked = self.call.kind.tag().is_none() && self.asked.get().is_none_or(|asked| now - asked >= ASK_AGAIN);
+        if waited >= SUSPICIOUS && is_asked {
             self.asked.set(Some(now));
-            let between = self.call.between(self.rank);
-            if self.watch.is_some_and(|watch| watch.waits(None, self.number, between, self.call.signature(self.epoch))) {
+            if self.watch.is_some_and(|watch| watch.waits(None, self.number, None, self.call.signature(self.epoch))) {
                 return Err(self.dispute());
             }
         }

@@ -24,7 +24,7 @@
 //!
 //! # How it is made
 //!
-//! `front` gives a group its order: operations wait for their turn, and those that progress by themselves have a thread. It knows no
+//! `front` gives a group its order: operations wait for their turn, those that progress by themselves have a thread, and receives get the messages that they name. It knows no
 //! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
 //! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
 //!

@@ -71,14 +71,19 @@ pub enum Kind {
     Send {
         /// To whom.
         to: usize,
-        /// Must be the same on both sides.
+        /// By which the other side selects it.
         tag: u32,
     },
-    /// One rank takes from one other; messages of one pair come in the order in which they were sent.
+    /// One rank takes from one other: the oldest message of that rank with this tag.
     Recv {
         /// From whom.
         from: usize,
-        /// Must be the same on both sides.
+        /// Which messages: those of other tags wait.
+        tag: u32,
+    },
+    /// One rank takes from any other: the first message with this tag that comes. [`crate::Work::source`] says whose it was.
+    RecvAny {
+        /// Which messages: those of other tags wait.
         tag: u32,
     },
     /// Nobody goes on before all have come.
@@ -86,11 +91,19 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The rank that an operation of two is with.
+    /// The rank that an operation of two is with, where it is named.
     pub const fn peer(self) -> Option<usize> {
         match self {
             Self::Send { to, .. } => Some(to),
             Self::Recv { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// Of a message.
+    pub const fn tag(self) -> Option<u32> {
+        match self {
+            Self::Send { tag, .. } | Self::Recv { tag, .. } | Self::RecvAny { tag } => Some(tag),
             _ => None,
         }
     }
@@ -123,7 +136,7 @@ impl Kind {
             Self::Scatter { .. } => "scatter",
             Self::AllToAll => "all-to-all",
             Self::Send { .. } => "send",
-            Self::Recv { .. } => "recv",
+            Self::Recv { .. } | Self::RecvAny { .. } => "recv",
             Self::Barrier => "barrier",
         }
     }
@@ -138,6 +151,7 @@ impl fmt::Display for Kind {
             Self::Broadcast { root } | Self::Gather { root } | Self::Scatter { root } => write!(f, " (root {root})"),
             Self::Send { to, tag } => write!(f, " (to {to}, tag {tag})"),
             Self::Recv { from, tag } => write!(f, " (from {from}, tag {tag})"),
+            Self::RecvAny { tag } => write!(f, " (from any, tag {tag})"),
             Self::AllGather | Self::AllToAll | Self::Barrier => Ok(()),
         }
     }

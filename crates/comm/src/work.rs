@@ -22,6 +22,8 @@ struct Shared {
 
 struct State {
     result: Option<Result<(), Error>>,
+    /// Of a message that was received: who sent it.
+    source: Option<usize>,
     /// What must live as long as the operation.
     keeps: Option<Box<dyn Any + Send>>,
 }
@@ -40,7 +42,7 @@ impl Shared {
 
 impl Work {
     pub(crate) fn new() -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::new(State { result: None, keeps: None }), done: Condvar::new() }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(State { result: None, source: None, keeps: None }), done: Condvar::new() }) }
     }
 
     /// Hands over what must live until the operation is done; it is dropped with the last of the work's clones, of which the operation itself holds one.
@@ -54,9 +56,24 @@ impl Work {
         if state.result.is_some() { state.keeps.take() } else { None }
     }
 
+    /// It is over; the first word counts.
     pub(crate) fn finish(&self, result: Result<(), Error>) {
-        self.shared.lock().result = Some(result);
+        self.shared.lock().result.get_or_insert(result);
         self.shared.done.notify_all();
+    }
+
+    /// It has received a message of that rank.
+    pub(crate) fn received(&self, from: usize) {
+        let mut state = self.shared.lock();
+        state.source = Some(from);
+        state.result.get_or_insert(Ok(()));
+        drop(state);
+        self.shared.done.notify_all();
+    }
+
+    /// From which rank the message came, if it is one that was received.
+    pub fn source(&self) -> Option<usize> {
+        self.shared.lock().source
     }
 
     /// Whether it is done, well or not.

@@ -63,6 +63,12 @@ fn order() {
 }
 
 #[test]
+fn messages() {
+    conformance::messages(&|size| world(&[0, 0, 1, 1][..size]));
+    conformance::messages(&|size| world(&[0, 1, 1, 0][..size]));
+}
+
+#[test]
 fn failures() {
     conformance::failures(&|size| world(&[0, 0, 1, 1][..size]));
     conformance::failures(&|size| world(&[0, 1, 0, 1][..size]));

@@ -18,3 +18,8 @@ fn order() {
 fn failures() {
     conformance::failures(&threads);
 }
+
+#[test]
+fn messages() {
+    conformance::messages(&threads);
+}

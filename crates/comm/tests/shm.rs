@@ -49,3 +49,8 @@ fn ranks_that_met_share_memory() {
     conformance::order(&joined);
     conformance::failures(&joined);
 }
+
+#[test]
+fn messages() {
+    conformance::messages(&world);
+}

@@ -32,3 +32,8 @@ fn long_vectors() {
         conformance::long(&world, size);
     }
 }
+
+#[test]
+fn messages() {
+    conformance::messages(&world);
+}

@@ -43,7 +43,7 @@ __all__ = [
 class Operation(NamedTuple):
     """One rank's part in one operation: what is done, and on which memory. Lengths are counted in elements.
 
-    `kind`: all_reduce, reduce, reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all, send, recv, barrier.
+    `kind`: all_reduce, reduce, reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all, send, recv, recv_any, barrier.
     `len`: of the vector; of own piece for reduce_scatter and all_gather; of one piece for gather, scatter and all_to_all.
     """
 
@@ -60,7 +60,7 @@ class Operation(NamedTuple):
     op: str | None = None
     #: The root, or the other rank of a message.
     peer: int = 0
-    #: Of a message; the same on both sides.
+    #: Of a message: a receive gets the oldest with its tag.
     tag: int = 0
     #: Elements of each rank's piece where they are unequal; all_to_all: for each rank, then from each rank.
     counts: list[int] | None = None

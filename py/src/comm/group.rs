@@ -73,6 +73,7 @@ impl Operation {
             "all_to_all" => Kind::AllToAll,
             "send" => Kind::Send { to: peer, tag },
             "recv" => Kind::Recv { from: peer, tag },
+            "recv_any" => Kind::RecvAny { tag },
             "barrier" => Kind::Barrier,
             other => return Err(wrong(format!("there is no operation {other:?}"))),
         };

@@ -47,6 +47,11 @@ impl Work {
         self.0.is_done()
     }
 
+    /// From which rank the message came, if it is one that was received.
+    fn source(&self) -> Option<usize> {
+        self.0.source()
+    }
+
     /// What it failed with, if it is done and failed.
     fn error(&self, py: Python<'_>) -> Option<PyErr> {
         self.0.wait_for(Duration::ZERO)?.err().map(|error| exception(py, &error))

@@ -8,6 +8,7 @@
 mod cases;
 mod failures;
 mod flight;
+mod messages;
 mod reference;
 
 use std::{sync::Arc, thread};
@@ -46,6 +47,7 @@ pub fn check(make: MakeWorld<'_>) {
         results(make, size);
     }
     order(make);
+    messages(make);
     failures(make);
 }
 
@@ -108,6 +110,21 @@ pub fn order_in(make: MakeWorld<'_>, size: usize) {
     play(make(size), flight::many_in_flight);
     play(make(size), flight::crossing_messages);
     play(make(size), flight::parts_of_the_group);
+}
+
+/// Receives that choose by tag and take from any rank: in every order, short and long, while others wait; and what they say when nothing fits.
+///
+/// # Panics
+/// Where a receive gets another message than the oldest that it names, or waits for one that it does not.
+pub fn messages(make: MakeWorld<'_>) {
+    for size in [2, 4] {
+        play(make(size), messages::tags_choose);
+        play(make(size), messages::others_wait);
+        play(make(size), messages::from_any);
+    }
+    messages::lengths_differ(make);
+    messages::nothing_fits(make);
+    messages::senders_leave(make);
 }
 
 /// Ranks that call different things, do not come, or are gone: errors that say so, and a group re-formed without them.

@@ -42,7 +42,7 @@ impl Inputs {
                 };
                 Some((0..n).flat_map(from).collect())
             }
-            Kind::Send { .. } | Kind::Recv { .. } | Kind::Barrier => None,
+            Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } | Kind::Barrier => None,
         }
     }
 

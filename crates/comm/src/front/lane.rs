@@ -113,12 +113,13 @@ impl Lane {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Puts an operation into the line of those that progress by themselves.
+    /// Puts an operation into the line of those that progress by themselves; `work` is over when it is done.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         call: Call,
+        work: Work,
         perform: impl FnOnce(u64, &Call) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Work, Error> {
+    ) -> Result<(), Error> {
         let mut line = self.line();
         if !line.has_worker {
             let lane = Arc::clone(self);
@@ -126,13 +127,12 @@ impl Lane {
             thread.map_err(|source| Error::io("cannot start a thread for an operation that progresses by itself", source))?;
             line.has_worker = true;
         }
-        let work = Work::new();
         // Under the line's lock, so that the line has the tickets in their order.
         let number = self.issued.fetch_add(1, Ordering::Relaxed);
-        line.jobs.push_back(Job { number, call, perform: Box::new(perform), work: work.clone() });
+        line.jobs.push_back(Job { number, call, perform: Box::new(perform), work });
         drop(line);
         self.changed.notify_all();
-        Ok(work)
+        Ok(())
     }
 
     /// The thread of those that progress by themselves: does them in turn, and ends when the group is gone and nothing is left.

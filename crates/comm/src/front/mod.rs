@@ -1,8 +1,10 @@
 //! A process group over a transport: the order of operations, those that progress by themselves, and what follows from a failure.
 
+mod inbox;
 mod kept;
 mod lane;
 mod options;
+mod receive;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +18,7 @@ use std::{
 
 pub(crate) use options::Options;
 
-use self::{kept::Kept, lane::Lane};
+use self::{inbox::Inbox, kept::Kept, lane::Lane};
 use crate::{
     Call, DType, Error, Kind, Memory, ProcessGroup, Work,
     guard::{Among, Fault, Guard, Terms, Watch},
@@ -25,6 +27,7 @@ use crate::{
     transport::{
         Transport,
         direct::{self, View},
+        wire::Label,
     },
 };
 
@@ -80,6 +83,9 @@ pub(crate) struct Front {
     splits: AtomicU64,
 }
 
+/// Of messages, by peer (none: any) and whether this rank sends.
+type Lanes = BTreeMap<(Option<usize>, bool), Arc<Lane>>;
+
 /// What the group's threads share.
 #[derive(Debug)]
 struct Core {
@@ -87,8 +93,9 @@ struct Core {
     spins: u32,
     /// Collectives, in the order of their calls.
     collectives: Arc<Lane>,
-    /// Messages, by peer and whether this rank sends.
-    messages: Mutex<BTreeMap<(usize, bool), Arc<Lane>>>,
+    messages: Mutex<Lanes>,
+    /// What comes, where the transport has a wire for it.
+    inbox: Inbox,
     /// The first failure.
     broken: OnceLock<Error>,
     /// This rank has made the group anew.
@@ -106,8 +113,9 @@ impl Front {
     fn with(parts: Parts, track: Track) -> Self {
         let spins = if parts.size > 1 { parts.transport.spins() } else { 0 };
         let collectives = Arc::new(Lane::default());
-        let core =
-            Core { parts, spins, collectives, messages: Mutex::default(), broken: OnceLock::new(), revoked: AtomicBool::new(false), track };
+        let inbox = Inbox::new(parts.rank, parts.size, inbox::ROOM);
+        let (messages, broken, revoked) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
+        let core = Core { parts, spins, collectives, messages, inbox, broken, revoked, track };
         Self { core: Arc::new(core), splits: AtomicU64::new(0) }
     }
 }
@@ -120,7 +128,7 @@ impl Drop for Front {
 }
 
 impl Core {
-    fn messages(&self) -> std::sync::MutexGuard<'_, BTreeMap<(usize, bool), Arc<Lane>>> {
+    fn messages(&self) -> std::sync::MutexGuard<'_, Lanes> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,10 +138,17 @@ impl Core {
         self.parts.transport.check(call)
     }
 
+    /// How an operation is watched over that may take so long, or as long as the group's do.
+    fn terms(&self, deadline: Option<Duration>) -> Terms<'_> {
+        let Parts { epoch, watch, options, .. } = &self.parts;
+        let limit = deadline.unwrap_or(options.deadline);
+        Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall, watch: Some(&**watch) }
+    }
+
     /// The lane in which a call waits for its turn.
     fn with_lane<R>(&self, call: &Call, then: impl FnOnce(&Arc<Lane>) -> R) -> R {
         let Some(peer) = call.kind.peer() else { return then(&self.collectives) };
-        let lane = Arc::clone(self.messages().entry((peer, matches!(call.kind, Kind::Send { .. }))).or_default());
+        let lane = Arc::clone(self.messages().entry((Some(peer), matches!(call.kind, Kind::Send { .. }))).or_default());
         then(&lane)
     }
 
@@ -144,8 +159,7 @@ impl Core {
     #[expect(unsafe_code, reason = "calls are addresses")]
     unsafe fn perform(&self, lane: &Lane, number: u64, call: &Call, since: Since) -> Result<(), Error> {
         let Parts { rank, size, epoch, transport, watch, options, .. } = &self.parts;
-        let limit = call.deadline.unwrap_or(options.deadline);
-        let terms = Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall, watch: Some(&**watch) };
+        let terms = self.terms(call.deadline);
         let guard = Guard::new(call, *rank, number, &terms);
         if watch.alarm().is_raised() || self.broken.get().is_some() {
             self.track.record(call, number, *epoch, since, Way::Only, true);
@@ -161,7 +175,16 @@ impl Core {
         // SAFETY: the caller's promise.
         let kept = options.keep_input.then(|| unsafe { Kept::of(call, *rank, *size) }).flatten();
         // SAFETY: the caller's promise; this is the lane's turn.
-        let result = unsafe { transport.execute(call, number, &guard) };
+        let result = unsafe {
+            if let Kind::Send { to, .. } = call.kind
+                && let Some(wire) = transport.wire()
+            {
+                guard.took(wire.way(to));
+                wire.send(to, call, Label::of(call, *epoch), &guard)
+            } else {
+                transport.execute(call, number, &guard)
+            }
+        };
         self.track.record(call, number, *epoch, since, guard.way(), result.is_err());
         if let (Err(_), Some(kept)) = (&result, &kept) {
             // SAFETY: the caller's promise, which lasts until the operation is over.
@@ -223,11 +246,14 @@ impl Core {
         };
         watch.tell(&fault);
         let is_disputed = number == disputed && call.between(*rank) == between;
+        // Receives have other numbers than the messages that they get.
+        let received = between.filter(|(_, receiver)| receiver == rank).and_then(|(sender, _)| self.inbox.recall(sender, disputed));
         let mine = match between {
+            _ if received.is_some() => received,
             _ if is_disputed => Some(call.to_string()),
             None => self.collectives.recall(disputed),
             Some((sender, receiver)) => {
-                let key = if sender == *rank { (receiver, true) } else { (sender, false) };
+                let key = if sender == *rank { (Some(receiver), true) } else { (Some(sender), false) };
                 self.messages().get(&key).and_then(|lane| lane.recall(disputed))
             }
         };
@@ -254,6 +280,12 @@ impl ProcessGroup for Front {
     unsafe fn run(&self, call: &Call) -> Result<(), Error> {
         let core = &self.core;
         core.check(call)?;
+        if inbox::receives(call.kind)
+            && let Some(wire) = core.parts.transport.wire()
+        {
+            // SAFETY: the caller's promise.
+            return unsafe { core.receive(call, wire) };
+        }
         core.with_lane(call, |lane| {
             let called = core.track.now();
             let turn = lane.next_turn();
@@ -266,14 +298,21 @@ impl ProcessGroup for Front {
     unsafe fn start(&self, call: Call) -> Result<Work, Error> {
         let core = &self.core;
         core.check(&call)?;
+        if inbox::receives(call.kind)
+            && let Some(wire) = core.parts.transport.wire()
+        {
+            // SAFETY: the caller's promise.
+            return unsafe { core.start_receive(call, wire) };
+        }
         core.with_lane(&call.clone(), |lane| {
             let (core, of_worker) = (Arc::clone(core), Arc::clone(lane));
-            let called = core.track.now();
-            lane.enqueue(call, move |number, call| {
+            let (work, called) = (Work::new(), core.track.now());
+            let begun = lane.enqueue(call, work.clone(), move |number, call| {
                 let since = Since { called, begun: core.track.now() };
                 // SAFETY: who called `start` promised that the addresses are valid until the work is done.
                 unsafe { core.perform(&of_worker, number, call, since) }
-            })
+            });
+            begun.map(|()| work)
         })
     }
 
@@ -293,14 +332,7 @@ impl ProcessGroup for Front {
         let id = self.splits.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(place) = ranks.iter().position(|member| member == rank) else { return Ok(None) };
         let call = Call::barrier();
-        let terms = Terms {
-            epoch: *epoch,
-            alarm: watch.alarm(),
-            limit: options.deadline,
-            spins: self.core.spins,
-            stall: &options.stall,
-            watch: Some(&**watch),
-        };
+        let terms = self.core.terms(None);
         let guard = Guard::new(&call, *rank, id, &terms);
         let alone = ranks.len() == 1 && !transport.serves_one();
         let transport = if alone { Arc::clone(transport) } else { transport.split(ranks, id, &guard)? };

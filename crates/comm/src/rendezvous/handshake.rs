@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use crate::Error;
 
 /// Version of everything that goes over connections between ranks. Ranks with different ones do not talk.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"shoalcom";
 

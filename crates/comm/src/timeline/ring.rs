@@ -66,6 +66,7 @@ fn pack(event: &Event) -> [u64; WORDS] {
         Kind::AllToAll => (7, 0, 0),
         Kind::Send { to, tag } => (8, to, tag),
         Kind::Recv { from, tag } => (9, from, tag),
+        Kind::RecvAny { tag } => (11, 0, tag),
         Kind::Barrier => (10, 0, 0),
     };
     let rest = code | op_code(kind.op()) << 4 | (dtype as u64) << 8 | (way as u64) << 16 | u64::from(failed) << 24 | u64::from(group) << 32;
@@ -89,6 +90,7 @@ fn unpack(words: &[u64; WORDS]) -> Event {
         7 => Kind::AllToAll,
         8 => Kind::Send { to: rank, tag },
         9 => Kind::Recv { from: rank, tag },
+        11 => Kind::RecvAny { tag },
         _ => Kind::Barrier,
     };
     let dtype = DType::ALL.into_iter().find(|dtype| *dtype as usize == byte(8)).unwrap_or(DType::U8);
@@ -114,6 +116,7 @@ mod tests {
             Kind::AllToAll,
             Kind::Send { to: 5, tag: u32::MAX },
             Kind::Recv { from: 6, tag: 0 },
+            Kind::RecvAny { tag: 7 },
             Kind::Barrier,
         ];
         Event {

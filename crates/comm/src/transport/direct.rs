@@ -119,7 +119,7 @@ pub(crate) unsafe fn share(call: &Call, rank: usize, views: &[View], stores: Sto
                     reduce::copy(target, source, call.piece_from(from, n) * size, stores);
                 }
             }
-            Kind::Send { .. } | Kind::Recv { .. } | Kind::Barrier => {}
+            Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } | Kind::Barrier => {}
         }
     }
 }

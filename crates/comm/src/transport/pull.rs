@@ -116,7 +116,7 @@ pub(crate) unsafe fn pull(
                     reduce::copy(target(call.offset_from(j, n)), from(j, rank), clip(call.piece_from(j, n)) * size, stores);
                 }
             }
-            Kind::Send { .. } | Kind::Recv { .. } | Kind::Barrier => {}
+            Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } | Kind::Barrier => {}
         }
     }
 }

@@ -65,11 +65,11 @@ class Collectives:
         work.wait()
         return work
 
-    def _start(self, operation: Operation, outputs: Tensors, keep: object, after: Callable[[], None] | None = None, source: int = -1) -> Work:
+    def _start(self, operation: Operation, outputs: Tensors, keep: object, after: Callable[[], None] | None = None) -> Work:
         begun = profile.begin(operation.kind, outputs) if profile.is_on() else None
-        work = Work(outputs, self._group.start(operation, keep), self, after, source=source, what=operation.kind)
+        work = Work(outputs, self._group.start(operation, keep), self, after, what=operation.kind)
         if begun is not None:
-            profile.end(begun, work)
+            work.profiled = profile.end(begun, work)
         return work
 
     # Reductions
@@ -304,18 +304,21 @@ class Collectives:
         flat = Flat([_only(tensors, "send")], filled=True)
         dtype, count = for_copy(flat.memory)
         operation = Operation("send", dtype, flat.address, 0, count, peer=to, tag=tag, deadline=self._deadline(None))
-        return self._start(operation, tensors, flat, source=self._group.rank)
+        return self._start(operation, tensors, flat)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         """Takes a tensor from another rank."""
         flat = Flat([_only(tensors, "recv")], filled=False)
         dtype, count = for_copy(flat.memory)
         operation = Operation("recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None))
-        return self._start(operation, tensors, flat, flat.back, source)
+        return self._start(operation, tensors, flat, flat.back)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
-        """Refused: a message is taken from a rank that is named."""
-        raise ConfigError("backend shoal has no recv from any rank; name the rank (src=)")
+        """Takes a tensor from whichever rank sends one with that tag first; the work says which."""
+        flat = Flat([_only(tensors, "recv")], filled=False)
+        dtype, count = for_copy(flat.memory)
+        operation = Operation("recv_any", dtype, 0, flat.address, count, tag=tag, deadline=self._deadline(None))
+        return self._start(operation, tensors, flat, flat.back)
 
     def barrier(self, opts=None) -> Work:
         """Nobody goes on before all have come."""

@@ -21,6 +21,6 @@ def begin(kind: str, tensors: Sequence[torch.Tensor]) -> record_function:
     return record_function(f"shoal:{kind}", str([list(tensor.shape) for tensor in tensors])).__enter__()
 
 
-def end(begun: record_function, work: dist.Work) -> None:
-    """Lets the event end with the operation, well or not."""
-    begun._call_end_callbacks_on_future(work.get_future())
+def end(begun: record_function, work: dist.Work) -> torch.futures.Future:
+    """Lets the event end with the operation, well or not; a future of that."""
+    return begun._call_end_callbacks_on_future(work.get_future())

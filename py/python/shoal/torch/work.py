@@ -20,6 +20,10 @@ class Owner(Protocol):
     failure: CommError | None
 
 
+#: Operations that end in no order with others.
+MESSAGES = ("send", "recv", "recv_any")
+
+
 class Work(dist.Work):
     """An operation that was done, or that progresses by itself."""
 
@@ -29,7 +33,6 @@ class Work(dist.Work):
         native: NativeWork | None = None,
         owner: Owner | None = None,
         after: Callable[[], None] | None = None,
-        source: int = -1,
         what: str = "",
     ):
         super().__init__()
@@ -37,10 +40,11 @@ class Work(dist.Work):
         self._native = native
         self._owner = owner
         self._after = after
-        self._source = source
         self._what = what
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
+        #: Done when the profiler's event has ended, if there is one.
+        self.profiled: torch.futures.Future | None = None
 
     def _finish(self) -> None:
         """Does what is left after the operation itself, once."""
@@ -69,6 +73,9 @@ class Work(dist.Work):
                 raise error
         if self._after is not None:
             self._finish()
+        if self.profiled is not None:
+            # An event that ends in another thread while the profiler is being put away crashes torch.
+            self.profiled.wait()
         return True
 
     def is_completed(self) -> bool:
@@ -97,8 +104,11 @@ class Work(dist.Work):
         return self._outputs
 
     def source_rank(self) -> int:
-        """From which rank a message came."""
-        return self._source
+        """From which rank a message came; -1 if it is none that was received."""
+        source = None if self._native is None else self._native.source()
+        return -1 if source is None else source
+
+    _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future:
         """A future of the output tensors, or of what it failed with."""
@@ -126,7 +136,7 @@ class Work(dist.Work):
 
         # What a callback raises is an error for those who wait in C++, too; Future.set_exception is one for Python only.
         future = told.then(value)
-        self._owner._group.tell(self._native, told.set_result, self._source >= 0)
+        self._owner._group.tell(self._native, told.set_result, self._what in MESSAGES)
         return future
 
 
@@ -166,5 +176,5 @@ def answer(name: str) -> None:
     setattr(dist.Work, name, asked)
 
 
-for _name in ("is_completed", "is_success", "exception", "result", "source_rank", "synchronize"):
+for _name in ("is_completed", "is_success", "exception", "result", "source_rank", "_source_rank", "synchronize"):
     answer(_name)

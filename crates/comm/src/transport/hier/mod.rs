@@ -10,6 +10,7 @@
 //! Each step is an operation of the transport within or of one across, and ranks that called different things find out where they meet.
 
 mod layout;
+mod messages;
 mod steps;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use std::time::Instant;
 pub(crate) use self::layout::Layout;
 use super::Transport;
 use super::tcp::Tcp;
+use super::wire::Wire;
 use crate::guard::{Alarm, Guard};
 use crate::timeline::Way;
 use crate::wireup::Node;
@@ -94,21 +96,8 @@ impl Hier {
 #[expect(unsafe_code, reason = "calls are addresses")]
 impl Transport for Hier {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        if let (Some(other), Some(within)) = (call.kind.peer(), &self.within)
-            && self.layout.seat(other).0 == self.host
-        {
-            let place = self.layout.seat(other).1;
-            let kind = match call.kind {
-                Kind::Send { tag, .. } => Kind::Send { to: place, tag },
-                Kind::Recv { tag, .. } => Kind::Recv { from: place, tag },
-                collective => collective,
-            };
-            let guard = guard.step(self.layout.on(self.host));
-            // SAFETY: the caller's promise; messages of one pair and direction come one after the other here, too.
-            return unsafe { within.transport.execute(&Call { kind, ..call.clone() }, seq, &guard) };
-        }
         match call.kind {
-            Kind::Send { .. } | Kind::Recv { .. } | Kind::Gather { .. } | Kind::Scatter { .. } | Kind::AllToAll => {
+            Kind::Gather { .. } | Kind::Scatter { .. } | Kind::AllToAll => {
                 // SAFETY: the caller's promise.
                 unsafe { self.whole.execute(call, seq, guard) }
             }
@@ -119,6 +108,10 @@ impl Transport for Hier {
                 unsafe { self.levels(call, seq, guard, &mut scratch) }
             }
         }
+    }
+
+    fn wire(&self) -> Option<&dyn Wire> {
+        Some(self)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory, Error> {

@@ -14,15 +14,13 @@ use crate::{
 /// A place for operations one after the other.
 #[derive(Debug)]
 pub(super) struct Meeting {
-    /// Which rank is at which place.
-    ranks: Vec<usize>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Per place: how many operations it has entered and left, and what it called last.
+    /// By rank: how many operations it has entered and left, and what it called last.
     entered: Vec<u64>,
     left: Vec<u64>,
     posted: Vec<Posted>,
@@ -35,25 +33,16 @@ struct Posted {
 }
 
 impl Meeting {
-    pub(super) fn new(ranks: Vec<usize>) -> Self {
-        let size = ranks.len();
+    pub(super) fn new(size: usize) -> Self {
         let state = State { entered: vec![0; size], left: vec![0; size], posted: vec![Posted::default(); size] };
-        Self { ranks, state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Comes with a call and waits for all others; gives every place's memory as `rank`, which is at `place`, sees it.
-    pub(super) fn enter(
-        &self,
-        place: usize,
-        rank: usize,
-        seq: u64,
-        signature: u64,
-        call: &Call,
-        guard: &Guard<'_>,
-    ) -> Result<Vec<View>, Error> {
+    /// Comes with a call and waits for all others; gives every rank's memory as `rank` sees it.
+    pub(super) fn enter(&self, rank: usize, seq: u64, signature: u64, call: &Call, guard: &Guard<'_>) -> Result<Vec<View>, Error> {
         let mut state = self.lock();
-        state.entered[place] = seq + 1;
-        state.posted[place] = Posted { signature, call: Some(call.clone()) };
+        state.entered[rank] = seq + 1;
+        state.posted[rank] = Posted { signature, call: Some(call.clone()) };
         self.changed.notify_all();
         let state = self.wait(state, guard, |state| &state.entered, seq)?;
         if state.posted.iter().any(|posted| posted.signature != signature) {
@@ -72,9 +61,9 @@ impl Meeting {
     }
 
     /// Has done its share and waits for all others.
-    pub(super) fn leave(&self, place: usize, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
+    pub(super) fn leave(&self, rank: usize, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let mut state = self.lock();
-        state.left[place] = seq + 1;
+        state.left[rank] = seq + 1;
         self.changed.notify_all();
         self.wait(state, guard, |state| &state.left, seq).map(drop)
     }
@@ -92,7 +81,7 @@ impl Meeting {
     ) -> Result<MutexGuard<'a, State>, Error> {
         let mut backoff = Backoff::asleep();
         loop {
-            let missing: Vec<_> = which(&state).iter().zip(&self.ranks).filter(|(done, _)| **done <= seq).map(|(_, rank)| *rank).collect();
+            let missing: Vec<_> = which(&state).iter().enumerate().filter(|(_, done)| **done <= seq).map(|(rank, _)| rank).collect();
             if missing.is_empty() {
                 return Ok(state);
             }

@@ -2,6 +2,7 @@
 
 mod life;
 mod meeting;
+mod pipes;
 
 use std::{
     collections::HashMap,
@@ -11,14 +12,15 @@ use std::{
 use self::{
     life::{Connect, Life},
     meeting::Meeting,
+    pipes::Pipes,
 };
 use crate::{
-    Call, Error, Kind, Memory, ProcessGroup,
+    Call, Error, Memory, ProcessGroup,
     front::{Front, Options},
     guard::Guard,
     reduce::Stores,
     timeline::Way,
-    transport::{Transport, direct},
+    transport::{Transport, direct, wire::Wire},
 };
 
 /// A world of `size` ranks in this process; each rank is for one thread.
@@ -44,15 +46,14 @@ type Split = (u64, Vec<usize>);
 struct World {
     epoch: u64,
     collectives: Meeting,
-    /// By sender and receiver.
-    messages: Mutex<HashMap<(usize, usize), Arc<Meeting>>>,
+    messages: Pipes,
     /// Groups that were split off.
     parts: Mutex<HashMap<Split, Arc<World>>>,
 }
 
 impl World {
     fn new(size: usize, epoch: u64) -> Self {
-        Self { epoch, collectives: Meeting::new((0..size).collect()), messages: Mutex::default(), parts: Mutex::default() }
+        Self { epoch, collectives: Meeting::new(size), messages: Pipes::default(), parts: Mutex::default() }
     }
 }
 
@@ -66,25 +67,15 @@ struct Local {
 #[expect(unsafe_code, reason = "calls are addresses")]
 impl Transport for Local {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
-        let signature = call.signature(self.world.epoch);
-        let Some((sender, receiver)) = call.between(self.rank) else {
-            guard.took(Way::Direct);
-            let views = self.world.collectives.enter(self.rank, self.rank, seq, signature, call, guard)?;
-            // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
-            unsafe { direct::share(call, self.rank, &views, Stores::Cached) };
-            return self.world.collectives.leave(self.rank, seq, guard);
-        };
-        let meeting = {
-            let mut messages = self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(messages.entry((sender, receiver)).or_insert_with(|| Arc::new(Meeting::new(vec![sender, receiver]))))
-        };
-        let side = usize::from(receiver == self.rank);
-        let views = meeting.enter(side, self.rank, seq, signature, call, guard)?;
-        if matches!(call.kind, Kind::Recv { .. }) {
-            // SAFETY: the sender is in the same operation, and leaves only after this.
-            unsafe { crate::reduce::copy(call.recv, views[0].send, call.len * call.dtype.size(), Stores::Cached) };
-        }
-        meeting.leave(side, seq, guard)
+        guard.took(Way::Direct);
+        let views = self.world.collectives.enter(self.rank, seq, call.signature(self.world.epoch), call, guard)?;
+        // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
+        unsafe { direct::share(call, self.rank, &views, Stores::Cached) };
+        self.world.collectives.leave(self.rank, seq, guard)
+    }
+
+    fn wire(&self) -> Option<&dyn Wire> {
+        Some(self)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory, Error> {

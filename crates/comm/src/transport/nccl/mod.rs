@@ -28,7 +28,7 @@ use self::{
     library::Library,
     staged::Staged,
 };
-use super::{Transport, tcp::Tcp};
+use super::{Transport, tcp::Tcp, wire::Wire};
 use crate::{
     Call, DType, Error, Kind, Memory,
     guard::{Alarm, Guard, Stall, Terms},
@@ -249,6 +249,11 @@ impl Transport for Nccl {
             // SAFETY: the caller's promise.
             None => unsafe { self.collective(call, seq, guard) },
         }
+    }
+
+    /// Messages go to receives in the order in which they were sent.
+    fn wire(&self) -> Option<&dyn Wire> {
+        None
     }
 
     fn check(&self, call: &Call) -> Result<(), Error> {

@@ -59,6 +59,9 @@ pub(super) fn how(call: &Call) -> Result<Option<How>, Error> {
         let advice = "convert it to i32, or use a group over another transport for it (Carrier::Auto)";
         Error::config(format!("{call}: NCCL cannot reduce {}; {advice}", call.dtype))
     };
+    if matches!(call.kind, Kind::RecvAny { .. }) {
+        return Err(Error::config(format!("{call}: over NCCL a message is received from a rank that is named")));
+    }
     call.kind.op().map(|op| How::new(call.dtype, op).ok_or_else(refused)).transpose()
 }
 
@@ -112,7 +115,7 @@ pub(super) fn plan(call: &Call, rank: usize, size: usize, send: *const u8, recv:
         }
         (Kind::Send { to, .. }, _) => vec![Step::Send { from: send, bytes, to }],
         (Kind::Recv { from, .. }, _) => vec![Step::Recv { into: recv, bytes, from }],
-        (Kind::AllReduce(_) | Kind::Reduce { .. } | Kind::ReduceScatter(_) | Kind::Barrier, _) => Vec::new(),
+        (Kind::AllReduce(_) | Kind::Reduce { .. } | Kind::ReduceScatter(_) | Kind::RecvAny { .. } | Kind::Barrier, _) => Vec::new(),
     };
     steps.retain(|step| !step.is_empty());
     leave_in_place(&mut steps, rank);
@@ -172,6 +175,8 @@ mod tests {
         assert!(refused.contains("all-reduce (sum) of 1 i16: NCCL cannot reduce i16"), "{refused}");
         let copied = Call { kind: Kind::AllGather, ..call };
         assert_eq!(plan(&copied, 0, 2, ptr::null(), ptr::null_mut()).map(|steps| steps.len()), Ok(1), "bytes are bytes");
+        let refused = how(&Call { kind: Kind::RecvAny { tag: 3 }, ..copied }).expect_err("not there").to_string();
+        assert!(refused.contains("recv (from any, tag 3)") && refused.contains("a rank that is named"), "{refused}");
     }
 
     /// What nccl.h says of sums of f32: all ranks' steps, played on memory of the processor.

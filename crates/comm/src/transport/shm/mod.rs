@@ -52,6 +52,7 @@ use crate::{
     transport::{
         Transport,
         direct::{self, PerRank, View},
+        wire::Wire,
     },
 };
 
@@ -269,8 +270,7 @@ impl Transport for Shm {
         // SAFETY: the caller's promise.
         unsafe {
             match call.kind {
-                Kind::Send { to, .. } => self.send(call, to, signature, guard),
-                Kind::Recv { from, .. } => self.recv(call, from, signature, guard),
+                Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } => unreachable!("messages go by the wire"),
                 Kind::AllToAll if call.counts.is_some() => self.uneven_all_to_all(call, seq, signature, guard),
                 _ => match flat::gift(call, self.size()) {
                     given if given <= control::INLINE => {
@@ -285,6 +285,10 @@ impl Transport for Shm {
                 },
             }
         }
+    }
+
+    fn wire(&self) -> Option<&dyn Wire> {
+        Some(self)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
@@ -341,7 +345,7 @@ fn shown(kind: Kind, rank: usize) -> (bool, bool) {
         Kind::Broadcast { .. } => (is_root, !is_root),
         Kind::Gather { .. } => (false, is_root),
         Kind::Scatter { .. } => (is_root, false),
-        Kind::Send { .. } | Kind::Recv { .. } | Kind::Barrier => (false, false),
+        Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } | Kind::Barrier => (false, false),
     }
 }
 

@@ -122,7 +122,7 @@ impl Operation<'_> {
                 Kind::Gather { root } => self.gather(root),
                 Kind::Scatter { root } => self.scatter(root),
                 Kind::AllToAll => self.all_to_all(),
-                Kind::Send { .. } | Kind::Recv { .. } => unreachable!("messages have connections of their own"),
+                Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } => unreachable!("messages have connections of their own"),
             }
         }
     }

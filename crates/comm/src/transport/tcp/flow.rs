@@ -17,11 +17,11 @@ use crate::Error;
 use crate::guard::{Backoff, Guard, Pace};
 
 /// How long to look at the sockets again and again before sleeping until something comes.
-const AWAKE: Duration = Duration::from_micros(80);
+pub(super) const AWAKE: Duration = Duration::from_micros(80);
 /// Above so many bytes a wake-up costs little beside the transfer, and looking would take the cores from those who have work: it sleeps at once.
 const LONG: usize = 1 << 20;
 /// Most bytes of one system call, so that all connections get their turn.
-const TURN: usize = 512 * 1024;
+pub(super) const TURN: usize = 512 * 1024;
 
 /// What goes before the bytes of an operation: its number, and what was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    const BYTES: usize = 16;
+    pub(super) const BYTES: usize = 16;
 
     fn encode(self) -> [u8; Self::BYTES] {
         (u128::from(self.seq) | u128::from(self.signature) << 64).to_le_bytes()

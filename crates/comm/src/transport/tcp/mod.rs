@@ -15,6 +15,7 @@ use self::collect::Operation;
 use self::flow::{Broken, Head, Stop};
 use self::messages::Messages;
 use super::Transport;
+use super::wire::Wire;
 use crate::cost::{self, Algorithm, Link};
 use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
 use crate::rendezvous::{Name, Purpose};
@@ -138,16 +139,21 @@ impl Tcp {
 
     /// What a broken connection means; everybody is told.
     fn lost(&self, broken: &Broken, guard: &Guard<'_>) -> Error {
-        let rank = if broken.lane < self.rank { broken.lane } else { broken.lane + 1 };
+        let rank = self.rank_of(broken.lane);
+        let how = if self.has_left(rank, guard) { "it has left the group" } else { &broken.how };
+        self.node.mesh.lose(self.nodes[rank], how);
+        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank: guard.member(rank), how: how.to_owned(), at: guard.at() })
+    }
+
+    /// Whether a rank whose connection ended has said goodbye.
+    fn has_left(&self, rank: usize, guard: &Guard<'_>) -> bool {
         let node = self.nodes[rank];
         // The control connection knows better how it ended, and tells in the same moment.
         let end = Instant::now() + Duration::from_millis(50);
         while guard.check().is_ok() && self.node.mesh.fate(node) == Fate::Alive && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let how = if self.node.mesh.fate(node) == Fate::Left { "it has left the group" } else { &broken.how };
-        self.node.mesh.lose(node, how);
-        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank: guard.member(rank), how: how.to_owned(), at: guard.at() })
+        self.node.mesh.fate(node) == Fate::Left
     }
 
     fn stopped(&self, stop: Stop, guard: &Guard<'_>) -> Error {
@@ -189,6 +195,10 @@ impl Transport for Tcp {
             }
         };
         done.map_err(|stop| self.stopped(stop, guard))
+    }
+
+    fn wire(&self) -> Option<&dyn Wire> {
+        Some(self)
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
