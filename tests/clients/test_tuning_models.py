@@ -2,9 +2,11 @@
 
 import json
 import re
+import time
 
 import data
 import pytest
+import traces
 from house import eventually
 from test_cli import run
 from tunings import Tunings
@@ -78,6 +80,23 @@ def test_the_time_of_trials_is_the_time_that_they_ran(jobs, tunings):
         job = jobs.describe(trial["TrainingJobName"])
         assert job["TrainingTimeInSeconds"] == job["BillableTimeInSeconds"]
         assert job["CreationTime"] <= job["TrainingStartTime"] <= job["TrainingEndTime"]
+
+
+def test_a_paused_xgboost_leaves_its_instance_to_the_next_and_nobody_sees_it(house, jobs, tunings):
+    name = xgboost(tunings, most=9, parallel=1)
+    instances = []
+    while tunings.describe(name)["HyperParameterTuningJobStatus"] == "InProgress":
+        instances.append(len(traces.programs(house, "algorithm")))
+        time.sleep(0.05)
+    it = tunings.completed(name)
+    # A zygote and a run. Those that rest would have as many: six of nine never come beyond the first rung.
+    assert max(instances) <= 4, instances
+    best = jobs.describe(it["BestTrainingJob"]["TrainingJobName"])
+    steps = [step["Status"] for step in best["SecondaryStatusTransitions"]]
+    assert steps == ["Starting", "Downloading", "Training", "Uploading", "Completed"], steps
+    # Each attempt has a log of its own.
+    assert any("Resuming from iteration" in line for line in jobs.lines(best["TrainingJobName"]))
+    assert all(jobs.artifact(trial["TrainingJobName"])["xgboost-model"] for trial in tunings.trials(name))
 
 
 @pytest.mark.parametrize("saves", [True, False])

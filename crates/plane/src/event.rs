@@ -194,6 +194,9 @@ pub enum Fact {
         /// What its hosts upload is stored before the release.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stores: bool,
+        /// Its secondary status stays what it is, though its attempt is ended, and through the start of the next one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unseen: bool,
     },
     /// A frozen trial's memory is wanted: its attempt is ended and released. It stays paused.
     TrialParked {

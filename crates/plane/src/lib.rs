@@ -47,8 +47,8 @@ pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause}
 pub use job::{InstanceGroup, JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
 pub use state::{Frozen, SnapshotError, State};
 pub use tuning::{
-    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, StudyRecord, TrainingCounters, TrialEnd, TrialLaunch, TrialStart, TrialView,
-    TuningEnd, TuningSpec, TuningStatus, TuningView,
+    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TrialLaunch, TrialStart,
+    TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
 };
 pub use turn::{Stored, Turn, step};
 pub use view::{JobView, PendingReason};

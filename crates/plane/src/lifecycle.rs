@@ -7,7 +7,7 @@
 //! | Starting | created; again when it leaves the queue | Pending, Downloading, Interrupted, Stopping, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Pending | capacity lacks | Starting, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Downloading | the first instance downloads; `TrainingStartTime` | Training, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
-//! | Training | the first instance trains | Uploading, Interrupted, Stopping, Failed, Stopped; Starting in a retry |
+//! | Training | the first instance trains | Uploading, Interrupted, Stopping, Failed, Stopped; Starting in a retry, Pending after a rest |
 //! | Interrupted | instances of managed spot training are taken away, or memory runs short | Starting, Pending, Failed, Stopped, MaxWaitTimeExceeded |
 //! | Stopping | StopTrainingJob, MaxRuntimeInSeconds or MaxWaitTimeInSeconds | Uploading, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed |
 //! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed; Starting in a retry |
@@ -72,7 +72,7 @@ pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
         S::Starting => &[S::Pending, S::Downloading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Downloading => &[S::Training, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
-        S::Training => &[S::Uploading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
+        S::Training => &[S::Uploading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting, S::Pending],
         S::Interrupted => &[S::Starting, S::Pending, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed],
         S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed, S::Starting],

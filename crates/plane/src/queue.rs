@@ -296,9 +296,9 @@ pub(crate) fn attempts_before(job: &TrainingJob) -> String {
 }
 
 fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
+    const RESUMED: &str = "Training resumed where it had paused";
     if let Some(attempt) = &job.attempt {
-        let message = "Training resumed where it had paused".to_owned();
-        return Fact::AttemptThawed { attempt: attempt.id.clone(), message };
+        return Fact::AttemptThawed { attempt: attempt.id.clone(), message: RESUMED.to_owned() };
     }
     let placement = cut.place(free_gpus);
     let mut message = format!("Preparing the instances for training{}", attempts_before(job));
@@ -307,6 +307,10 @@ fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) 
     let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));
     if !notes.is_empty() {
         message = format!("{message} ({})", notes.join("; "));
+    }
+    if job.secondary() == SecondaryStatus::Training {
+        // As if it had been frozen.
+        message = RESUMED.to_owned();
     }
     let lease_s = job.runtime_left_ms().div_ceil(1000).saturating_add(LEASE_MARGIN_S);
     let attempt = format!("{}-{}", job.uid, job.next_attempt());

@@ -26,7 +26,7 @@ pub(crate) struct Retry {
     /// Memory that the largest of those used, in bytes.
     #[serde(default, skip_serializing_if = "is_none_used")]
     pub(crate) used_bytes: u64,
-    /// Last values of metrics when the last of those was over: what goes on from a checkpoint may have no more to say of some.
+    /// Last values of metrics when the last attempt was over that another goes on from: that may have no more to say of some.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) measured: BTreeMap<String, MetricValue>,
     /// Why the last of those that failed did.
@@ -129,7 +129,7 @@ impl TrainingJob {
                 trial.behind = trial.saved;
             }
         }
-        let measured = if before.interrupted { self.metrics() } else { BTreeMap::new() };
+        let measured = if before.interrupted || before.parked { self.metrics() } else { BTreeMap::new() };
         if let Some(retry) = &mut self.retry {
             retry.waits_since = at;
             retry.measured = measured;

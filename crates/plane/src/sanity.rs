@@ -137,5 +137,7 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     let is_between = matches!(job.secondary(), SecondaryStatus::Starting | SecondaryStatus::Interrupted);
     ensure(attempt.failed.is_some() || !attempt.parked, "a trial that makes room rests")?;
     let is_stopped = attempt.parked && job.stop.is_some();
-    ensure(attempt.failed.is_none() || job.ended.is_some() || is_between || is_stopped, "another attempt begins with Starting")
+    let is_unseen = attempt.parked && job.secondary() == SecondaryStatus::Training;
+    let may_follow = is_between || is_stopped || is_unseen;
+    ensure(attempt.failed.is_none() || job.ended.is_some() || may_follow, "another attempt begins with Starting, or nobody sees it")
 }

@@ -9,7 +9,7 @@ use crate::{
     TrainingSpec, Transition,
     lifecycle::{EVICTION_GRACE_S, PEER_GRACE_S},
     retry::Retry,
-    tuning::trial::Trial,
+    tuning::{rest::Leaving, trial::Trial},
 };
 
 /// `FinalMetricDataList` holds no more.
@@ -196,7 +196,12 @@ impl TrainingJob {
                         evicted: false,
                         parked: false,
                     });
-                    self.enter(SecondaryStatus::Starting, at, message)
+                    // It goes on after a rest that nobody has seen.
+                    if self.secondary() == SecondaryStatus::Training {
+                        self.say(message)
+                    } else {
+                        self.enter(SecondaryStatus::Starting, at, message)
+                    }
                 }
             }
             Fact::JobMoved { secondary, message } => {
@@ -212,7 +217,14 @@ impl TrainingJob {
                     InstancePhase::Downloading => Instance::Downloading,
                     InstancePhase::Training => Instance::Training,
                 };
-                self.set_instance(attempt, *host, next)
+                self.set_instance(attempt, *host, next) && {
+                    // After a rest that nobody has seen no status tells of it.
+                    let is_unseen = self.secondary() == SecondaryStatus::Training && self.running().is_some_and(|it| it.failed.is_none());
+                    if let Some(retry) = self.retry.as_mut().filter(|_| is_unseen) {
+                        retry.started.get_or_insert(at);
+                    }
+                    true
+                }
             }
             Fact::RankEnded { attempt, host, end, final_metrics } => {
                 self.set_instance(attempt, *host, Instance::Ended { end: end.clone(), seen: at }) && {
@@ -256,13 +268,15 @@ impl TrainingJob {
                 }
                 false
             }
-            Fact::TrialPaused { attempt, frozen, message, stores } => self.pause(at, attempt.as_deref(), *frozen, message, *stores),
+            Fact::TrialPaused { attempt, frozen, message, stores, unseen } => {
+                self.pause(at, attempt.as_deref(), *frozen, message, Leaving { stores: *stores, unseen: *unseen })
+            }
             Fact::TrialParked { attempt, message, stores, rested } => {
                 let is_frozen = self.trial.as_ref().is_some_and(|trial| trial.is_frozen());
                 if let Some(retry) = self.retry.as_mut().filter(|_| is_frozen && *rested) {
                     retry.started = None;
                 }
-                is_frozen && self.leave(at, attempt, message, *stores)
+                is_frozen && self.leave(at, attempt, message, Leaving { stores: *stores, unseen: false })
             }
             Fact::TrialResumed { to, message } => self.resume(at, *to, message),
             Fact::TrialRaised { to } => {
@@ -284,6 +298,14 @@ impl TrainingJob {
             | Fact::TuningEnded { .. }
             | Fact::TuningReleased => false,
         }
+    }
+
+    /// The secondary status is what it was, and its message another.
+    pub(crate) fn say(&mut self, message: &str) -> bool {
+        if let Some(last) = self.transitions.last_mut() {
+            message.clone_into(&mut last.message);
+        }
+        true
     }
 
     pub(crate) fn enter(&mut self, status: SecondaryStatus, at: Time, message: &str) -> bool {

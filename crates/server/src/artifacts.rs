@@ -83,6 +83,12 @@ pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: &[u32], output: &O
     Ok(())
 }
 
+/// Whether the job has a model artifact by now.
+pub(crate) fn has_model(objects: &Objects, output: &Output, job: &str) -> bool {
+    let key = arn::output(&output.s3_output_path, job, "model.tar.gz").prefix;
+    objects.get(&output.s3_output_path.bucket, &key).is_ok_and(|found| found.is_some())
+}
+
 /// Bytes that these hosts have sent: what storing them takes, or less where they are stored unpacked.
 pub(crate) fn sent_bytes(run_dir: &Path, hosts: &[u32]) -> u64 {
     let paths = hosts.iter().flat_map(|host| [Artifact::Model, Artifact::Output].map(|artifact| parts::path(run_dir, *host, artifact)));

@@ -1,7 +1,7 @@
 //! Tuning jobs of a scenario, and the tuner's part of the fake shell: real studies, rebuilt from what is stored.
 
 use shoal_plane::{
-    Action, Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, StudyRecord, TrainingSpec, TuningSpec, TuningStatus,
+    Action, Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TuningSpec, TuningStatus,
 };
 use shoal_tuner::{
     Ask, Direction, Domain, Parameter, Record, Scaling, SchedulerSpec, SearcherSpec, Space, Study, StudySpec,
@@ -99,6 +99,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         objectives: vec![objective],
         training,
         checkpoints: !random.one_in(4),
+        pause: if random.one_in(3) { Pause::Park } else { Pause::Freeze },
         max_resource: study.scheduler.max_resource(&study.space),
     };
     let change = |random: &mut Random| match random.below(3) {

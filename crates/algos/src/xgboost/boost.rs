@@ -111,11 +111,12 @@ impl Boost<'_> {
             end |= if keeps_model && self.termination.is_requested() { REQUESTED } else { 0 };
             let end = self.of_first(end)?;
             let is_last = round + 1 == last || end != 0;
-            if let Some(checkpoints) = checkpoints.as_mut().filter(|checkpoints| checkpoints.is_due(round + 1, is_last || pauses)) {
-                if is_first {
+            if let Some(checkpoints) = &mut checkpoints {
+                let end = turns.as_ref().map_or(last, |turns| turns.end(last));
+                if is_first && checkpoints.is_due(round + 1, is_last || pauses, end) {
                     checkpoints.write(&mut booster, round + 1, stopping.as_ref().map(|(_, stopping)| stopping))?;
                 }
-                match checkpoints.renewal().filter(|_| !is_last) {
+                match checkpoints.renewal(round + 1).filter(|_| !is_last) {
                     Some(Renewal::Updaters) => {
                         booster.renew_updaters()?;
                         self.reseed(&mut booster, round + 1)?;

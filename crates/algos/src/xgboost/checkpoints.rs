@@ -5,7 +5,8 @@
 //! builds its updaters (or its whole booster) anew too, with a seed that follows from the round, and only there checkpoints are written: after every one
 //! of the first 20 rounds, then whenever a tenth has been added. They depend on nothing but the round, so they are the same whatever the
 //! number of rounds asked for, and what an interruption costs is a tenth at most. All other trainings need none of this and write a checkpoint
-//! after a round if the last one is a second old.
+//! after a round if the last one is a second old. So do trials of tuning jobs, at those of their rounds; but the last before a pause is
+//! always written, as they may be ended there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +48,9 @@ pub(super) struct Checkpoints {
     directory: PathBuf,
     /// Of a training whose rounds draw random numbers.
     renewal: Option<Renewal>,
-    /// When the last one was written.
+    /// It is a trial's.
+    of_trial: bool,
+    /// When the last one was written, or a trial began.
     written: Option<Instant>,
 }
 
@@ -61,7 +64,7 @@ pub(super) struct Resumed {
 
 impl Checkpoints {
     /// `None` where a training cannot go on from a model: the user is told.
-    pub(super) fn new(directory: &Path, hyperparameters: &Hyperparameters) -> Option<Self> {
+    pub(super) fn new(directory: &Path, hyperparameters: &Hyperparameters, of_trial: bool) -> Option<Self> {
         if hyperparameters.parameter("process_type", "default") != "default" {
             log::warning("process_type update grows no rounds: no checkpoints are written");
             return None;
@@ -72,7 +75,7 @@ impl Checkpoints {
                  checkpoint ends with a good model, but not with the same one; tree_method hist does",
             );
         }
-        Some(Self { directory: directory.to_owned(), renewal: renewal(hyperparameters), written: None })
+        Some(Self { directory: directory.to_owned(), renewal: renewal(hyperparameters), of_trial, written: of_trial.then(Instant::now) })
     }
 
     /// The newest checkpoint of at most `num_round` rounds that can be read, the same on all hosts. A collective call.
@@ -108,14 +111,18 @@ impl Checkpoints {
         None
     }
 
-    /// Whether one is written after so many rounds. `is_last` says that no round follows.
-    pub(super) fn is_due(&self, rounds: u32, is_last: bool) -> bool {
-        if self.renewal.is_some() { is_boundary(rounds) } else { is_last || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE) }
+    /// Whether one is written after so many rounds. `is_last`: no round follows, or none for now. `end`: it goes on to so many rounds without a pause.
+    pub(super) fn is_due(&self, rounds: u32, is_last: bool, end: u32) -> bool {
+        let is_time = || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE);
+        match self.renewal {
+            None => is_last || is_time(),
+            Some(_) => is_boundary(rounds) && (!self.of_trial || is_last || next_boundary(rounds) > end || is_time()),
+        }
     }
 
-    /// What is made anew after each of them.
-    pub(super) fn renewal(&self) -> Option<Renewal> {
-        self.renewal
+    /// What is made anew after so many rounds.
+    pub(super) fn renewal(&self, rounds: u32) -> Option<Renewal> {
+        self.renewal.filter(|_| is_boundary(rounds))
     }
 
     /// Writes the model of so many rounds, and forgets all but the newest.
@@ -179,9 +186,13 @@ fn renewal(hyperparameters: &Hyperparameters) -> Option<Renewal> {
 fn is_boundary(rounds: u32) -> bool {
     let mut boundary = 1;
     while boundary < rounds {
-        boundary += (boundary / 10).max(1);
+        boundary = next_boundary(boundary);
     }
     boundary == rounds
+}
+
+fn next_boundary(boundary: u32) -> u32 {
+    boundary + (boundary / 10).max(1)
 }
 
 #[cfg(test)]
@@ -194,6 +205,28 @@ mod tests {
         assert_eq!(boundaries[..24], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 26, 28]);
         assert!(boundaries.windows(2).all(|pair| pair[1] - pair[0] <= (pair[0] / 10).max(1)));
         assert!(boundaries.len() < 80);
+    }
+
+    #[test]
+    fn a_trial_writes_the_last_before_its_pause() {
+        let of = |of_trial| Checkpoints {
+            directory: PathBuf::new(),
+            renewal: Some(Renewal::Updaters),
+            of_trial,
+            written: of_trial.then(Instant::now),
+        };
+        let due = |checkpoints: &Checkpoints, end: u32| -> Vec<u32> {
+            (1..=end).filter(|rounds| checkpoints.is_due(*rounds, *rounds == end, end)).collect()
+        };
+        let (trial, other) = (of(true), of(false));
+        for (end, expected) in [(11, vec![11]), (27, vec![26]), (33, vec![33])] {
+            assert_eq!(due(&trial, end), expected, "{end}");
+        }
+        assert_eq!(due(&other, 24), [Vec::from_iter(1..=20), vec![22, 24]].concat());
+        // One that is stopped before its pause.
+        assert!(trial.is_due(5, true, 11) && !trial.is_due(5, false, 11));
+        assert_eq!(trial.renewal(5), Some(Renewal::Updaters));
+        assert_eq!(trial.renewal(21), None);
     }
 
     #[test]

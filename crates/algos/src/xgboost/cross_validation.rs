@@ -29,7 +29,7 @@ pub(super) fn train(
     let threads = hyperparameters.nthread.unwrap_or(instance.cpus);
     let parameters = library_parameters(hyperparameters, threads);
     let group = Group::alone();
-    let plan = MetricPlan::of(hyperparameters, &group)?;
+    let plan = MetricPlan::of(hyperparameters, &group, false)?;
     let options = MatrixOptions { columns: channels.columns, threads, max_bin: 0 };
 
     let mut rows = channels.train.read_whole()?;

@@ -2,6 +2,7 @@
 //! all rows: metrics that are sums over rows are summed by the library, the image's own by us, and the rest ([`super::judge`]) are computed
 //! from all predictions at once.
 
+use super::auc;
 use super::container_metrics::ContainerMetrics;
 use super::failure::Failure;
 use super::ffi::booster::{Booster, Output};
@@ -37,15 +38,15 @@ pub(super) struct Evaluator {
     by_library: bool,
     by_judge: Option<Judge>,
     by_us: ContainerMetrics,
-    /// For each metric of the library, in the order asked for: whether the judge has it.
-    judged: Vec<bool>,
+    /// See [`MetricPlan::apart`].
+    apart: Vec<bool>,
 }
 
 impl Evaluator {
     /// Computes what `plan` says; its judge is already there.
     pub(super) fn new(plan: &MetricPlan, by_judge: Option<Judge>) -> Self {
         let by_library = !plan.by_library.is_empty() || plan.default_by_library;
-        Self { by_library, by_judge, by_us: plan.by_us.clone(), judged: plan.judged.clone() }
+        Self { by_library, by_judge, by_us: plan.by_us.clone(), apart: plan.apart.clone() }
     }
 
     /// Every metric of every set after `round`, set by set. Complete on rank 0 only. A collective call.
@@ -57,7 +58,11 @@ impl Evaluator {
             let mut of_set = parse(&line, set.name);
             if let Some(judge) = &mut self.by_judge {
                 let margins = booster.predict(&set.matrix, Output::Margin)?;
-                of_set = merge(of_set, judge.evaluate(index, &margins, group)?, &self.judged);
+                of_set = merge(of_set, judge.evaluate(index, &margins, group)?, &self.apart);
+            } else if self.apart.contains(&true) {
+                let area = auc::area(&set.labels, &booster.predict(&set.matrix, Output::Transformed)?.values);
+                let areas = self.apart.iter().filter(|is_apart| **is_apart).map(|_| (auc::NAME.to_owned(), area));
+                of_set = merge(of_set, areas.collect(), &self.apart);
             }
             // Where both know a metric (rmse, mae) the image's definition counts.
             of_set.retain(|(metric, _)| !self.by_us.contains(metric));
@@ -70,11 +75,11 @@ impl Evaluator {
     }
 }
 
-/// Puts the library's values in the order that was asked for.
-fn merge(summed: Vec<(String, f64)>, judged: Vec<(String, f64)>, order: &[bool]) -> Vec<(String, f64)> {
-    let (mut summed, mut judged) = (summed.into_iter(), judged.into_iter());
-    let mut merged: Vec<_> = order.iter().filter_map(|by_judge| if *by_judge { judged.next() } else { summed.next() }).collect();
-    merged.extend(summed.chain(judged));
+/// Puts the values that the library knows by name in the order that was asked for. `order`: which of them were computed apart.
+fn merge(together: Vec<(String, f64)>, apart: Vec<(String, f64)>, order: &[bool]) -> Vec<(String, f64)> {
+    let (mut together, mut apart) = (together.into_iter(), apart.into_iter());
+    let mut merged: Vec<_> = order.iter().filter_map(|is_apart| if *is_apart { apart.next() } else { together.next() }).collect();
+    merged.extend(together.chain(apart));
     merged
 }
 

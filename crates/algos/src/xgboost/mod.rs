@@ -2,6 +2,7 @@
 //! on the current XGBoost library. From the outside in: `instance` is what the process is told, `hyperparameters` and `channels`
 //! check what the user gave, `roll` finds out which hosts take part and who was lost, `train` trains.
 
+mod auc;
 mod boost;
 mod channels;
 mod checkpoints;

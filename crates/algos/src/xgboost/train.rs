@@ -14,7 +14,7 @@ use super::judge::{Judge, JudgeOptions, Own};
 use super::metric_plan::MetricPlan;
 use super::termination::Termination;
 use super::turns::Turns;
-use super::{intercept, log, model_file};
+use super::{auc, intercept, log, model_file};
 
 /// What is trained on.
 pub(super) struct Channels {
@@ -38,15 +38,13 @@ pub(super) fn train(
     if let Some(mean) = intercept::of_all_hosts(hyperparameters, &channels.train, group)? {
         parameters.push(("base_score".to_owned(), mean.to_string()));
     }
-    let mut plan = MetricPlan::of(hyperparameters, group)?;
+    let own: Vec<Own<'_>> = std::iter::once(&channels.train)
+        .chain(&channels.validation)
+        .map(|source| Own { labels: source.labels(), weights: source.weights(), groups: source.groups() })
+        .collect();
+    let mut plan = MetricPlan::of(hyperparameters, group, auc::is_ours(hyperparameters, &own))?;
     let judge = match plan.by_judge.take() {
-        Some(metrics) => {
-            let own: Vec<Own<'_>> = std::iter::once(&channels.train)
-                .chain(&channels.validation)
-                .map(|source| Own { labels: source.labels(), weights: source.weights(), groups: source.groups() })
-                .collect();
-            Some(Judge::new(api, &own, &JudgeOptions { parameters: of_objective(&parameters), metrics, threads }, group)?)
-        }
+        Some(metrics) => Some(Judge::new(api, &own, &JudgeOptions { parameters: of_objective(&parameters), metrics, threads }, group)?),
         None => None,
     };
     let sets = sets(api, hyperparameters, &mut channels, threads, group)?;
@@ -54,8 +52,9 @@ pub(super) fn train(
     let mut evaluator = Evaluator::new(&plan, judge);
     let directory = instance.paths.model();
     let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory, termination };
-    let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters));
-    let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns: Turns::read(&instance.paths) })?;
+    let turns = Turns::read(&instance.paths);
+    let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters, turns.is_some()));
+    let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns })?;
     if group.rank() == 0 {
         termination.save_last(&boosted.booster, &directory, model_file::NAME)?;
         log::info(&format!("Stored trained model at {}", directory.join(model_file::NAME).display()));

@@ -50,6 +50,11 @@ impl Turns {
         last.map_or(num_round, |last| last.min(num_round))
     }
 
+    /// After how many rounds it waits next, or is complete after `last`.
+    pub(super) fn end(&self, last: u32) -> u32 {
+        self.resource.until.map_or(last, |until| u32::try_from(until + self.ahead).unwrap_or(u32::MAX).min(last))
+    }
+
     /// Waits until more rounds than these are wanted, or a stop is requested.
     pub(super) fn wait(&mut self, rounds: u32, termination: &Termination) {
         // Before the first look, so that no change is missed between the two.
@@ -98,6 +103,7 @@ mod tests {
             assert!(turns.is_known(known) && !turns.is_known(known + 1));
             assert!(!turns.is_over(last - 1) && turns.is_over(last), "begun after {done}");
             assert_eq!([turns.last(100), turns.last(3)], [last + 2, 3]);
+            assert_eq!([turns.end(100), turns.end(3)], [last, 3]);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Child, Event, Fact, JobStatus, Observation, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    Child, Event, Fact, JobStatus, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
     decide::Decision,
     failure::first_characters,
@@ -203,10 +203,12 @@ impl Decision<'_> {
                 let message = format!("Paused after {} units of resource, to make room for other training jobs", trial.resource);
                 let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
                 let has_gpus = attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
-                let frozen = child.may_be_frozen() && !has_gpus;
+                let parks = job.spec.definitions.get(key.0 as usize).is_some_and(|spec| spec.pause == Pause::Park);
+                let frozen = child.may_be_frozen() && !has_gpus && !parks;
+                let unseen = child.may_be_frozen() && parks;
                 let attempt = attempt.map(|attempt| attempt.id.clone());
                 let stores = attempt.is_some() && !frozen;
-                self.happens(child, Fact::TrialPaused { attempt, frozen, message, stores });
+                self.happens(child, Fact::TrialPaused { attempt, frozen, message, stores, unseen });
             }
         }
     }

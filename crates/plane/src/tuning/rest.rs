@@ -6,6 +6,15 @@ use crate::{
     tuning::trial::Rest,
 };
 
+/// How a trial that makes room leaves its instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaving {
+    /// What its hosts upload is stored first.
+    pub(crate) stores: bool,
+    /// Its secondary status stays.
+    pub(crate) unseen: bool,
+}
+
 impl TrainingJob {
     /// It is in the queue: for instances, or for the leave to use those it holds.
     pub(crate) fn waits(&self) -> bool {
@@ -35,7 +44,7 @@ impl TrainingJob {
         self.stop.is_none() && self.running().is_some_and(|attempt| attempt.failed.is_none() && all_train(attempt))
     }
 
-    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str, stores: bool) -> bool {
+    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool, message: &str, leaving: Leaving) -> bool {
         let is_stale = attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != attempt));
         if self.status != JobStatus::InProgress || is_stale {
             return false;
@@ -48,19 +57,19 @@ impl TrainingJob {
                 self.spent(at);
                 self.enter(self.secondary(), at, message)
             }
-            Some(attempt) => self.leave(at, attempt, message, stores),
+            Some(attempt) => self.leave(at, attempt, message, leaving),
             None => self.enter(SecondaryStatus::Starting, at, message),
         }
     }
 
-    /// The attempt is ended and released, and the job rests without instances. `stores`: what its hosts upload is stored first.
-    pub(crate) fn leave(&mut self, at: Time, attempt: &str, message: &str, stores: bool) -> bool {
+    /// The attempt is ended and released, and the job rests without instances.
+    pub(crate) fn leave(&mut self, at: Time, attempt: &str, message: &str, leaving: Leaving) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }
         self.spent(at).paused += 1;
         if let Some(attempt) = &mut self.attempt {
-            attempt.parked = stores;
+            attempt.parked = leaving.stores;
         }
         if let Some(trial) = &mut self.trial {
             trial.behind = if trial.checkpoints { trial.resource } else { 0 };
@@ -68,7 +77,7 @@ impl TrainingJob {
                 rest.frozen = false;
             }
         }
-        self.enter(SecondaryStatus::Starting, at, message)
+        if leaving.unseen { self.say(message) } else { self.enter(SecondaryStatus::Starting, at, message) }
     }
 
     pub(crate) fn resume(&mut self, at: Time, to: Option<u32>, message: &str) -> bool {
@@ -79,7 +88,7 @@ impl TrainingJob {
         if let Some(retry) = &mut self.retry {
             retry.waits_since = at;
         }
-        self.enter(self.secondary(), at, message)
+        self.say(message)
     }
 
     pub(crate) fn thaw(&mut self, at: Time, attempt: &str, message: &str) -> bool {

@@ -38,9 +38,31 @@ pub struct DefinitionSpec {
     /// The program keeps checkpoints: a trial that was paused and released goes on where it was. One that does not starts anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checkpoints: bool,
+    /// What becomes of a trial that is paused.
+    #[serde(default, skip_serializing_if = "Pause::is_freeze")]
+    pub pause: Pause,
     /// Units of resource after which a trial is whole: it comes to its end by itself, and is stopped only if it goes on for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_resource: Option<u32>,
+}
+
+/// How a trial makes room for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// Its programs stand still, where they can, and hold their memory: it goes on at once.
+    #[default]
+    Freeze,
+    /// Its attempt is ended, and another one goes on from its checkpoint: for programs that begin on the instances of the one before in less time than
+    /// a new instance takes.
+    Park,
+}
+
+impl Pause {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    fn is_freeze(&self) -> bool {
+        *self == Pause::Freeze
+    }
 }
 
 /// A metric, and which way it is better.

@@ -3,8 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, InstancePhase, JobStatus, MetricValue, Objective, Placement, RankEnd, SecondaryStatus, State,
-    StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
+    Catalog, DefinitionSpec, Event, Fact, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd, SecondaryStatus,
+    State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -131,7 +131,13 @@ fn tuned() -> Vec<Event> {
         target: Some(0.1 + 0.2),
         not_improving: Some(10),
         complete_on_convergence: true,
-        definitions: vec![DefinitionSpec { objectives, training: training.clone(), checkpoints: true, max_resource: None }],
+        definitions: vec![DefinitionSpec {
+            objectives,
+            training: training.clone(),
+            checkpoints: true,
+            pause: Pause::Freeze,
+            max_resource: None,
+        }],
     };
     let start = Start { trial: 0, config: Config(vec![Some(Value::Float(0.1 + 0.2)), None]), to: Some(1), origin: None, bracket: 2 };
     let asked = Record::Asked { answer: Ask::Start(start), memo: Some(vec![0.5]), exhausted: false };
@@ -168,12 +174,12 @@ fn tuned() -> Vec<Event> {
         Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
         Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 1, value: Some(1.0 / 3.0), seq: Some(2) },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false, unseen: false },
         Fact::TrialResumed { to: Some(3), message: text("Resuming the training job") },
         Fact::AttemptThawed { attempt: attempt(), message: text("Training resumed where it had paused") },
         Fact::TrialRaised { to: None },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false },
+        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false, unseen: false },
         Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted"), stores: false, rested: false },
     ];
     let created = vec![

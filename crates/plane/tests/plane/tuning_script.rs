@@ -1,12 +1,15 @@
 //! Tuning jobs in scripts: their commands, and how their facts and actions are shown.
 
-use shoal_plane::{Action, Child, Command, DefinitionSpec, Fact, Objective, Observation, StudyRecord, TrainingSpec, TuningSpec};
+use shoal_plane::{Action, Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TuningSpec};
 use shoal_tuner::{Ask, Config, Direction, Record, Start, Verdict};
 
 pub(crate) fn show_fact(fact: &Fact) -> String {
     match fact {
         Fact::ObjectiveReported { resource, value, .. } => format!("reported {} after {resource}", show(*value)),
-        Fact::TrialPaused { frozen, message, .. } => format!("paused{}: {message}", if *frozen { " frozen" } else { "" }),
+        Fact::TrialPaused { frozen, unseen, message, .. } => {
+            let how = if *frozen { " frozen" } else { "" };
+            format!("paused{how}{}: {message}", if *unseen { " unseen" } else { "" })
+        }
         Fact::TrialParked { message, .. } => format!("parked: {message}"),
         Fact::TrialResumed { to, message } => format!("resumed{}: {message}", up_to(*to)),
         Fact::TrialRaised { to } => format!("raised{}", up_to(*to)),
@@ -139,6 +142,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             retries: 1,
         },
         checkpoints: options.contains(&"checkpoints"),
+        pause: if options.contains(&"parks") { Pause::Park } else { Pause::Freeze },
         max_resource: option("max-resource="),
     };
     TuningSpec {

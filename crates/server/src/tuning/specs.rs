@@ -12,6 +12,7 @@ pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s
         objectives: design.objectives.clone(),
         training: training_spec(&definition.training, grace_s),
         checkpoints: design.checkpoints,
+        pause: design.pause,
         max_resource: design.study.scheduler.max_resource(&design.study.space),
     };
     TuningSpec {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use shoal_plane::Objective;
+use shoal_plane::{Objective, Pause};
 use shoal_tuner::{
     Condition, Direction, Domain, Parameter, Scaling, SchedulerSpec, Space, SpecError, Study, StudySpec,
     named::{self, Resources},
@@ -28,6 +28,8 @@ pub(crate) struct Design {
     pub(crate) checkpoints: bool,
     /// Trials need a place for checkpoints though the request names none: they may be paused.
     pub(crate) keeps_checkpoints: bool,
+    /// What becomes of its trials when they are paused.
+    pub(crate) pause: Pause,
     /// What its user should know.
     pub(crate) note: Option<String>,
 }
@@ -161,7 +163,8 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
     // What cannot be a study is refused before there is a tuning job.
     Study::new(study.clone()).map_err(refused)?;
     let keeps_checkpoints = is_ours && pauses(&study.scheduler);
-    Ok(Design { study, objectives, checkpoints, keeps_checkpoints, note })
+    let pause = if is_ours && promotes(&study.scheduler) { Pause::Park } else { Pause::Freeze };
+    Ok(Design { study, objectives, checkpoints, keeps_checkpoints, pause, note })
 }
 
 /// What the API's own strategies are here.
@@ -192,10 +195,15 @@ fn stopping_form(scheduler: &mut SchedulerSpec) -> Option<String> {
 }
 
 fn pauses(scheduler: &SchedulerSpec) -> bool {
+    promotes(scheduler) || matches!(scheduler, SchedulerSpec::RoundRobin(_) | SchedulerSpec::Pbt(_))
+}
+
+/// Most of the trials that it pauses never go on. A program of ours is ended there and leaves its instance, with its library loaded and its channels read,
+/// to the next trial; frozen, it would keep the instance to itself. Where trials take turns, each comes back, and soonest if it was frozen.
+fn promotes(scheduler: &SchedulerSpec) -> bool {
     match scheduler {
         SchedulerSpec::Asha(options) => options.form == Form::Promotion,
         SchedulerSpec::Hyperband(options) => options.form == Form::Promotion,
-        SchedulerSpec::RoundRobin(_) | SchedulerSpec::Pbt(_) => true,
         _ => false,
     }
 }
