@@ -1,7 +1,8 @@
 //! Plans of distributed training, as data: who computes what in which order, what lies where, and what is sent when. Pure: no I/O, no tensors, no threads, no
 //! clock; the same arguments give the same plan on every rank and machine, so that ranks need not talk to agree.
 //!
-//! One idea a file, each with its source: `mesh` (degrees and groups), `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples), `bucket` (fusion of gradients).
+//! One idea a file, each with its source: `mesh` (degrees and groups), `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples), `bucket` (fusion of gradients),
+//! `schedule` (pipelines).
 
 mod accumulation;
 mod bucket;
@@ -11,6 +12,7 @@ mod learning_rate;
 mod loss_scale;
 mod mesh;
 mod random;
+mod schedule;
 
 pub use accumulation::{Accumulation, Pass, Reduction};
 pub use bucket::{Bucket, BucketOptions, Gradient, Launches, buckets};
@@ -20,3 +22,4 @@ pub use learning_rate::{Decay, Rate, Scaling};
 pub use loss_scale::{Decision, LossScale, ScaleOptions};
 pub use mesh::{AXES, Axis, BATCH, Coordinates, Degrees, MODEL, Mesh, Placement};
 pub use random::Permutation;
+pub use schedule::{Action, Durations, Fault, Pipeline, Schedule, Timing, Work};
