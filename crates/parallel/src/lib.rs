@@ -2,7 +2,7 @@
 //! clock; the same arguments give the same plan on every rank and machine, so that ranks need not talk to agree.
 //!
 //! One idea a file, each with its source: `mesh` (degrees and groups), `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples), `bucket` (fusion of gradients),
-//! `schedule` (pipelines).
+//! `schedule` (pipelines), [`partition`] (layers to stages).
 
 mod accumulation;
 mod bucket;
@@ -11,6 +11,7 @@ mod error;
 mod learning_rate;
 mod loss_scale;
 mod mesh;
+pub mod partition;
 mod random;
 mod schedule;
 
