@@ -2,7 +2,8 @@
 //! clock; the same arguments give the same plan on every rank and machine, so that ranks need not talk to agree.
 //!
 //! One idea a file, each with its source: `mesh` (degrees and groups), `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples), `bucket` (fusion of gradients),
-//! `schedule` (pipelines), [`partition`] (layers to stages).
+//! `schedule` (pipelines), [`partition`] (layers to stages), `shard` (ZeRO and tensor shards), [`reshard()`] (from
+//! one layout to another).
 
 mod accumulation;
 mod bucket;
@@ -13,7 +14,9 @@ mod loss_scale;
 mod mesh;
 pub mod partition;
 mod random;
+mod reshard;
 mod schedule;
+mod shard;
 
 pub use accumulation::{Accumulation, Pass, Reduction};
 pub use bucket::{Bucket, BucketOptions, Gradient, Launches, buckets};
@@ -23,4 +26,6 @@ pub use learning_rate::{Decay, Rate, Scaling};
 pub use loss_scale::{Decision, LossScale, ScaleOptions};
 pub use mesh::{AXES, Axis, BATCH, Coordinates, Degrees, MODEL, Mesh, Placement};
 pub use random::Permutation;
+pub use reshard::{Change, Layout, Piece, Transfer, reshard};
 pub use schedule::{Action, Durations, Fault, Pipeline, Schedule, Timing, Work};
+pub use shard::{Flat, Precision, Tensor, Zero};
