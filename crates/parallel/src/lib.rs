@@ -3,13 +3,15 @@
 //!
 //! One idea a file, each with its source: `mesh` (degrees and groups), `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples), `bucket` (fusion of gradients),
 //! `schedule` (pipelines), [`partition`] (layers to stages), `shard` (ZeRO and tensor shards), [`reshard()`] (from
-//! one layout to another).
+//! one layout to another), `layerwise` (LARS and LAMB), `local` (little communication).
 
 mod accumulation;
 mod bucket;
 mod cursor;
 mod error;
+mod layerwise;
 mod learning_rate;
+mod local;
 mod loss_scale;
 mod mesh;
 pub mod partition;
@@ -22,7 +24,9 @@ pub use accumulation::{Accumulation, Pass, Reduction};
 pub use bucket::{Bucket, BucketOptions, Gradient, Launches, buckets};
 pub use cursor::{Cursor, Position, Readers, Samples, Tail};
 pub use error::Invalid;
+pub use layerwise::{Lamb, Lars, squares};
 pub use learning_rate::{Decay, Rate, Scaling};
+pub use local::{Exchange, Meetings, Outer, Streaming, Turn};
 pub use loss_scale::{Decision, LossScale, ScaleOptions};
 pub use mesh::{AXES, Axis, BATCH, Coordinates, Degrees, MODEL, Mesh, Placement};
 pub use random::Permutation;
