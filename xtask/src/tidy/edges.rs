@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Our crates, and those of ours that each may depend on. Anything not listed is forbidden.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("tuner", &[]),
     // The tuner's types: suggestions and verdicts are facts of the core.
@@ -19,6 +19,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("agent", &["contract", "link", "sandbox", "environments"]),
     ("algos", &["contract"]),
     ("comm", &[]),
+    ("parallel", &[]),
     // The client half of the binary signs requests (wire); doctor asks the
     // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane; `bench` speaks as agents do.
     // `bench comm` measures process groups, and `timeline` joins what they recorded.
@@ -34,7 +35,7 @@ const EDGES: [(&str, &[&str]); 18] = [
 ];
 
 /// Crates without a clock, I/O, async or randomness.
-pub(super) const PURE: [&str; 6] = ["wire", "tuner", "plane", "link", "contract", "sim"];
+pub(super) const PURE: [&str; 7] = ["wire", "tuner", "plane", "link", "contract", "parallel", "sim"];
 
 /// The foreign crates that a pure crate may use: none of them touches the world unasked.
 const PURE_MAY_USE: [&str; 9] = ["fancy-regex", "hmac", "http", "libm", "serde", "serde_json", "sha2", "thiserror", "time"];
