@@ -308,7 +308,8 @@ mod tests {
         let upload = create(&objects);
         let first = send(&objects, &upload, 1, &[1; SLOT]);
         // The client has given this one up and sends the part again.
-        let mut late = begin(&objects, &upload, 2, &[9; SLOT / 2]);
+        let mut late = objects.part_writer(&upload, 2, Some(SLOT as u64)).unwrap();
+        late.append(&[9; 100_000]).unwrap();
         let second = send(&objects, &upload, 2, &[2; SLOT]);
         complete(&objects, &upload, &[first, second], &PutCondition::Always).unwrap();
         late.append(&[9; 10]).unwrap();
