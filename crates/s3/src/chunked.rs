@@ -82,6 +82,13 @@ pub(crate) fn guard(request: Request<Body>) -> Result<(Request<Body>, Finding), 
     Ok((Request::from_parts(head, Body::from(StreamingBlob::wrap(checked))), finding))
 }
 
+/// The length of the content that a request with these headers brings, where they tell it; it brings no more than that.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_chunked = text("x-amz-content-sha256").starts_with("STREAMING-");
+    text(if is_chunked { "x-amz-decoded-content-length" } else { "content-length" }).parse().ok()
+}
+
 /// How far a body has been read.
 #[derive(Debug)]
 struct Framing {
@@ -224,6 +231,20 @@ mod tests {
     const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
     const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
     const CRC: &str = "x-amz-checksum-crc32";
+
+    #[test]
+    fn the_length_of_the_content_is_not_that_of_its_encoding() {
+        let length = |kind: &str, fields: &[(&'static str, &str)]| {
+            let fields = fields.iter().chain(std::iter::once(&("x-amz-content-sha256", kind)));
+            content_length(&fields.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>())
+        };
+        let both = [("content-length", "90"), ("x-amz-decoded-content-length", "70")];
+        assert_eq!(length(UNSIGNED_TRAILER, &both), Some(70));
+        assert_eq!(length(SIGNED, &both[..1]), None);
+        // Nobody holds such a body to the other length.
+        assert_eq!(length("UNSIGNED-PAYLOAD", &both), Some(90));
+        assert_eq!(length("UNSIGNED-PAYLOAD", &[]), None);
+    }
 
     /// What a body of this kind is found to be when it comes in pieces of this many bytes.
     fn check(kind: &str, trailer: &str, stated: &str, body: &str, piece: usize) -> Result<(), Fault> {

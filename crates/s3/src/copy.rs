@@ -125,7 +125,7 @@ pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyIn
     };
     let objects = Arc::clone(&front.objects);
     let part = blocking(move || {
-        let mut writer = objects.writer()?;
+        let mut writer = objects.part_writer(&input.upload_id, number, Some(chosen.end - chosen.start))?;
         let mut hasher = checksums::hasher_of(upload.checksum.as_ref().map(|checksum| checksum.algorithm.as_str()));
         let copied = file.seek(SeekFrom::Start(chosen.start)).and_then(|_| {
             let mut range = file.take(chosen.end - chosen.start);

@@ -7,11 +7,13 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use s3s::dto::{Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
-use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition};
+use shoal_store::{Attributes, ObjectFile, ObjectWriter, Objects, PutCondition, StoreError};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::attributes;
 use crate::checksums::{self, Promise};
+use crate::chunked;
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
 use crate::multipart;
 use crate::operations::Operations;
@@ -28,7 +30,9 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
-    let received = Received::of(&front.objects, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
+    let objects = Arc::clone(&front.objects);
+    let open = move || objects.writer();
+    let received = Received::of(open, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
     let objects = Arc::clone(&front.objects);
     let meta = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
@@ -60,7 +64,9 @@ pub(crate) async fn upload_part(front: &Operations, req: S3Request<UploadPartInp
     let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
-    let received = Received::of(&front.objects, input.body, promise, trailing_headers, async { Ok(()) }).await?;
+    let (objects, id, length) = (Arc::clone(&front.objects), input.upload_id.clone(), chunked::content_length(&headers));
+    let open = move || objects.part_writer(&id, number, length);
+    let received = Received::of(open, input.body, promise, trailing_headers, async { Ok(()) }).await?;
     let objects = Arc::clone(&front.objects);
     let part = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
@@ -106,9 +112,9 @@ enum Content {
 }
 
 impl Received {
-    /// Takes a body in. `before_long` is asked before a long one is written; its file goes when anything is wrong.
+    /// Takes a body in. `before_long` is asked before a long one is written to what `open` gives; that goes when anything is wrong.
     async fn of(
-        objects: &Arc<Objects>,
+        open: impl FnOnce() -> Result<ObjectWriter, StoreError> + Send + 'static,
         body: Option<StreamingBlob>,
         promise: Promise,
         trailers: Option<TrailingHeaders>,
@@ -122,7 +128,7 @@ impl Received {
                 pieces.push(piece);
                 if length > SMALL {
                     before_long.await?;
-                    let (writer, computed) = write_long(objects, pieces, body, &promise).await?;
+                    let (writer, computed) = write_long(open, pieces, body, &promise).await?;
                     return Ok(Self { content: Content::File(Box::new(writer), computed), promise, trailers });
                 }
             }
@@ -150,23 +156,22 @@ impl Received {
     }
 }
 
-/// Writes a long body to a new file while it comes in, and hashes it on another thread.
+/// Writes a long body to its file while it comes in, and hashes it on another thread.
 async fn write_long(
-    objects: &Arc<Objects>,
+    open: impl FnOnce() -> Result<ObjectWriter, StoreError> + Send + 'static,
     first: Vec<Bytes>,
     body: StreamingBlob,
     promise: &Promise,
 ) -> S3Result<(ObjectWriter, Checksum)> {
     let mut hasher = promise.hasher();
-    let store = Arc::clone(objects);
-    let (mut file, mut hash) = blocking(move || Ok(store.writer()?.split())).await?;
+    let (mut file, mut hash) = blocking(move || Ok(open()?.split())).await?;
     let (to_file, mut of_file) = mpsc::channel::<Bytes>(QUEUE);
     let (to_hash, mut of_hash) = mpsc::channel::<Bytes>(QUEUE);
     let writing = tokio::spawn(blocking(move || {
         while let Some(piece) = of_file.blocking_recv() {
             file.append(&piece)?;
         }
-        Ok(file)
+        Ok(Unclaimed(Some(file)))
     }));
     let hashing = tokio::spawn(blocking(move || {
         while let Some(piece) = of_hash.blocking_recv() {
@@ -187,5 +192,22 @@ async fn write_long(
     drop((to_file, to_hash));
     let file = writing.await.map_err(|_| s3_error!(InternalError))??;
     let (hash, computed) = hashing.await.map_err(|_| s3_error!(InternalError))??;
-    Ok((file.with(hash), computed))
+    Ok((file.claim().with(hash), computed))
+}
+
+/// The file of a body that may have been given up meanwhile. Clearing a part's place waits for the disk.
+struct Unclaimed(Option<ObjectFile>);
+
+impl Unclaimed {
+    fn claim(mut self) -> ObjectFile {
+        self.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let (Some(file), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            drop(runtime.spawn_blocking(move || drop(file)));
+        }
+    }
 }

@@ -54,6 +54,17 @@ fn parts_are_verified() {
     check("parts_are_verified");
 }
 
+/// So that completion has nothing to copy.
+#[test]
+fn parts_lie_in_one_file() {
+    let server = Server::start();
+    if server.check("client.py", "parts_left_alone") {
+        assert_eq!(server.object_files(), 2, "the object that a part is copied from, and the parts");
+        server.check("client.py", "parts_left_alone_become_an_object");
+        assert_eq!(server.object_files(), 2);
+    }
+}
+
 #[test]
 fn copies() {
     check("copies");

@@ -217,6 +217,27 @@ def multipart_uploads():
     assert "Uploads" not in s3.list_multipart_uploads(Bucket="data")
 
 
+def parts_left_alone():
+    s3.create_bucket(Bucket="data")
+    s3.put_object(Bucket="data", Key="source", Body=b"s" * 8_000_000)
+    where = dict(Bucket="data", Key="parts")
+    where["UploadId"] = s3.create_multipart_upload(**where)["UploadId"]
+    slot = 5 << 20
+    s3.upload_part(**where, PartNumber=3, Body=b"3" * slot)
+    s3.upload_part(**where, PartNumber=1, Body=b"1" * slot)
+    s3.upload_part(**where, PartNumber=4, Body=b"4" * 1_000_000)
+    s3.upload_part_copy(**where, PartNumber=2, CopySource="data/source", CopySourceRange=f"bytes=7-{slot + 6}")
+
+
+def parts_left_alone_become_an_object():
+    upload = s3.list_multipart_uploads(Bucket="data")["Uploads"][0]
+    where = dict(Bucket="data", Key="parts", UploadId=upload["UploadId"])
+    listed = [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in s3.list_parts(**where)["Parts"]]
+    s3.complete_multipart_upload(**where, MultipartUpload={"Parts": listed})
+    slot = 5 << 20
+    assert read("data", "parts") == b"1" * slot + b"s" * slot + b"3" * slot + b"4" * 1_000_000
+
+
 def parts_are_verified():
     s3.create_bucket(Bucket="data")
     where = dict(Bucket="data", Key="a/ü")

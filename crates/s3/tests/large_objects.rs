@@ -24,4 +24,5 @@ fn large_objects_stream() {
     server.check("client.py", "large_object");
     let grown = peak() - before;
     assert!(grown < 40 << 20, "the server grew by {grown} bytes");
+    assert_eq!(server.object_files(), 3, "small, large and its copy");
 }

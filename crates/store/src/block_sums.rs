@@ -83,10 +83,10 @@ pub(crate) fn block_at(parts: &[(u32, u64)], at: u64) -> Option<Block> {
     None
 }
 
-/// Reads a block and compares it with its sum; `None`: the bytes are not those that were written, or not there.
-pub(crate) fn read_block(file: &impl FileExt, block: Block, sums: &[u8]) -> io::Result<Option<Vec<u8>>> {
+/// Reads a block of what begins at `start` of the file and compares it with its sum; `None`: the bytes are not those that were written, or not there.
+pub(crate) fn read_block(file: &impl FileExt, start: u64, block: Block, sums: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; usize::try_from(block.end - block.start).expect("a block fits in memory")];
-    match file.read_exact_at(&mut bytes, block.start) {
+    match file.read_exact_at(&mut bytes, start + block.start) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::block_sums;
 use crate::clock::now_ms;
+use crate::multipart::remove_upload;
 use crate::object_rows::{file_column, from_json, to_json};
 use crate::{Objects, StoreError};
 
@@ -62,20 +62,18 @@ impl Objects {
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`].
     pub fn delete_bucket(&self, bucket: &str) -> Result<(), StoreError> {
-        let files = self.index.write(|tx| {
+        let (uploads, parts) = self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
             if tx.query_row("SELECT EXISTS (SELECT 1 FROM object WHERE bucket = ?)", [id], |row| row.get(0))? {
                 return Err(StoreError::BucketNotEmpty(bucket.to_owned()));
             }
-            let of_bucket = "upload IN (SELECT id FROM upload WHERE bucket = ?)";
-            let files = file_column(tx, &format!("SELECT file FROM part WHERE {of_bucket}"), [id])?;
-            files.iter().try_for_each(|file| block_sums::forget(tx, file))?;
-            tx.execute(&format!("DELETE FROM part WHERE {of_bucket}"), [id])?;
-            tx.execute("DELETE FROM upload WHERE bucket = ?", [id])?;
+            let uploads = file_column(tx, "SELECT id FROM upload WHERE bucket = ?", [id])?;
+            let parts = uploads.iter().map(|upload| remove_upload(tx, upload)).collect::<Result<Vec<_>, _>>()?;
             tx.execute("DELETE FROM bucket WHERE id = ?", [id])?;
-            Ok(files)
+            Ok((uploads, parts))
         })?;
-        self.remove_files(files);
+        self.remove_files(parts.into_iter().flatten().map(|part| part.holder));
+        uploads.iter().for_each(|upload| self.remove_files(self.places.end(upload)));
         Ok(())
     }
 

@@ -1,11 +1,16 @@
-//! Removing objects, under conditions on the present one.
+//! Removing objects, under conditions on the present one, and files that no row names.
 
+use std::collections::HashSet;
 use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{OptionalExtension, params};
 
 use crate::block_sums;
 use crate::buckets::bucket_id;
+use crate::error::io_at;
+use crate::object_rows::file_column;
 use crate::{Objects, StoreError, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an absent object counts as deleted.
@@ -31,6 +36,23 @@ impl DeleteCondition {
 }
 
 impl Objects {
+    /// Removes what a crash left.
+    pub(crate) fn sweep(&self) -> Result<(), StoreError> {
+        let named: HashSet<u128> = self.index.read(|connection| {
+            let files = file_column(connection, "SELECT file FROM object UNION ALL SELECT coalesce(shared, file) FROM part", [])?;
+            Ok(files.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect())
+        })?;
+        for shard in entries(&self.files)? {
+            for path in entries(&shard)? {
+                let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| u128::from_str_radix(name, 16).ok());
+                if !id.is_some_and(|id| named.contains(&id)) {
+                    fs::remove_file(&path).map_err(io_at("remove", &path))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
     pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
@@ -70,4 +92,9 @@ impl Objects {
         self.remove_files(removed);
         Ok(existed)
     }
+}
+
+pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let read = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    read().map_err(io_at("list", dir))
 }

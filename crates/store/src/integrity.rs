@@ -116,7 +116,7 @@ impl ObjectReader {
             return Ok(piece);
         };
         let Some(block) = block_at(&parts_of(&self.meta), at) else { return Err(damaged(format!("it has no byte {at}"))) };
-        let mut bytes = read_block(&self.file, block, sums).map_err(unread)?.ok_or_else(|| damaged(named(block.start, block.end)))?;
+        let mut bytes = read_block(&self.file, 0, block, sums).map_err(unread)?.ok_or_else(|| damaged(named(block.start, block.end)))?;
         bytes.truncate(place(end.min(block.end) - block.start));
         bytes.drain(..place(at - block.start));
         Ok(bytes)
@@ -176,17 +176,26 @@ pub(crate) fn damage(file: &File, meta: &ObjectMeta, sums: Option<&[u8]>) -> io:
     }
     let parts = parts_of(meta);
     if let Some(sums) = sums {
-        let mut at = 0;
-        while let Some(block) = block_at(&parts, at) {
-            if read_block(file, block, sums)?.is_none() {
-                return Ok(Some(named(block.start, block.end)));
-            }
-            at = block.end;
-        }
-        return Ok(None);
+        return damaged_block(file, 0, &parts, sums);
     }
     let found = etag(file, &parts, meta.etag.contains('-'))?;
     Ok((found != meta.etag).then(|| "its content is not what was written (its MD5 differs)".to_owned()))
+}
+
+/// The same of a part that begins there in a file that others share.
+pub(crate) fn damage_in_place(file: &File, start: u64, size: u64, sums: &[u8]) -> io::Result<Option<String>> {
+    damaged_block(file, start, &[(1, size)], sums)
+}
+
+fn damaged_block(file: &File, start: u64, parts: &[(u32, u64)], sums: &[u8]) -> io::Result<Option<String>> {
+    let mut at = 0;
+    while let Some(block) = block_at(parts, at) {
+        if read_block(file, start, block, sums)?.is_none() {
+            return Ok(Some(named(block.start, block.end)));
+        }
+        at = block.end;
+    }
+    Ok(None)
 }
 
 fn etag(mut file: &File, parts: &[(u32, u64)], composite: bool) -> io::Result<String> {

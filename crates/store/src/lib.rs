@@ -8,6 +8,7 @@
 mod block_sums;
 mod buckets;
 mod clock;
+mod completion;
 mod data_dir;
 mod deletions;
 mod error;
@@ -25,6 +26,7 @@ mod multipart;
 mod object_rows;
 mod object_writer;
 mod objects;
+mod part_places;
 mod point_quota;
 mod reserve;
 mod retention;

@@ -10,10 +10,11 @@ use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
-use crate::object_rows::{file_column, from_json, put_row, to_json};
-use crate::object_writer::{ObjectWriter, file_path};
+use crate::object_rows::{file_column, from_json, to_json};
+use crate::object_writer::ObjectWriter;
+use crate::part_places::Place;
 use crate::unsynced;
-use crate::{Attributes, ObjectMeta, Objects, PutCondition, StoreError};
+use crate::{Attributes, Objects, StoreError};
 
 /// An upload that is neither complete nor aborted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +64,17 @@ pub struct PartMeta {
     pub modified_ms: u64,
     /// Checksums, base64 by lower-case algorithm.
     pub checksums: BTreeMap<String, String>,
-    /// Names the file.
+    /// Names its sums, and its file if it has one of its own.
     pub(crate) id: String,
+    /// Where it is if not.
+    pub(crate) place: Option<Place>,
+}
+
+impl PartMeta {
+    /// The file that has its bytes, and where they begin there.
+    pub(crate) fn bytes(&self) -> (&str, u64) {
+        self.place.as_ref().map_or((&self.id, 0), |place| (&place.file, place.start(self.number)))
+    }
 }
 
 /// The ETag of an object that was uploaded in these parts (number and ETag): the MD5 of the parts' MD5s, a hyphen and their count. None: a part's
@@ -123,6 +133,20 @@ impl Objects {
         })
     }
 
+    /// Starts a part of an upload that will have at most `length` bytes, if that is known: then it may be written where the object has it.
+    ///
+    /// # Errors
+    /// As [`Objects::writer`].
+    pub fn part_writer(&self, upload: &str, number: u32, length: Option<u64>) -> Result<ObjectWriter, StoreError> {
+        self.reserve.ensure()?;
+        let slot = length.map(|length| self.places.slot(&self.index, upload, number, length)).transpose()?.flatten();
+        match slot.map(ObjectWriter::in_slot) {
+            Some(Ok(writer)) => Ok(writer),
+            // The upload has ended meanwhile, or the file system has no files of that length.
+            Some(Err(_)) | None => self.writer_to_the_last(),
+        }
+    }
+
     /// Makes what was written part `number` of the upload, durably. The last one of a number counts.
     ///
     /// # Errors
@@ -135,6 +159,7 @@ impl Objects {
         checksums: &BTreeMap<String, String>,
     ) -> Result<PartMeta, StoreError> {
         let (written, content) = writer.finish()?;
+        debug_assert!(written.number().is_none_or(|own| own == number), "a part is committed under its own number");
         let part = PartMeta {
             number,
             size: written.size(),
@@ -142,18 +167,20 @@ impl Objects {
             modified_ms: now_ms(),
             checksums: checksums.clone(),
             id: written.id().to_owned(),
+            place: written.place(),
         };
         let row = self.index.write(|tx| {
             upload_row(tx, upload)?;
             unsynced::keep(tx, &part.id, content.as_deref())?;
+            // What it replaces in a shared file stays there until the upload's end.
             let same = "SELECT file FROM part WHERE upload = ? AND number = ?";
             let replaced = file_column(tx, same, params![upload, number])?;
             replaced.iter().try_for_each(|file| block_sums::forget(tx, file))?;
             block_sums::keep(tx, &part.id, written.sums())?;
-            let insert =
-                "INSERT OR REPLACE INTO part (upload, number, file, size, etag, modified_ms, checksums) VALUES (?, ?, ?, ?, ?, ?, ?)";
+            let insert = format!("INSERT OR REPLACE INTO part (upload, {PART_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
             let checksums = to_json(&part.checksums);
-            tx.execute(insert, params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums])?;
+            let (shared, slot) = part.place.as_ref().map(|place| (&place.file, place.slot)).unzip();
+            tx.execute(&insert, params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums, shared, slot])?;
             Ok(replaced)
         });
         self.remove_files(written.named(row)?);
@@ -168,84 +195,11 @@ impl Objects {
     pub fn parts(&self, upload: &str) -> Result<Vec<PartMeta>, StoreError> {
         self.index.read(|connection| {
             upload_row(connection, upload)?;
-            let sql = "SELECT number, file, size, etag, modified_ms, checksums FROM part WHERE upload = ? ORDER BY number";
-            let mut select = connection.prepare_cached(sql)?;
+            let sql = format!("SELECT {PART_COLUMNS} FROM part WHERE upload = ? ORDER BY number");
+            let mut select = connection.prepare_cached(&sql)?;
             let parts = select.query_map([upload], |row| Ok(part_of(row)))?;
             parts.map(|part| part?).collect()
         })
-    }
-
-    /// Joins the parts (number and ETag, ascending) to the upload's object and ends the upload. Its ETag is the MD5 of the parts' MD5s,
-    /// a hyphen and their count.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
-    /// [`StoreError::PreconditionFailed`]; then the upload is as it was.
-    pub fn complete_upload(
-        &self,
-        upload: &str,
-        chosen: &[(u32, String)],
-        checksums: &BTreeMap<String, String>,
-        condition: &PutCondition,
-    ) -> Result<ObjectMeta, StoreError> {
-        let meta = self.upload(upload)?;
-        let stored: BTreeMap<u32, PartMeta> = self.parts(upload)?.into_iter().map(|part| (part.number, part)).collect();
-        let mut writer = self.writer()?;
-        let mut parts: Vec<(u32, u64)> = Vec::new();
-        // The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the object has none.
-        let mut sums: Option<Vec<u8>> = Some(Vec::new());
-        let mut last = 0;
-        for (number, etag) in chosen {
-            if *number <= last {
-                return Err(StoreError::InvalidPartOrder(*number));
-            }
-            last = *number;
-            let part = stored.get(number).filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
-            if let Err(error) = writer.append_file(&file_path(&self.files, &part.id)) {
-                return Err(self.why_unreadable(upload, part, error));
-            }
-            let of_part = self.index.read(|connection| block_sums::of_file(connection, &part.id))?;
-            sums = sums.zip(of_part).map(|(mut all, of_part)| {
-                all.extend(of_part);
-                all
-            });
-            match parts.last_mut() {
-                Some((count, size)) if *size == part.size => *count += 1,
-                _ => parts.push((1, part.size)),
-            }
-        }
-        let (written, content) = writer.finish()?;
-        let object = ObjectMeta {
-            key: meta.key,
-            size: written.size(),
-            etag: uploaded_etag(chosen).ok_or(StoreError::InvalidPart(last))?,
-            modified_ms: now_ms(),
-            id: written.id().to_owned(),
-            attributes: Attributes { checksums: checksums.clone(), parts, ..meta.attributes },
-        };
-        let row = self.index.write(|tx| {
-            // Another call may have completed or aborted it while the parts were joined.
-            upload_row(tx, upload)?;
-            unsynced::keep(tx, &object.id, content.as_deref())?;
-            if let Some(sums) = &sums {
-                block_sums::keep(tx, &object.id, sums)?;
-            }
-            let replaced = put_row(tx, &meta.bucket, &object, condition)?;
-            let mut files = remove_upload(tx, upload)?;
-            files.extend(replaced);
-            Ok(files)
-        });
-        self.remove_files(written.named(row)?);
-        Ok(object)
-    }
-
-    /// Why a part's file could not be joined: another call may have ended the upload, or replaced the part, since its row was read.
-    fn why_unreadable(&self, upload: &str, part: &PartMeta, error: StoreError) -> StoreError {
-        match self.parts(upload) {
-            Err(ended) => ended,
-            Ok(parts) if parts.iter().any(|present| present.id == part.id) => error,
-            Ok(_) => StoreError::InvalidPart(part.number),
-        }
     }
 
     /// Ends the upload and drops its parts.
@@ -253,16 +207,19 @@ impl Objects {
     /// # Errors
     /// [`StoreError::NoSuchUpload`].
     pub fn abort_upload(&self, upload: &str) -> Result<(), StoreError> {
-        let files = self.index.write(|tx| {
+        let removed = self.index.write(|tx| {
             upload_row(tx, upload)?;
             remove_upload(tx, upload)
         })?;
-        self.remove_files(files);
+        self.remove_files(removed.into_iter().map(|part| part.holder));
+        self.remove_files(self.places.end(upload));
         Ok(())
     }
 }
 
-fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, StoreError> {
+const PART_COLUMNS: &str = "number, file, size, etag, modified_ms, checksums, shared, slot";
+
+pub(crate) fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, StoreError> {
     let sql =
         "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
     let mut select = connection.prepare_cached(sql)?;
@@ -283,15 +240,26 @@ fn part_of(row: &Row<'_>) -> Result<PartMeta, StoreError> {
         etag: row.get(3)?,
         modified_ms: row.get(4)?,
         checksums: from_json(row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?)?,
+        place: row.get::<_, Option<String>>(6)?.zip(row.get(7)?).map(|(file, slot)| Place { file, slot }),
     })
 }
 
-/// Returns the parts' files.
-fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<String>, StoreError> {
-    let files = file_column(connection, "DELETE FROM part WHERE upload = ? RETURNING file", [upload])?;
-    files.iter().try_for_each(|file| block_sums::forget(connection, file))?;
+/// A part whose row is gone.
+pub(crate) struct Removed {
+    /// The part's [`PartMeta::id`].
+    pub(crate) id: String,
+    /// The file that has its bytes.
+    pub(crate) holder: String,
+}
+
+/// Returns the parts.
+pub(crate) fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<Removed>, StoreError> {
+    let mut delete = connection.prepare_cached("DELETE FROM part WHERE upload = ? RETURNING file, coalesce(shared, file)")?;
+    let removed = delete.query_map([upload], |row| Ok(Removed { id: row.get(0)?, holder: row.get(1)? }))?;
+    let removed = removed.collect::<rusqlite::Result<Vec<_>>>()?;
+    removed.iter().try_for_each(|part| block_sums::forget(connection, &part.id))?;
     connection.execute("DELETE FROM upload WHERE id = ?", [upload])?;
-    Ok(files)
+    Ok(removed)
 }
 
 #[cfg(test)]
@@ -299,7 +267,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
-    use crate::DataDir;
+    use crate::{DataDir, PutCondition};
 
     #[test]
     fn parts_come_in_any_order_and_are_joined_in_theirs() {

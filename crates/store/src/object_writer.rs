@@ -13,6 +13,7 @@ use crate::StoreError;
 use crate::block_sums::BlockHasher;
 use crate::data_dir::{hex, random_hex, sync_parent};
 use crate::error::io_at;
+use crate::part_places::{Place, Slot};
 use crate::write_behind::WriteBehind;
 
 /// The sandbox maps its user to another id than the file's owner, and an overlay lets a script write its own copy only where it
@@ -40,6 +41,8 @@ pub struct ObjectFile {
     buffer: Vec<u8>,
     /// The file's length is to be set at its end.
     ends_in_hole: bool,
+    /// Zeros may be left out, as nothing lies there.
+    is_hole: bool,
     behind: WriteBehind,
     written: Written,
 }
@@ -51,15 +54,24 @@ pub struct ContentHash {
     blocks: BlockHasher,
 }
 
-/// A complete file that waits for its row; removed on drop unless a row names it ([`Written::named`]).
+/// A complete file, or a part in its slot, that waits for its row; removed on drop unless a row names it ([`Written::named`]).
 #[derive(Debug)]
 pub(crate) struct Written {
     id: String,
-    path: PathBuf,
+    home: Home,
     size: u64,
     md5: [u8; 16],
     sums: Vec<u8>,
     kept: bool,
+}
+
+/// Where bytes are written.
+#[derive(Debug)]
+enum Home {
+    /// A file of their own.
+    Own(PathBuf),
+    /// A part's place in a file that others share.
+    Slot(Slot),
 }
 
 impl ContentHash {
@@ -76,7 +88,7 @@ impl ObjectFile {
     /// # Errors
     /// I/O.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write(bytes).map_err(|error| io_at("write", &self.written.path)(error))
+        self.write(bytes).map_err(|error| io_at("write", self.written.path())(error))
     }
 
     /// One writer again. The hash must have taken what the file got.
@@ -85,6 +97,11 @@ impl ObjectFile {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Home::Slot(slot) = &self.written.home
+            && self.written.size + bytes.len() as u64 > slot.length
+        {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the part is longer than was said"));
+        }
         if self.buffer.len() + bytes.len() > SMALL {
             self.flush()?;
         }
@@ -94,8 +111,16 @@ impl ObjectFile {
             self.buffer.extend_from_slice(bytes);
         }
         self.written.size += bytes.len() as u64;
-        self.behind.wrote(&self.file, self.written.size - self.buffer.len() as u64);
+        self.behind.wrote(&self.file, self.start() + self.written.size - self.buffer.len() as u64);
         Ok(())
+    }
+
+    /// Where in the file it begins.
+    fn start(&self) -> u64 {
+        match &self.written.home {
+            Home::Own(_) => 0,
+            Home::Slot(slot) => slot.start,
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -110,14 +135,15 @@ impl ObjectFile {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.ends_in_hole = bytes.len() >= HOLE && is_zero(bytes);
+        self.ends_in_hole = self.is_hole && bytes.len() >= HOLE && is_zero(bytes);
         if self.ends_in_hole { self.file.seek_relative(bytes.len() as i64) } else { self.file.write_all(bytes) }
     }
 
     /// The file as it was written, with its length.
     fn close(mut self) -> io::Result<(File, Written)> {
         self.flush()?;
-        if self.ends_in_hole {
+        // A file with slots is long enough from the beginning.
+        if self.ends_in_hole && matches!(self.written.home, Home::Own(_)) {
             self.file.set_len(self.written.size)?;
         }
         Ok((self.file, self.written))
@@ -132,12 +158,28 @@ fn is_zero(bytes: &[u8]) -> bool {
 impl ObjectWriter {
     pub(crate) fn create(files: &Path) -> Result<Self, StoreError> {
         let written = Written::new(files)?;
-        let path = &written.path;
+        let path = written.path();
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(io_at("create", path))?;
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
-        let file = ObjectFile { file, buffer: Vec::new(), ends_in_hole: false, behind: WriteBehind::default(), written };
-        Ok(Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } })
+        Ok(Self::to(file, true, written))
+    }
+
+    /// Of a part that is written to its slot.
+    pub(crate) fn in_slot(slot: Slot) -> Result<Self, StoreError> {
+        let ready = |slot: &Slot| {
+            let (mut file, is_hole) = slot.open()?;
+            file.seek(io::SeekFrom::Start(slot.start))?;
+            Ok((file, is_hole))
+        };
+        let (file, is_hole) = ready(&slot).map_err(io_at("write", slot.path()))?;
+        Ok(Self::to(file, is_hole, Written::at(Home::Slot(slot), random_hex::<16>()?)))
+    }
+
+    fn to(file: File, is_hole: bool, written: Written) -> Self {
+        let mut file = ObjectFile { file, buffer: Vec::new(), ends_in_hole: false, is_hole, behind: WriteBehind::default(), written };
+        file.behind = WriteBehind::from(file.start());
+        Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } }
     }
 
     /// The file and the hash, for two threads; [`ObjectFile::with`] makes one of them again.
@@ -164,12 +206,12 @@ impl ObjectWriter {
         self.file.append(bytes)
     }
 
-    /// Appends a whole file without carrying its bytes through this process; neither its MD5 nor its sums are computed.
-    pub(crate) fn append_file(&mut self, path: &Path) -> Result<(), StoreError> {
-        let mut part = File::open(path).map_err(io_at("open", path))?;
-        self.file.flush().map_err(io_at("write", &self.file.written.path))?;
+    /// Appends bytes of a file without carrying them through this process; neither their MD5 nor their sums are computed.
+    pub(crate) fn append_range(&mut self, path: &Path, start: u64, size: u64) -> Result<(), StoreError> {
+        let mut from = File::open(path).map_err(io_at("open", path))?;
+        self.file.flush().map_err(io_at("write", self.file.written.path()))?;
         let ObjectFile { file, written, ends_in_hole, behind, .. } = &mut self.file;
-        let size = copy_data(&mut part, file).map_err(io_at("write", &written.path))?;
+        copy_data(&mut from, start, size, file, written.size).map_err(io_at("write", written.path()))?;
         written.size += size;
         // What is appended next goes behind all of it.
         *ends_in_hole |= size > 0;
@@ -181,16 +223,20 @@ impl ObjectWriter {
     /// until the file is durable, too.
     pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
         let Self { file, hash } = self;
-        let small = (file.buffer.len() as u64 == file.written.size).then(|| file.buffer.clone());
-        let path = file.written.path.clone();
+        let is_small = file.buffer.len() as u64 == file.written.size && matches!(file.written.home, Home::Own(_));
+        let small = is_small.then(|| file.buffer.clone());
+        let path = file.written.path().to_owned();
         let (file, mut written) = file.close().map_err(io_at("write", &path))?;
         written.md5 = hash.md5.finalize().into();
         written.sums = hash.blocks.finish();
         if small.is_some() {
             return Ok((written, small));
         }
-        file.sync_all().map_err(io_at("sync", &written.path))?;
-        sync_parent(&written.path)?;
+        file.sync_all().map_err(io_at("sync", &path))?;
+        match &written.home {
+            Home::Own(path) => sync_parent(path)?,
+            Home::Slot(slot) => slot.sync_name()?,
+        }
         Ok((written, None))
     }
 }
@@ -210,8 +256,34 @@ impl Write for ObjectWriter {
 impl Written {
     fn new(files: &Path) -> Result<Self, StoreError> {
         let id = random_hex::<16>()?;
-        let path = file_path(files, &id);
-        Ok(Self { id, path, size: 0, md5: [0; 16], sums: Vec::new(), kept: false })
+        Ok(Self::at(Home::Own(file_path(files, &id)), id))
+    }
+
+    fn at(home: Home, id: String) -> Self {
+        Self { id, home, size: 0, md5: [0; 16], sums: Vec::new(), kept: false }
+    }
+
+    fn path(&self) -> &Path {
+        match &self.home {
+            Home::Own(path) => path,
+            Home::Slot(slot) => slot.path(),
+        }
+    }
+
+    /// Where a part is that has no file of its own.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match &self.home {
+            Home::Own(_) => None,
+            Home::Slot(slot) => Some(slot.place()),
+        }
+    }
+
+    /// The number of the part whose slot this is.
+    pub(crate) fn number(&self) -> Option<u32> {
+        match &self.home {
+            Home::Own(_) => None,
+            Home::Slot(slot) => Some(slot.number),
+        }
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -222,7 +294,7 @@ impl Written {
         self.size
     }
 
-    /// Of the blocks; not of what came by [`ObjectWriter::append_file`].
+    /// Of the blocks; not of what came by [`ObjectWriter::append_range`].
     pub(crate) fn sums(&self) -> &[u8] {
         &self.sums
     }
@@ -234,15 +306,20 @@ impl Written {
     /// Keeps the file if a row names it now, or if a row may name it at the next start, which sweeps it otherwise.
     pub(crate) fn named<T>(mut self, row: Result<T, StoreError>) -> Result<T, StoreError> {
         self.kept = matches!(row, Ok(_) | Err(StoreError::NotDurable(_)));
+        match &mut self.home {
+            Home::Slot(slot) if self.kept => slot.keep(),
+            _ => {}
+        }
         row
     }
 }
 
 impl Drop for Written {
     fn drop(&mut self) {
-        if !self.kept {
+        match &self.home {
             // What cannot be removed now is swept at the next start.
-            let _ = fs::remove_file(&self.path);
+            Home::Own(path) if !self.kept => drop(fs::remove_file(path)),
+            _ => {}
         }
     }
 }
@@ -250,14 +327,15 @@ impl Drop for Written {
 /// A second name for an object's file, or a copy where it can have no more names; `None` if the file has gone.
 pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, StoreError> {
     let written = Written::new(files)?;
-    match link_or_copy(source, &written.path) {
+    let path = written.path();
+    match link_or_copy(source, path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_at("link", &written.path)(error)),
+        Err(error) => return Err(io_at("link", path)(error)),
     }
     // A small source may be durable in the index only, and that under its own name.
-    File::open(&written.path).and_then(|file| file.sync_all()).map_err(io_at("sync", &written.path))?;
-    sync_parent(&written.path)?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(io_at("sync", path))?;
+    sync_parent(path)?;
     Ok(Some(written))
 }
 
@@ -274,30 +352,43 @@ fn copy(source: &Path, target: &Path) -> io::Result<()> {
     let mut from = File::open(source)?;
     let mut to = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(target)?;
     to.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    let size = copy_data(&mut from, &mut to)?;
+    let size = from.metadata()?.len();
+    copy_data(&mut from, 0, size, &mut to, 0)?;
     to.set_len(size)?;
     to.sync_all()
 }
 
-/// Copies a file behind where another one stands, but for its holes: the other stands behind all of it then, and may be shorter. Says how long it is.
-fn copy_data(from: &mut File, to: &mut File) -> io::Result<u64> {
-    let (start, size) = (to.stream_position()?, from.metadata()?.len());
-    let mut at = 0;
-    while at < size {
+/// Copies bytes of a file to a place of another one where nothing lies, but for their holes: the other stands behind all of it then, and may be shorter.
+pub(crate) fn copy_data(from: &mut File, start: u64, size: u64, to: &mut File, target: u64) -> io::Result<()> {
+    let end = start + size;
+    if from.metadata()?.len() < end {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut at = start;
+    while at < end {
         let data = match seek(&*from, SeekFrom::Data(at)) {
             Err(Errno::NXIO) => break,
             // A file system that knows no holes.
             Err(_) => at,
+            Ok(data) if data >= end => break,
             Ok(data) => data,
         };
-        let end = seek(&*from, SeekFrom::Hole(data)).unwrap_or(size).clamp(data, size);
-        from.seek(io::SeekFrom::Start(data))?;
-        to.seek(io::SeekFrom::Start(start + data))?;
-        io::copy(&mut (&mut *from).take(end - data), to)?;
-        at = end.max(data + 1);
+        let hole = seek(&*from, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
+        copy_bytes(from, data, hole - data, to, target + (data - start))?;
+        at = hole.max(data + 1);
     }
-    to.seek(io::SeekFrom::Start(start + size))?;
-    Ok(size)
+    to.seek(io::SeekFrom::Start(target + size))?;
+    Ok(())
+}
+
+/// The same with zeros for holes, whatever lies there.
+pub(crate) fn copy_bytes(from: &mut File, start: u64, size: u64, to: &mut File, target: u64) -> io::Result<()> {
+    from.seek(io::SeekFrom::Start(start))?;
+    to.seek(io::SeekFrom::Start(target))?;
+    if io::copy(&mut (&mut *from).take(size), to)? < size {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
 }
 
 /// Makes the directories of [`file_path`], once, so that no write has to.
@@ -338,10 +429,10 @@ mod tests {
             for pieces in [vec![(1, 10), (0, 8 << 20), (2, 10)], vec![(0, 8 << 20)], vec![(3, 100_000), (0, 8 << 20)], vec![(0, 10)]] {
                 let (content, writer) = write(&pieces, length);
                 let (md5, (written, small)) = (writer.md5(), writer.finish().unwrap());
-                assert!(fs::read(&written.path).unwrap() == content, "{pieces:?} by {length}");
+                assert!(fs::read(written.path()).unwrap() == content, "{pieces:?} by {length}");
                 assert_eq!((written.size(), written.md5), (content.len() as u64, md5));
                 assert_eq!(small.is_some(), content.len() <= SMALL);
-                assert!(room(&written.path) < 1 << 20, "{pieces:?} by {length}: {} bytes", room(&written.path));
+                assert!(room(written.path()) < 1 << 20, "{pieces:?} by {length}: {} bytes", room(written.path()));
             }
         }
         // Parts that are put together, and a copy.
@@ -350,13 +441,13 @@ mod tests {
         for pieces in [[(5, 70_000), (0, 4 << 20)], [(0, 4 << 20), (6, 70_000)], [(0, 4 << 20), (0, 1)]] {
             let (content, writer) = write(&pieces, 64 << 10);
             let (part, _) = writer.finish().unwrap();
-            whole.append_file(&part.path).unwrap();
+            whole.append_range(part.path(), 0, part.size()).unwrap();
             expected.extend(content);
         }
         let (written, _) = whole.finish().unwrap();
         let other = dir.path().join("copy");
-        copy(&written.path, &other).unwrap();
-        for path in [&written.path, &other] {
+        copy(written.path(), &other).unwrap();
+        for path in [written.path(), &other] {
             assert!(fs::read(path).unwrap() == expected);
             assert!(room(path) < 1 << 20, "{}", room(path));
         }

@@ -1,9 +1,9 @@
 //! S3-like buckets of immutable objects. An object is a plain file under an opaque id; its row is the commit point.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
@@ -14,8 +14,9 @@ use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::integrity::Verified;
-use crate::object_rows::{OBJECT_COLUMNS, file_column, from_json, object_of, put_row, to_json};
+use crate::object_rows::{OBJECT_COLUMNS, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
+use crate::part_places::{self, Places};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
@@ -42,6 +43,10 @@ pub(crate) const SCHEMA: Schema = Schema {
     ALTER TABLE bucket ADD COLUMN tags TEXT NOT NULL DEFAULT '{}';
     CREATE TABLE block_sums (file TEXT PRIMARY KEY, sums BLOB NOT NULL) WITHOUT ROWID;
     ",
+        "
+    ALTER TABLE part ADD COLUMN shared TEXT;
+    ALTER TABLE part ADD COLUMN slot INTEGER;
+    ",
     ],
     gives_back_space: false,
 };
@@ -53,7 +58,8 @@ pub struct Objects {
     pub(crate) index: Arc<Database>,
     pub(crate) unsynced: Unsynced,
     pub(crate) verified: Verified,
-    reserve: Reserve,
+    pub(crate) places: Places,
+    pub(crate) reserve: Reserve,
 }
 
 /// An object as of its last commit.
@@ -119,8 +125,10 @@ impl Objects {
         object_writer::make_shards(&files)?;
         let reserve = Reserve::beside(&path);
         reserve.with_room(|| unsynced::restore(&files, &index))?;
-        let objects = Self { unsynced: Unsynced::new(&files, &index), verified: Verified::new(), reserve, files, index };
+        let (unsynced, places) = (Unsynced::new(&files, &index), Places::new(&files));
+        let objects = Self { unsynced, verified: Verified::new(), places, reserve, files, index };
         objects.sweep()?;
+        part_places::clear_rest(&objects.files, &objects.index)?;
         Ok(objects)
     }
 
@@ -159,6 +167,7 @@ impl Objects {
         condition: &PutCondition,
     ) -> Result<ObjectMeta, StoreError> {
         let (written, content) = writer.finish()?;
+        debug_assert!(written.place().is_none(), "a part is no object");
         let meta = ObjectMeta {
             key: key.to_owned(),
             size: written.size(),
@@ -304,37 +313,18 @@ impl Objects {
             Ok(())
         })
     }
-
-    fn sweep(&self) -> Result<(), StoreError> {
-        let named: HashSet<u128> = self.index.read(|connection| {
-            let files = file_column(connection, "SELECT file FROM object UNION ALL SELECT file FROM part", [])?;
-            Ok(files.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect())
-        })?;
-        for shard in entries(&self.files)? {
-            for path in entries(&shard)? {
-                let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| u128::from_str_radix(name, 16).ok());
-                if !id.is_some_and(|id| named.contains(&id)) {
-                    fs::remove_file(&path).map_err(io_at("remove", &path))?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let read = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
-    read().map_err(io_at("list", dir))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
+    use crate::deletions::entries;
 
     fn open() -> (tempfile::TempDir, DataDir, Objects) {
         let temp = tempfile::tempdir().unwrap();

@@ -9,9 +9,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::block_sums::of_file;
 use crate::error::io_at;
-use crate::integrity::damage;
+use crate::integrity::{damage, damage_in_place};
 use crate::object_rows::{OBJECT_COLUMNS, object_of};
 use crate::object_writer::file_path;
+use crate::part_places::Place;
 use crate::verify_logs::verify_logs;
 use crate::{ObjectMeta, StoreError};
 
@@ -24,6 +25,8 @@ const DATABASES: [&str; 3] = ["shoal.db", "objects.db", "telemetry.db"];
 /// From this format on the index keeps the content of small files that were not yet synced, and sums of blocks.
 const FORMAT_WITH_CONTENT: i64 = 2;
 const FORMAT_WITH_SUMS: i64 = 3;
+/// From this one on parts may lie in files that they share.
+const FORMAT_WITH_PLACES: i64 = 4;
 
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +111,15 @@ fn quick_check(path: &Path) -> Result<Vec<String>, StoreError> {
     Ok(lines.into_iter().filter(|line| line != "ok").collect())
 }
 
+/// A part as an object.
+struct StoredPart {
+    name: String,
+    upload: String,
+    meta: ObjectMeta,
+    /// Where it begins, in which file, if it has none of its own.
+    place: Option<(u64, String)>,
+}
+
 struct Check<'a> {
     root: &'a Path,
     index: Connection,
@@ -129,12 +141,12 @@ impl<'a> Check<'a> {
             let Some((bucket, last)) = page.last() else { break };
             after = (bucket.clone(), last.key.clone());
             for (bucket, meta) in &page {
-                self.check(&format!("s3://{bucket}/{}", meta.key), meta, report, || self.is_present(bucket, meta))?;
+                self.check(&format!("s3://{bucket}/{}", meta.key), meta, None, report, || self.is_present(bucket, meta))?;
                 progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
             }
         }
-        for (name, upload, meta) in self.parts()? {
-            self.check(&name, &meta, report, || self.is_present_part(&upload, &meta))?;
+        for StoredPart { name, upload, meta, place } in self.parts()? {
+            self.check(&name, &meta, place.as_ref(), report, || self.is_present_part(&upload, &meta))?;
             progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
         }
         Ok(())
@@ -149,11 +161,13 @@ impl<'a> Check<'a> {
         rows.map(|row| row.map_err(StoreError::from).and_then(|(bucket, meta)| Ok((bucket, meta?)))).collect()
     }
 
-    /// Name, upload, and the part as an object.
-    fn parts(&self) -> Result<Vec<(String, String, ObjectMeta)>, StoreError> {
-        let sql = "SELECT name, key, number, upload, file, part.size, part.etag, modified_ms
-            FROM part JOIN upload ON upload.id = upload JOIN bucket ON bucket.id = bucket";
-        let mut select = self.index.prepare_cached(sql)?;
+    fn parts(&self) -> Result<Vec<StoredPart>, StoreError> {
+        let place = if self.format >= FORMAT_WITH_PLACES { "shared, slot" } else { "NULL, NULL" };
+        let sql = format!(
+            "SELECT name, key, number, upload, file, part.size, part.etag, modified_ms, {place}
+            FROM part JOIN upload ON upload.id = upload JOIN bucket ON bucket.id = bucket"
+        );
+        let mut select = self.index.prepare_cached(&sql)?;
         let rows = select.query_map([], |row| {
             let (bucket, key, number): (String, String, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let meta = ObjectMeta {
@@ -164,7 +178,10 @@ impl<'a> Check<'a> {
                 attributes: crate::Attributes::default(),
                 key,
             };
-            Ok((format!("s3://{bucket}/{} (part {number} of an upload)", meta.key), row.get(3)?, meta))
+            let place = row.get::<_, Option<String>>(8)?.zip(row.get(9)?).map(|(file, slot)| Place { file, slot });
+            let place = place.map(|place| (place.start(number), place.file));
+            let name = format!("s3://{bucket}/{} (part {number} of an upload)", meta.key);
+            Ok(StoredPart { name, upload: row.get(3)?, meta, place })
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -173,14 +190,22 @@ impl<'a> Check<'a> {
         &self,
         name: &str,
         meta: &ObjectMeta,
+        place: Option<&(u64, String)>,
         report: &mut Report,
         is_present: impl Fn() -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
-        let path = file_path(&self.root.join("objects"), &meta.id);
+        let path = file_path(&self.root.join("objects"), place.map_or(&meta.id, |(_, file)| file));
         let sums = if self.format >= FORMAT_WITH_SUMS { of_file(&self.index, &meta.id)? } else { None };
         let found = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some("its file is missing".to_owned()),
-            file => damage(&file.map_err(io_at("open", &path))?, meta, sums.as_deref()).map_err(io_at("read", &path))?,
+            file => {
+                let file = file.map_err(io_at("open", &path))?;
+                let damage = match place {
+                    Some((start, _)) => damage_in_place(&file, *start, meta.size, sums.as_deref().unwrap_or_default()),
+                    None => damage(&file, meta, sums.as_deref()),
+                };
+                damage.map_err(io_at("read", &path))?
+            }
         };
         if let Some(detail) = found {
             // A running server may have replaced or deleted it meanwhile.

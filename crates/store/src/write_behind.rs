@@ -15,7 +15,12 @@ pub(crate) struct WriteBehind {
 }
 
 impl WriteBehind {
-    /// The file is this long now. Does not wait for the disk, unless the disk takes no more.
+    /// Of bytes from here on.
+    pub(crate) fn from(begun: u64) -> Self {
+        Self { begun }
+    }
+
+    /// The file is written up to here now. Does not wait for the disk, unless the disk takes no more.
     pub(crate) fn wrote(&mut self, file: &File, length: u64) {
         if length - self.begun < STEP_BYTES {
             return;

@@ -12,7 +12,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 3), ("telemetry", 5)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 4), ("telemetry", 5)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -101,7 +101,7 @@ fn format_3_of_the_journal_is_read() {
 fn format_2_of_the_objects_is_read() {
     let temp = tempfile::tempdir().unwrap();
     let dir = DataDir::open(temp.path()).unwrap();
-    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 3)).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 2)).unwrap();
     // A crash has lost the file of the object; the part was durable.
     fs::create_dir_all(dir.objects_path().join("07")).unwrap();
     fs::write(dir.objects_path().join("07/070e6a42d5051505f1de01a9de1afc91"), "part").unwrap();
@@ -126,6 +126,30 @@ fn format_3_of_the_objects_is_read() {
     let chosen = [(1, objects.parts(upload).unwrap()[0].etag.clone())];
     objects.complete_upload(upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap();
     assert_eq!(objects.reader("data", "model").unwrap().read_all().unwrap(), b"part");
+}
+
+/// Two parts lie in one file, the third has its own; a crash left something half written behind them.
+#[test]
+fn format_4_of_the_objects_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path()).unwrap();
+    Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 4)).unwrap();
+    let parts = [vec![b'p'; 4096], b"part".to_vec(), b"part".to_vec()];
+    let shared = [&parts[0][..], &parts[1], &[9; 8000]].concat();
+    for (file, bytes) in [("5c3d0a7e9f1b42688d7c6e5f4a3b2c1d", &shared), ("070e6a42d5051505f1de01a9de1afc91", &parts[2])] {
+        fs::create_dir_all(dir.objects_path().join(&file[..2])).unwrap();
+        fs::write(dir.objects_path().join(&file[..2]).join(file), bytes).unwrap();
+    }
+    let objects = Objects::open(&dir).unwrap();
+    assert_eq!(shoal_store::verify(temp.path(), &mut |_| {}).unwrap().damages, []);
+    let upload = &objects.uploads("data", "").unwrap()[0].id;
+    let chosen: Vec<_> = objects.parts(upload).unwrap().into_iter().map(|part| (part.number, part.etag)).collect();
+    objects.complete_upload(upload, &chosen, &BTreeMap::new(), &PutCondition::Always).unwrap();
+    let reader = objects.reader("data", "model").unwrap();
+    assert_eq!(reader.read_all().unwrap(), parts.concat());
+    let path = objects.path(&reader.meta);
+    assert!(path.ends_with("5c/5c3d0a7e9f1b42688d7c6e5f4a3b2c1d"), "{}", path.display());
+    assert_eq!(fs::metadata(path).unwrap().len(), reader.meta.size);
 }
 
 #[test]

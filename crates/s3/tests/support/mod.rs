@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 pub(crate) struct Server {
     endpoint: String,
     _runtime: Runtime,
-    _dir: DataDir,
+    dir: DataDir,
     _temp: tempfile::TempDir,
 }
 
@@ -70,7 +70,13 @@ impl Server {
                 });
             }
         });
-        Self { endpoint, _runtime: runtime, _dir: dir, _temp: temp }
+        Self { endpoint, _runtime: runtime, dir, _temp: temp }
+    }
+
+    /// How many files hold objects and parts.
+    pub(crate) fn object_files(&self) -> usize {
+        let shards = std::fs::read_dir(self.dir.objects_path()).unwrap();
+        shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
     }
 
     /// Runs a case of this script beside `client.py` against the server. Returns false, saying why, where there is no boto3.
