@@ -1,7 +1,9 @@
 //! The native half of the Python package `shoal`: a study as a Python object (what people use is `shoal.tuner`, py/python/shoal/tuner.py, which
-//! speaks Python; spaces and configurations cross as the JSON of the tuner's protocol, numbers as numbers), and process groups (`comm`).
+//! speaks Python; spaces and configurations cross as the JSON of the tuner's protocol, numbers as numbers), process groups (`comm`), and plans of
+//! distributed training (`parallel`).
 
 mod comm;
+mod parallel;
 
 use std::sync::Mutex;
 
@@ -233,5 +235,6 @@ fn names() -> Vec<(&'static str, &'static str)> {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Study>()?;
     comm::register(module)?;
+    parallel::register(module)?;
     module.add_function(wrap_pyfunction!(names, module)?)
 }

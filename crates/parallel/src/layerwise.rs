@@ -16,11 +16,11 @@ pub fn squares(values: &[f32]) -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct Lars {
     /// Of the velocity.
-    pub momentum: f32,
+    pub momentum: f64,
     /// Weight decay.
-    pub decay: f32,
+    pub decay: f64,
     /// How far a layer may go in a step, as a part of its norm.
-    pub trust: f32,
+    pub trust: f64,
 }
 
 impl Default for Lars {
@@ -37,14 +37,14 @@ impl Lars {
             return 1.0;
         }
         let (weights, gradient) = (weights.sqrt(), gradient.sqrt());
-        f64::from(self.trust) * weights / (gradient + f64::from(self.decay) * weights)
+        self.trust * weights / (gradient + self.decay * weights)
     }
 
     /// One step of a layer, or of a part of one; the slices have one length.
     pub fn step(&self, rate: f64, ratio: f64, weights: &mut [f32], gradient: &[f32], velocity: &mut [f32]) {
-        let rate = (rate * ratio) as f32;
+        let (rate, momentum, decay) = ((rate * ratio) as f32, self.momentum as f32, self.decay as f32);
         for ((weight, gradient), velocity) in weights.iter_mut().zip(gradient).zip(velocity) {
-            *velocity = self.momentum * *velocity + rate * (gradient + self.decay * *weight);
+            *velocity = momentum * *velocity + rate * (gradient + decay * *weight);
             *weight -= *velocity;
         }
     }
@@ -55,13 +55,13 @@ impl Lars {
 #[serde(deny_unknown_fields)]
 pub struct Lamb {
     /// Of the first moment.
-    pub beta1: f32,
+    pub beta1: f64,
     /// Of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added to the root of the second moment.
-    pub epsilon: f32,
+    pub epsilon: f64,
     /// Weight decay.
-    pub decay: f32,
+    pub decay: f64,
     /// The norm of a layer's weights counts as at most this: the paper's function phi.
     pub highest: f64,
 }
@@ -76,13 +76,16 @@ impl Default for Lamb {
 impl Lamb {
     /// Moves the moments of a layer, or of a part of one, and writes the direction of the step; `step` is counted from 1. The slices have one length.
     pub fn direction(&self, step: u64, weights: &[f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], direction: &mut [f32]) {
-        let unbiased = |beta: f32| (1.0 / (1.0 - libm::pow(f64::from(beta), step as f64))) as f32;
+        let unbiased = |beta: f64| (1.0 / (1.0 - libm::pow(beta, step as f64))) as f32;
         let (unbiased1, unbiased2) = (unbiased(self.beta1), unbiased(self.beta2));
+        // 1 - 0.999 has five digits less in single precision.
+        let (keep1, keep2, add1, add2) = (self.beta1 as f32, self.beta2 as f32, (1.0 - self.beta1) as f32, (1.0 - self.beta2) as f32);
+        let (epsilon, decay) = (self.epsilon as f32, self.decay as f32);
         let moments = first.iter_mut().zip(second);
         for (((direction, (first, second)), weight), gradient) in direction.iter_mut().zip(moments).zip(weights).zip(gradient) {
-            *first = self.beta1 * *first + (1.0 - self.beta1) * gradient;
-            *second = self.beta2 * *second + (1.0 - self.beta2) * gradient * gradient;
-            *direction = *first * unbiased1 / ((*second * unbiased2).sqrt() + self.epsilon) + self.decay * weight;
+            *first = keep1 * *first + add1 * gradient;
+            *second = keep2 * *second + add2 * gradient * gradient;
+            *direction = *first * unbiased1 / ((*second * unbiased2).sqrt() + epsilon) + decay * weight;
         }
     }
 

@@ -1,1 +1,1 @@
-"""Shoal for Python programs. `shoal.tuner` is the hyperparameter search as a library, `shoal.torch` a backend of `torch.distributed`."""
+"""Shoal for Python programs: `shoal.tuner`, `shoal.parallel` (plans of distributed training), `shoal.torch` (a backend of `torch.distributed`)."""

@@ -25,12 +25,27 @@ const EDGES: [(&str, &[&str]); 19] = [
     // `bench comm` measures process groups, and `timeline` joins what they recorded.
     (
         "cli",
-        &["server", "agent", "algos", "comm", "launch", "link", "wire", "sandbox", "contract", "store", "plane", "tuner", "environments"],
+        &[
+            "server",
+            "agent",
+            "algos",
+            "comm",
+            "launch",
+            "link",
+            "wire",
+            "sandbox",
+            "contract",
+            "store",
+            "plane",
+            "tuner",
+            "parallel",
+            "environments",
+        ],
     ),
     // For tests only.
     ("sim", &["plane", "tuner", "launch"]),
     // The Python package.
-    ("py", &["comm", "tuner"]),
+    ("py", &["comm", "parallel", "tuner"]),
     ("xtask", &[]),
 ];
 
