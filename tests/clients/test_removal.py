@@ -36,7 +36,7 @@ def tuned(jobs):
 
 def test_delete(own):
     one, two = trained(own), trained(own)
-    own.put(f"out/{one}/more/ü & <b>+%.txt", "kept with its job")
+    own.put(f"out/{one}/output/more/ü & <b>+%.txt", "kept with its job")
     running = own.command("echo up; exec sleep 60")
     own.saying(running, "up")
     done = run(own.house, "jobs", "delete", two, running, code=USAGE)
@@ -54,6 +54,21 @@ def test_delete(own):
     assert keys(own, f"out/{one}/") == [] and names(own, "--all") == {running}
     own.sagemaker.stop_training_job(TrainingJobName=running)
     own.wait(running)
+
+
+def test_what_others_wrote_and_inputs_stay(own):
+    """Below a job's name lie its own channel and another's model."""
+    one = "outer"
+    own.put(f"out/{one}/input/train/rows.csv", "1,2")
+    own.command("echo m > /opt/ml/model/m", TrainingJobName=one, InputDataConfig=[own.channel("train", f"out/{one}/input/train/")])
+    assert own.wait(one)["TrainingJobStatus"] == "Completed"
+    inner = own.command("echo m > /opt/ml/model/m", OutputDataConfig={"S3OutputPath": f"s3://{BUCKET}/out/{one}/output/"})
+    assert own.wait(inner)["TrainingJobStatus"] == "Completed"
+    done = run(own.house, "jobs", "delete", one, "--with-objects", "--yes").stdout
+    assert "; freed " in done, done
+    assert set(keys(own, f"out/{one}/")) == {f"out/{one}/input/train/rows.csv", f"out/{one}/output/{inner}/output/model.tar.gz"}
+    assert own.describe(inner) and one not in names(own)
+    run(own.house, "jobs", "delete", inner, "--with-objects", "--yes")
 
 
 def test_prune_takes_what_is_old_and_tuning_jobs_with_their_trials(own):
@@ -80,6 +95,10 @@ def test_what_is_refused_is_told_and_the_others_go(own):
     own.wait(kept)
     eventually(lambda: own.describe(kept)["WarmPoolStatus"]["Status"] == "Available")
     other = trained(own)
-    done = run(own.house, "jobs", "delete", kept, other, code=FAILED)
+    own.put(f"out/{kept}/output/more.txt", "stays with its job")
+    done = run(own.house, "jobs", "delete", kept, other, "--with-objects", "--yes", code=FAILED)
     assert kept in done.stderr and "KeepAlivePeriodInSeconds 0" in done.stderr and "removed 1 training job" in done.stdout
-    assert other not in names(own) and kept in names(own)
+    assert other not in names(own) and kept in names(own) and not keys(own, f"out/{other}/")
+    assert len(keys(own, f"out/{kept}/output/")) == 2
+    refused = run(own.house, "jobs", "delete", kept, code=FAILED).stderr
+    assert "KeepAlivePeriodInSeconds 0" in refused, refused

@@ -70,6 +70,21 @@ def test_the_cause_of_a_failure_is_its_headline(house, directory):
     assert "the job has no channel validation" in done.stdout and "it has train: give it" in done.stdout, done.stdout
 
 
+def test_a_refused_job_leaves_nothing_and_touches_nothing(house, jobs, directory):
+    """A second one of the same name."""
+    flags = ["train", "--name", "script-twice", "--channel", "train=notes.md"]
+    run(house, *flags, "train.py", "--epochs", "1", cwd=directory)
+    uri = jobs.describe("script-twice")["HyperParameters"]["sagemaker_submit_directory"]
+    bucket, key = uri.removeprefix("s3://").split("/", 1)
+    kept = lambda: {it["Key"]: it["ETag"] for it in jobs.s3.list_objects_v2(Bucket=bucket, Prefix="script-twice/")["Contents"]}
+    before = kept()
+    assert key in before and any("/input/train/" in key and key.endswith("/notes.md") for key in before), before
+    for name in ["train.py", "notes.md"]:
+        (directory / name).write_text("print('another')\n")
+    refused = run(house, *flags, "train.py", "--epochs", "1", cwd=directory, code=FAILED).stderr
+    assert "already exist" in refused and kept() == before, refused
+
+
 def test_instances_without_a_distribution_are_told(house, jobs, directory):
     (directory / "train.py").write_text("print('alone')\n")
     run(house, "train", "--name", "script-apart", "--instances", "2", "train.py", cwd=directory)
@@ -80,6 +95,8 @@ def test_mistakes_are_told_before_anything_is_sent(house, directory):
     for words, said in [
         (["--", "python3", "train.py"], "`shoal train train.py ARGUMENTS` uploads its directory and runs it"),
         (["absent.py"], "there is no script absent.py here"),
+        (["--", "python3", "-c", "import os\nprint(1)"], "has several lines"),
+        (["train.py", "--prompt", "x" * 2501], "the hyperparameter prompt has 2501 characters"),
         (["--hp", "epochs=1", "train.py", "--epochs", "3"], "--hp epochs and the script's argument epochs are the same"),
     ]:
         refused = run(house, "train", *words, cwd=directory, code=USAGE)

@@ -142,7 +142,7 @@ def test_a_dry_run_needs_no_server_and_makes_nothing(house, directory):
     done = run(house, "tune", "--dry-run", *flags, *nobody, "--", "/usr/bin/python3", "-c", "pass", cwd=directory)
     request = json.loads(done.stdout)
     uri = request["TrainingJobDefinition"]["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"]
-    assert uri.startswith("s3://") and uri.endswith("/dry/input/code/") and f"train.py (1 file) would be uploaded to {uri}" in done.stderr
+    assert uri.startswith("s3://") and "/dry/input/code/" in uri and f"train.py (1 file) would be uploaded to {uri}" in done.stderr
     assert not (directory / "nowhere").exists()
     assert "could not read none.py" in run(house, "tune", "--dry-run", *flags[:-1], "code=none.py", "--", "true", code=FAILED, cwd=directory).stderr
 

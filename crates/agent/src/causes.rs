@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-/// The error and, after colons, its causes.
+use shoal_contract::escape_line;
+
+/// The error and, after colons, its causes. What a library quotes from a broken file may be anything, so control characters are told as logs tell them.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -10,7 +12,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    text
+    Vec::from_iter(text.lines().map(|line| escape_line(line.as_bytes()))).join("\n")
 }
 
 /// Longest reason that is told: what the server puts around it has to fit into 1024 characters, too.
@@ -31,6 +33,12 @@ pub(crate) fn reason(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_of_a_broken_file_are_told_as_logs_tell_them() {
+        let broken = std::io::Error::other("not a number: \u{1b}[2J\0 of the entry\nsecond line");
+        assert_eq!(with_causes(&broken), "not a number: #033[2J#000 of the entry\nsecond line");
+    }
 
     #[test]
     fn a_reason_keeps_both_ends() {

@@ -1,5 +1,7 @@
 //! `shoal train`: one training job from flags, a file, or both; watched to its end.
 
+mod delivery;
+mod limits;
 mod members;
 pub(crate) mod request;
 mod script;
@@ -16,6 +18,7 @@ use shoal_environments::Table;
 
 use self::script::{Distribution, Script};
 pub(crate) use self::{
+    delivery::deliver,
     members::check as check_members,
     upload::{plan, run as upload},
     words::separate,
@@ -142,6 +145,7 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
         members::check("CreateTrainingJob", request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    limits::check(&request).map_err(UsageError)?;
     let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     if args.dry_run {
         plan(&uploads, &name, &mut request, &settings.default_bucket)?;
@@ -152,11 +156,13 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
-    upload(&client, &uploads, &name, &mut request, &settings.default_bucket)?;
-    if let Some(script) = &script {
-        script.upload(&client, &name, &mut request, &settings.default_bucket)?;
-    }
-    let answer = client.sagemaker("CreateTrainingJob", &request)?;
+    let answer = deliver(&client, &settings.default_bucket, |delivery| {
+        upload(delivery, &uploads, &name, &mut request)?;
+        if let Some(script) = &script {
+            script.upload(delivery, &name, &mut request)?;
+        }
+        Ok(client.sagemaker("CreateTrainingJob", &request)?)
+    })?;
     if args.detach {
         if args.json {
             show_json(&answer)?;

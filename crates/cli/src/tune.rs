@@ -184,11 +184,13 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     }
     let client = Client::connect(&args.settings)?;
     let name = name_of(&request);
-    if request["TrainingJobDefinition"].is_object() {
-        train::upload(&client, &uploads, &name, &mut request["TrainingJobDefinition"], &settings.default_bucket)?;
-    }
-    let created = client.sagemaker_with_notice("CreateHyperParameterTuningJob", &request);
-    let (answer, notice) = created.map_err(|error| about_parents(error, &args.warm_start))?;
+    let (answer, notice) = train::deliver(&client, &settings.default_bucket, |delivery| {
+        if request["TrainingJobDefinition"].is_object() {
+            train::upload(delivery, &uploads, &name, &mut request["TrainingJobDefinition"])?;
+        }
+        let created = client.sagemaker_with_notice("CreateHyperParameterTuningJob", &request);
+        created.map_err(|error| about_parents(error, &args.warm_start))
+    })?;
     if let Some(notice) = notice {
         eprintln!("{notice}");
     }

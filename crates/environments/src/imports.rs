@@ -1,9 +1,9 @@
 //! Which environment has the modules that a script imports.
 
-use crate::{Environment, Table};
+use crate::{Environment, Table, table::plain};
 
 /// Modules that are in a package of another name.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("sklearn", "scikit-learn"),
     ("xgboost", "xgboost-cpu"),
     ("tensorflow", "tensorflow-cpu"),
@@ -12,11 +12,13 @@ const PACKAGES: [(&str, &str); 12] = [
     ("cv2", "opencv-python-headless"),
     ("skimage", "scikit-image"),
     ("dateutil", "python-dateutil"),
-    ("google", "protobuf"),
     ("bs4", "beautifulsoup4"),
     ("sagemaker_containers", "sagemaker-training"),
     ("attr", "attrs"),
 ];
+
+/// In every environment, so that they tell nothing of what it is for.
+const INSTALLERS: [&str; 3] = ["pip", "setuptools", "wheel"];
 
 /// An image for a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,41 +55,67 @@ pub fn imports(source: &str) -> Vec<String> {
 }
 
 impl Table {
-    /// The image whose environment has most of these modules; `None` if no environment has any. A module that few environments have counts for more, and of
+    /// The image whose environment is for most of these modules; `None` if no environment is for any. Only packages that an environment is for count: what
+    /// those bring along (requests, six) is no reason to fetch gigabytes. A module that few environments are for counts for more, and of
     /// equals the first of the table is taken, which is the smaller one.
     pub fn image_for(&self, modules: &[String]) -> Option<Choice> {
         let candidates = Vec::from_iter(self.untagged());
-        let holders = |module: &str| candidates.iter().filter(|(_, environment)| has(environment, module)).count();
+        let holders = |module: &str| candidates.iter().filter(|candidate| candidate.is_for(module)).count();
         let counts = Vec::from_iter(modules.iter().map(|module| (module, holders(module))).filter(|(_, count)| *count > 0));
         // Of seven environments at most, so that every share is a whole number.
-        let weight = |environment: &Environment| -> usize {
-            counts.iter().filter(|(module, _)| has(environment, module)).map(|(_, count)| 420 / count.min(&7)).sum()
+        let weight = |candidate: &Candidate| -> usize {
+            counts.iter().filter(|(module, _)| candidate.is_for(module)).map(|(_, count)| 420 / count.min(&7)).sum()
         };
-        let mut best: Option<(usize, &(String, Environment))> = None;
+        let mut best: Option<(usize, &Candidate)> = None;
         for candidate in &candidates {
-            let weight = weight(&candidate.1);
+            let weight = weight(candidate);
             if weight > best.map_or(0, |(most, _)| most) {
                 best = Some((weight, candidate));
             }
         }
-        let (_, (image, environment)) = best?;
-        let (has, lacks): (Vec<_>, Vec<_>) =
-            counts.iter().map(|(module, _)| (*module).clone()).partition(|module| has(environment, module));
+        let (_, Candidate { image, environment, .. }) = best?;
+        let has = counts.iter().map(|(module, _)| *module).filter(|module| has(environment, module));
+        let is_elsewhere = |module: &&String| candidates.iter().any(|it| self::has(&it.environment, module));
+        let lacks = modules.iter().filter(|module| !self::has(environment, module)).filter(is_elsewhere);
+        let [has, lacks] = [has.cloned().collect(), lacks.cloned().collect()];
         Some(Choice { image: image.clone(), environment: environment.name.clone(), has, lacks })
     }
 
     /// The first image of each environment that needs no tag. A lock file that cannot be read is no candidate here; whoever names its image hears why.
-    fn untagged(&self) -> impl Iterator<Item = (String, Environment)> {
+    fn untagged(&self) -> impl Iterator<Item = Candidate> {
         self.environments().filter_map(|name| {
             let (image, ..) = self.images().find(|(pattern, of, _)| *of == name && !pattern.contains([':', '*']))?;
-            Some((image.to_owned(), self.environment(name).ok().flatten()?))
+            let direct = self.direct(name).map(|names| names.filter(|name| !INSTALLERS.contains(name)).map(plain).collect());
+            Some(Candidate { image: image.to_owned(), environment: self.environment(name).ok().flatten()?, direct })
         })
     }
 }
 
+/// An image that a script may get.
+struct Candidate {
+    image: String,
+    environment: Environment,
+    /// Packages that its environment is for; of a user's own lock all that it pins.
+    direct: Option<Vec<String>>,
+}
+
+impl Candidate {
+    fn is_for(&self, module: &str) -> bool {
+        match &self.direct {
+            Some(direct) => packages(module).any(|package| direct.contains(&plain(package))),
+            None => has(&self.environment, module) && !INSTALLERS.contains(&module),
+        }
+    }
+}
+
 fn has(environment: &Environment, module: &str) -> bool {
+    packages(module).any(|package| environment.pinned(package).is_some())
+}
+
+/// In which packages a module may be.
+fn packages(module: &str) -> impl Iterator<Item = &str> {
     let other = PACKAGES.iter().find(|(known, _)| *known == module).map(|(_, package)| *package);
-    environment.pinned(module).is_some() || other.is_some_and(|package| environment.pinned(package).is_some())
+    [module].into_iter().chain(other)
 }
 
 #[cfg(test)]
@@ -112,12 +140,20 @@ mod tests {
             (&["xgboost", "sklearn"], Some("sagemaker-xgboost")),
             (&["tensorflow", "numpy"], Some("tensorflow-training")),
             (&["transformers", "torch"], Some("huggingface-pytorch-training")),
+            (&["scipy"], Some("sagemaker-scikit-learn")),
+            (&["keras"], Some("tensorflow-training")),
             (&["os", "json", "my_own"], None),
+            // What packages bring along.
+            (&["google"], None),
+            (&["requests", "psutil", "attr", "six", "jinja2", "networkx", "setuptools"], None),
             (&[], None),
         ] {
             let modules = Vec::from_iter(modules.iter().map(|module| (*module).to_owned()));
             let choice = table.image_for(&modules);
             assert_eq!(choice.as_ref().map(|choice| choice.image.as_str()), expected, "{modules:?}: {choice:?}");
         }
+        let modules = ["torch", "networkx", "scipy", "transformers", "xgboost"].map(str::to_owned);
+        let choice = table.image_for(&modules).unwrap();
+        assert_eq!((choice.environment.as_str(), choice.lacks), ("huggingface", vec!["xgboost".to_owned()]), "it has the rest");
     }
 }

@@ -82,6 +82,8 @@ struct Entry {
     name: String,
     pythons: Vec<String>,
     lock: Lock,
+    /// What the lock was made of, line by line; `None` of a user's own.
+    direct: Option<&'static str>,
 }
 
 /// A row for images.
@@ -109,21 +111,37 @@ pub struct Table {
     roots: Vec<RootRow>,
 }
 
-/// The lock files of the table that comes along, by name.
-const SHIPPED_LOCKS: [(&str, &str); 13] = [
-    ("scikit-learn-1.2.txt", include_str!("../../../environments/scikit-learn-1.2.txt")),
-    ("scikit-learn-1.4.txt", include_str!("../../../environments/scikit-learn-1.4.txt")),
-    ("xgboost.txt", include_str!("../../../environments/xgboost.txt")),
-    ("xgboost-0.90.txt", include_str!("../../../environments/xgboost-0.90.txt")),
-    ("xgboost-1.0.txt", include_str!("../../../environments/xgboost-1.0.txt")),
-    ("xgboost-1.2.txt", include_str!("../../../environments/xgboost-1.2.txt")),
-    ("xgboost-1.3.txt", include_str!("../../../environments/xgboost-1.3.txt")),
-    ("xgboost-1.5.txt", include_str!("../../../environments/xgboost-1.5.txt")),
-    ("xgboost-1.7.txt", include_str!("../../../environments/xgboost-1.7.txt")),
-    ("pytorch.txt", include_str!("../../../environments/pytorch.txt")),
-    ("huggingface.txt", include_str!("../../../environments/huggingface.txt")),
-    ("mxnet.txt", include_str!("../../../environments/mxnet.txt")),
-    ("tensorflow.txt", include_str!("../../../environments/tensorflow.txt")),
+/// A lock file of the table that comes along, and the requirements that it was made of.
+struct Shipped {
+    lock: &'static str,
+    text: &'static str,
+    direct: &'static str,
+}
+
+macro_rules! shipped {
+    ($name:literal) => {
+        Shipped {
+            lock: concat!($name, ".txt"),
+            text: include_str!(concat!("../../../environments/", $name, ".txt")),
+            direct: include_str!(concat!("../../../environments/", $name, ".in")),
+        }
+    };
+}
+
+const SHIPPED_LOCKS: [Shipped; 13] = [
+    shipped!("scikit-learn-1.2"),
+    shipped!("scikit-learn-1.4"),
+    shipped!("xgboost"),
+    shipped!("xgboost-0.90"),
+    shipped!("xgboost-1.0"),
+    shipped!("xgboost-1.2"),
+    shipped!("xgboost-1.3"),
+    shipped!("xgboost-1.5"),
+    shipped!("xgboost-1.7"),
+    shipped!("pytorch"),
+    shipped!("huggingface"),
+    shipped!("mxnet"),
+    shipped!("tensorflow"),
 ];
 
 const SHIPPED: &str = include_str!("../../../environments/table.txt");
@@ -169,11 +187,12 @@ impl Table {
                         let (file, line, found) = at(columns[2]);
                         return Err(TableError::Pythons { file, line, found });
                     }
-                    let lock = match SHIPPED_LOCKS.iter().find(|(shipped, _)| !is_users && *shipped == lock) {
-                        Some((_, text)) => Lock::Text(text),
+                    let shipped = SHIPPED_LOCKS.iter().find(|shipped| !is_users && shipped.lock == lock);
+                    let lock = match shipped {
+                        Some(shipped) => Lock::Text(shipped.text),
                         None => Lock::File(file.parent().unwrap_or(Path::new("")).join(lock)),
                     };
-                    self.environments.push(Entry { name: name.to_owned(), pythons, lock });
+                    self.environments.push(Entry { name: name.to_owned(), pythons, lock, direct: shipped.map(|it| it.direct) });
                 }
                 ["image", pattern, environment] | ["image", pattern, environment, _] => {
                     let package = columns.get(3).map(|&package| package.to_owned());
@@ -242,6 +261,12 @@ impl Table {
         Ok(Some(Environment { name: entry.name.clone(), pythons: entry.pythons.clone(), lock }))
     }
 
+    /// Names of the packages that an environment is for, without those that these bring; `None` where nothing tells which they are.
+    pub(crate) fn direct(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
+        let lines = self.entry(name)?.direct?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Some(lines.map(|line| line.split(['=', '<', '>', '!', '~', '[', ';', ' ']).next().unwrap_or_default()))
+    }
+
     /// All rows for images: pattern, environment, whether the row is the user's.
     pub fn images(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.images.iter().map(|row| (&*row.pattern, &*row.environment, row.is_users))
@@ -256,7 +281,6 @@ impl Table {
 impl Environment {
     /// The version to which a package is pinned; packages may be spelt with `-`, `_` and any case.
     pub fn pinned(&self, package: &str) -> Option<&str> {
-        let plain = |name: &str| name.trim().to_lowercase().replace(['_', '.'], "-");
         self.lock.lines().find_map(|line| {
             let (name, rest) = line.split_once("==")?;
             (plain(name) == plain(package)).then(|| rest.split([' ', ';', '\\', '#']).next().unwrap_or_default())
@@ -267,6 +291,11 @@ impl Environment {
     pub(crate) fn packages(&self) -> usize {
         self.lock.lines().filter(|line| line.contains("==") && !line.starts_with([' ', '#', '-'])).count()
     }
+}
+
+/// A package's name in the spelling in which names are compared.
+pub(crate) fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace(['_', '.'], "-")
 }
 
 /// `3.11`.

@@ -89,6 +89,41 @@ fn unknown_in(shape: &Shape, value: &serde_json::Value, path: &str) -> Option<Un
     }
 }
 
+/// What an operation's table says of the texts in a list or a map.
+#[derive(Debug, Clone, Copy)]
+pub struct TextLimits {
+    /// Most texts.
+    pub most: u64,
+    /// Most characters of one.
+    pub longest: u64,
+    pattern: Option<&'static Pattern>,
+}
+
+impl TextLimits {
+    /// Whether a text has the form that the table wants; most forbid a newline and nothing else.
+    #[must_use]
+    pub fn allow_form_of(&self, text: &str) -> bool {
+        self.pattern.is_none_or(|pattern| pattern.matches(text))
+    }
+}
+
+/// The limits of the list or the map of texts at this path from an operation's input; `None` if there is none.
+#[must_use]
+pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<TextLimits> {
+    let mut shape = input(service, operation)?;
+    for name in path {
+        let Shape::Structure(members) = shape else { return None };
+        shape = members.iter().find(|member| member.name == *name)?.shape;
+    }
+    let (most, text) = match shape {
+        Shape::List { max, member, .. } => (*max, *member),
+        Shape::Map { max, value, .. } => (*max, *value),
+        _ => return None,
+    };
+    let Shape::String { max, pattern, .. } = text else { return None };
+    Some(TextLimits { most, longest: *max, pattern: pattern.as_ref() })
+}
+
 /// An operation's name as the table has it; `None` if the table does not have the operation.
 pub(crate) fn name(service: Service, operation: &str) -> Option<&'static str> {
     operations(service).find(|(name, _)| *name == operation).map(|(name, _)| *name)
@@ -134,6 +169,16 @@ mod tests {
             Shape::String { pattern, .. } => found.extend(pattern),
             Shape::Enum(_) | Shape::Number { .. } | Shape::Boolean | Shape::Timestamp => {}
         }
+    }
+
+    #[test]
+    fn limits_of_texts_are_those_of_the_table() {
+        let limits = |path: &[&str]| text_limits(Service::SageMaker, "CreateTrainingJob", path);
+        let words = limits(&["AlgorithmSpecification", "ContainerArguments"]).unwrap();
+        assert_eq!((words.most, words.longest), (100, 256));
+        assert!(words.allow_form_of("a word") && !words.allow_form_of("two\nlines"));
+        assert_eq!(limits(&["HyperParameters"]).map(|limits| limits.longest), Some(2500));
+        assert!(limits(&["ResourceConfig"]).is_none() && limits(&["Absent"]).is_none());
     }
 
     #[test]

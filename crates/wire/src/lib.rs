@@ -40,7 +40,7 @@ mod xml;
 pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
-pub use constraints::{Unknown, unknown_member};
+pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
 pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;

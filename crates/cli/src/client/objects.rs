@@ -9,6 +9,8 @@ use super::{Client, ClientError};
 
 /// Of a multipart upload; files up to this size go in one request.
 const PART_BYTES: usize = 64 << 20;
+/// Most objects that one request removes.
+const MOST_AT_ONCE: usize = 1000;
 
 impl Client {
     /// Creates a bucket unless we have it.
@@ -97,13 +99,70 @@ impl Client {
         }
     }
 
-    /// Removes an object; one that is not there is none.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub(crate) fn delete_object(&self, bucket: &str, key: &str) -> Result<(), ClientError> {
-        self.s3(Method::DELETE, &format!("/{bucket}/{}", encoded(key)), Vec::new()).map(drop)
+    /// Removes objects, 1,000 with each request; one that is not there is removed already. What could not be removed, with the reason: the others are.
+    pub(crate) fn delete_objects<'a>(&self, bucket: &str, keys: &[&'a str]) -> Vec<(&'a str, String)> {
+        let mut failed = Vec::new();
+        for keys in keys.chunks(MOST_AT_ONCE) {
+            let answer = self.s3(Method::POST, &format!("/{bucket}?delete="), deletion(keys));
+            match answer.and_then(|mut response| self.body(&mut response)) {
+                Ok(answer) => failed.extend(undeleted(&String::from_utf8_lossy(&answer), keys)),
+                // So has the bucket been.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => failed.extend(keys.iter().map(|key| (*key, error.to_string()))),
+            }
+        }
+        failed
     }
+}
+
+/// The body of a DeleteObjects request; the answer has only what failed.
+fn deletion(keys: &[&str]) -> Vec<u8> {
+    let object = |key: &&str| format!("<Object><Key>{}</Key></Object>", escaped(key));
+    let objects = keys.iter().map(object).collect::<String>();
+    format!("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{objects}<Quiet>true</Quiet></Delete>").into_bytes()
+}
+
+/// Which of the keys an answer to [`deletion`] says are still there, and why. An error about a key that we do not know is about all of them.
+fn undeleted<'a>(answer: &str, keys: &[&'a str]) -> Vec<(&'a str, String)> {
+    let mut failed = Vec::new();
+    for error in answer.split("<Error>").skip(1) {
+        let text = |name: &str| element(error, name).map(unescaped).unwrap_or_default();
+        let (key, why) = (text("Key"), format!("{}: {}", text("Code"), text("Message")));
+        let one = keys.iter().position(|known| *known == key);
+        let about = one.map_or(keys, |at| &keys[at..=at]);
+        failed.extend(about.iter().map(|key| (*key, why.clone())));
+    }
+    failed
+}
+
+/// A key as XML's text.
+fn escaped(key: &str) -> String {
+    let mut text = String::new();
+    for letter in key.chars() {
+        match letter {
+            '&' | '<' | '>' | '"' | '\'' => text.push_str(&format!("&#{};", u32::from(letter))),
+            letter if letter.is_control() => text.push_str(&format!("&#{};", u32::from(letter))),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+fn unescaped(text: &str) -> String {
+    const NAMES: [(&str, char); 5] = [("amp", '&'), ("lt", '<'), ("gt", '>'), ("quot", '"'), ("apos", '\'')];
+    let mut pieces = text.split('&');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once(';').unwrap_or((piece, ""));
+        let code = match name.strip_prefix('#') {
+            Some(number) => number.strip_prefix('x').map_or_else(|| number.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok()),
+            None => None,
+        };
+        let named = || NAMES.iter().find(|(known, _)| *known == name).map(|(_, letter)| *letter);
+        plain.extend(code.and_then(char::from_u32).or_else(named));
+        plain.push_str(rest);
+    }
+    plain
 }
 
 /// Up to [`PART_BYTES`], less only at the end.
@@ -153,6 +212,23 @@ mod tests {
         let xml = "<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
         assert_eq!(element(xml, "Code"), Some("NoSuchKey"));
         assert_eq!(element(xml, "UploadId"), None);
+    }
+
+    #[test]
+    fn one_object_that_stays_is_told_apart_from_the_others() {
+        let keys = ["a", "b & <c>\r\u{fc}'\"", "d"];
+        let body = String::from_utf8(deletion(&keys)).unwrap();
+        assert!(body.contains("<Object><Key>b &#38; &#60;c&#62;&#13;\u{fc}&#39;&#34;</Key></Object>"), "{body}");
+        assert_eq!(element(&body, "Quiet"), Some("true"));
+        let refused = |key: &str| {
+            format!(
+                "<DeleteResult><Error><Code>AccessDenied</Code><Key>{key}</Key><Message>no &lt;way&gt;</Message></Error></DeleteResult>"
+            )
+        };
+        let why = "AccessDenied: no <way>".to_owned();
+        assert_eq!(undeleted(&refused("b &amp; &lt;c&#62;&#xD;\u{fc}&apos;&quot;"), &keys), [(keys[1], why.clone())]);
+        assert_eq!(undeleted("<DeleteResult/>", &keys), []);
+        assert_eq!(undeleted(&refused("e"), &keys).len(), 3, "whatever it was, nothing is taken for removed");
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! `shoal jobs delete` and `shoal jobs prune`: training jobs, and tuning jobs with their trials, that are over; on request also what they
-//! stored in S3. What still runs is never touched.
+//! stored in S3. What still runs is never touched. A job goes behind its objects, and a tuning job behind its trials: the same command again finishes what was
+//! interrupted.
+
+mod belongings;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     io::{self, BufRead, IsTerminal},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::belongings::{Belongings, Writers};
 use super::search::{filter, training_jobs};
 use crate::{
     client::{Client, Noun, now_ms},
@@ -24,8 +28,8 @@ use crate::{
 /// What both do with what they find.
 #[derive(Debug, Args)]
 struct How {
-    /// Remove the jobs' output in S3, too: models and other output below OutputDataConfig's S3OutputPath/JOB/. Checkpoints and inputs
-    /// stay.
+    /// Remove the jobs' output in S3, too: models and other output below OutputDataConfig's S3OutputPath/JOB/output/. Inputs, sources,
+    /// checkpoints and what other jobs wrote stay.
     #[arg(long)]
     with_objects: bool,
     /// Only show what would be removed.
@@ -64,15 +68,16 @@ struct Doomed {
     name: String,
     /// Seconds since the epoch.
     ended: Value,
-    /// Objects below this prefix are its output: bucket and key.
-    output: Option<(String, String)>,
+    /// Of a trial, in lower case.
+    tuning_job: Option<String>,
+    belongings: Belongings,
 }
 
-/// What was found there.
+/// What a job has stored.
 #[derive(Default)]
 struct Objects {
-    /// Bucket, key, bytes.
-    all: Vec<(String, String, u64)>,
+    /// Bucket and key, with the bytes.
+    all: BTreeMap<(String, String), u64>,
 }
 
 /// Removes those that are named.
@@ -134,14 +139,8 @@ fn training_job(job: &Value) -> Doomed {
     // A job that was stopped before it had instances has no end of its own.
     let ended = [&job["TrainingEndTime"], &job["LastModifiedTime"]].into_iter().find(|time| !time.is_null());
     let ended = if watch::is_over(job) { ended.cloned().unwrap_or_default() } else { Value::Null };
-    let output = job["OutputDataConfig"]["S3OutputPath"].as_str().and_then(|path| path.strip_prefix("s3://"));
-    let output = output.map(|path| {
-        let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
-        let prefix = prefix.trim_matches('/');
-        let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        (bucket.to_owned(), format!("{below}{name}/"))
-    });
-    Doomed { noun: Noun::TrainingJob, name, ended, output }
+    let tuning_job = job["TuningJobArn"].as_str().and_then(|arn| arn.rsplit('/').next()).map(str::to_owned);
+    Doomed { noun: Noun::TrainingJob, name, ended, tuning_job, belongings: Belongings::of(job) }
 }
 
 /// A tuning job, behind its trials: what an interruption leaves can be removed by the same command.
@@ -152,7 +151,7 @@ fn tuning_job(client: &Client, job: &Value) -> Result<Vec<Doomed>> {
     let mut all: Vec<Doomed> = trials.iter().map(training_job).collect();
     let end = [&job["HyperParameterTuningEndTime"], &job["LastModifiedTime"]].into_iter().find(|time| !time.is_null());
     let ended = if is_over(job, "HyperParameterTuningJobStatus") { end.cloned().unwrap_or_default() } else { Value::Null };
-    all.push(Doomed { noun: Noun::TuningJob, name: name.to_owned(), ended, output: None });
+    all.push(Doomed { noun: Noun::TuningJob, name: name.to_owned(), ended, tuning_job: None, belongings: Belongings::default() });
     Ok(all)
 }
 
@@ -161,10 +160,7 @@ fn remove(client: &Client, doomed: &[Doomed], how: &How) -> Result<Exit> {
         show("nothing to remove\n")?;
         return Ok(Exit::Ok);
     }
-    let mut found = Vec::new();
-    for job in doomed {
-        found.push(if how.with_objects { objects(client, job)? } else { Objects::default() });
-    }
+    let found = if how.with_objects { objects(client, doomed)? } else { doomed.iter().map(|_| Objects::default()).collect() };
     let mut rows = vec![["NAME", "WHAT", "ENDED", "OBJECTS", "BYTES"].map(str::to_owned).to_vec()];
     for (job, objects) in doomed.iter().zip(&found) {
         let counts =
@@ -183,16 +179,20 @@ fn remove(client: &Client, doomed: &[Doomed], how: &How) -> Result<Exit> {
         show("nothing was removed\n")?;
         return Ok(Exit::Ok);
     }
-    let (mut removed, mut freed, mut failures) = (Vec::new(), 0, 0);
+    let (mut removed, mut freed) = (Vec::new(), 0);
+    let mut failures = 0;
+    // Names of tuning jobs with trials that could not be removed, in lower case as in ARNs.
+    let mut parents: HashSet<&str> = HashSet::new();
     for (job, objects) in doomed.iter().zip(&found) {
-        // Objects last: a job that is refused keeps its model.
-        match remove_one(client, job, objects) {
-            Ok(()) => {
-                freed += objects.bytes();
-                removed.push(job);
-            }
+        if job.noun == Noun::TuningJob && parents.contains(job.name.to_lowercase().as_str()) {
+            eprintln!("shoal: {} {} stays with the trials that could not be removed", job.noun, job.name);
+            continue;
+        }
+        match remove_one(client, job, objects, &mut freed) {
+            Ok(()) => removed.push(job),
             Err(error) => {
                 failures += 1;
+                parents.extend(job.tuning_job.as_deref());
                 eprintln!("shoal: {error:#}");
             }
         }
@@ -202,37 +202,96 @@ fn remove(client: &Client, doomed: &[Doomed], how: &How) -> Result<Exit> {
     Ok(if failures > 0 { Exit::Failed } else { Exit::Ok })
 }
 
-fn remove_one(client: &Client, job: &Doomed, objects: &Objects) -> Result<()> {
+/// Removes a job's objects and then the job; adds what that frees to `freed`, also where it fails.
+fn remove_one(client: &Client, job: &Doomed, objects: &Objects, freed: &mut u64) -> Result<()> {
+    if !objects.all.is_empty() {
+        check(client, job)?;
+        let mut failures = Vec::new();
+        for (bucket, objects) in objects.by_bucket() {
+            let keys = Vec::from_iter(objects.iter().map(|(key, _)| *key));
+            let failed = client.delete_objects(bucket, &keys);
+            let left: HashSet<&str> = failed.iter().map(|(key, _)| *key).collect();
+            *freed += objects.iter().filter(|(key, _)| !left.contains(key)).map(|(_, bytes)| bytes).sum::<u64>();
+            failures.extend(failed.into_iter().map(|(key, error)| format!("s3://{bucket}/{key}: {error}")));
+        }
+        if let [first, rest @ ..] = failures.as_slice() {
+            let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+            bail!("{} {} stays, as not all of its objects could be removed ({first}{more}); try again", job.noun, job.name);
+        }
+    }
     let (operation, key) = match job.noun {
         Noun::TuningJob => ("DeleteHyperParameterTuningJob", "HyperParameterTuningJobName"),
         Noun::TrainingJob | Noun::Either => ("DeleteTrainingJob", "TrainingJobName"),
     };
     match client.sagemaker(operation, &json!({key: job.name})) {
         // Somebody else was faster.
-        Err(error) if error.is_not_found() => {}
-        answer => drop(answer.map_err(|error| error.about_a(job.noun, &job.name))?),
+        Err(error) if error.is_not_found() => Ok(()),
+        answer => answer.map(drop).map_err(|error| error.about_a(job.noun, &job.name)),
     }
-    for (bucket, key, _) in &objects.all {
-        client.delete_object(bucket, key).with_context(|| format!("could not remove s3://{bucket}/{key}"))?;
-    }
-    Ok(())
 }
 
-/// What a job has stored; a bucket that is gone has nothing.
-fn objects(client: &Client, job: &Doomed) -> Result<Objects> {
-    let Some((bucket, prefix)) = &job.output else { return Ok(Objects::default()) };
-    match client.list_objects(bucket, prefix) {
-        Err(error) if error.is_not_found() => Ok(Objects::default()),
-        found => {
-            let found = found.with_context(|| format!("could not list s3://{bucket}/{prefix}"))?;
-            Ok(Objects { all: found.into_iter().map(|(key, bytes)| (bucket.clone(), key, bytes)).collect() })
-        }
+/// Looks whether the server would refuse to delete the training job: then its objects must stay, too.
+///
+/// # Errors
+/// It would.
+fn check(client: &Client, job: &Doomed) -> Result<()> {
+    match client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job.name})) {
+        Ok(found) => refusal(&found).map_or(Ok(()), |why| bail!("{} {} stays with its objects: {why}", job.noun, job.name)),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error.about_a(job.noun, &job.name)),
     }
+}
+
+/// Why a training job cannot be deleted now.
+fn refusal(job: &Value) -> Option<&'static str> {
+    if !watch::is_over(job) {
+        return Some("it is not over");
+    }
+    let is_kept = job["WarmPoolStatus"]["Status"] == "Available";
+    is_kept.then_some("its instances are kept warm; UpdateTrainingJob with KeepAlivePeriodInSeconds 0 ends that")
+}
+
+/// What each of the jobs has stored itself; a bucket that is gone has nothing.
+fn objects(client: &Client, doomed: &[Doomed]) -> Result<Vec<Objects>> {
+    let mut listed = Vec::new();
+    for job in doomed {
+        let mut places = Vec::new();
+        for place in &job.belongings.output {
+            match client.list_objects(&place.bucket, &place.prefix) {
+                Err(error) if error.is_not_found() => {}
+                found => places.push((place, found.with_context(|| format!("could not list {place}"))?)),
+            }
+        }
+        listed.push(places);
+    }
+    if listed.iter().flatten().all(|(_, found)| found.is_empty()) {
+        return Ok(doomed.iter().map(|_| Objects::default()).collect());
+    }
+    // After the objects: whoever wrote one of them is there by then.
+    let writers = Writers::of(&training_jobs(client, &[], usize::MAX)?);
+    Ok(Vec::from_iter(doomed.iter().zip(listed).map(|(job, places)| {
+        let mut all = BTreeMap::new();
+        for (place, found) in places {
+            let spared = writers.spared(place, &job.name, &job.belongings);
+            let own = found.into_iter().filter(|(key, _)| !spared.iter().any(|prefix| key.starts_with(prefix)));
+            all.extend(own.map(|(key, bytes)| ((place.bucket.clone(), key), bytes)));
+        }
+        Objects { all }
+    })))
 }
 
 impl Objects {
     fn bytes(&self) -> u64 {
-        self.all.iter().map(|(_, _, bytes)| bytes).sum()
+        self.all.values().sum()
+    }
+
+    /// Keys and bytes in each bucket.
+    fn by_bucket(&self) -> BTreeMap<&str, Vec<(&str, u64)>> {
+        let mut buckets: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
+        for ((bucket, key), bytes) in &self.all {
+            buckets.entry(bucket).or_default().push((key, *bytes));
+        }
+        buckets
     }
 }
 
@@ -260,11 +319,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_a_job_is_what_lies_below_its_own_name() {
-        for (path, expected) in [("s3://b", ("b", "a/")), ("s3://b/", ("b", "a/")), ("s3://b/out/deep/", ("b", "out/deep/a/"))] {
-            let job = training_job(&json!({"TrainingJobName": "a", "OutputDataConfig": {"S3OutputPath": path}}));
-            assert_eq!(job.output, Some((expected.0.to_owned(), expected.1.to_owned())), "{path}");
-        }
+    fn what_the_server_would_not_delete_keeps_its_objects() {
+        let job = |status: &str, pool: &str| json!({"TrainingJobStatus": status, "WarmPoolStatus": {"Status": pool}});
+        assert_eq!([refusal(&job("Completed", "Reused")), refusal(&json!({"TrainingJobStatus": "Failed"}))], [None, None]);
+        assert!(refusal(&job("Completed", "Available")).is_some_and(|why| why.contains("KeepAlivePeriodInSeconds 0")));
+        assert_eq!(refusal(&job("InProgress", "")), Some("it is not over"));
     }
 
     #[test]

@@ -7,8 +7,12 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use shoal_environments::{Table, imports};
 
-use super::{TrainArgs, source::Source, words::is_script};
-use crate::client::Client;
+use super::{
+    TrainArgs,
+    delivery::{Delivery, mark},
+    source::Source,
+    words::is_script,
+};
 
 /// Runs anything on the machine's own `/usr`.
 const HOST: &str = "shoal/host";
@@ -97,7 +101,7 @@ impl Script {
     fn image(&mut self, table: &Table) -> String {
         let name = &self.program;
         let text = self.source.text(Path::new(name));
-        let mut found = if Path::new(name).extension().is_some_and(|it| it == "py") { imports(&text) } else { Vec::new() };
+        let mut found = if is_python(name) { imports(&text) } else { Vec::new() };
         let mut foreign: Vec<String> = Vec::new();
         let mut at = 0;
         // Grows while it is read: modules of its own import others.
@@ -123,11 +127,12 @@ impl Script {
         image
     }
 
-    /// Arguments become hyperparameters where they are pairs, so that they are listed, searched for and tuned; any others go to the script word by word.
+    /// Arguments become hyperparameters where they are pairs, so that they are listed, searched for and tuned; any others go to the script word by word, and so
+    /// do all of a shell script, which tells its arguments by their places: hyperparameters come in the order of their names.
     fn arguments(&mut self, args: &mut TrainArgs) -> Result<(), String> {
         let words = std::mem::take(&mut args.command);
         self.warn_of_ours(&words);
-        let Some(pairs) = pairs(&words) else {
+        let Some(pairs) = Some(()).filter(|()| is_python(&self.program)).and_then(|()| pairs(&words)) else {
             args.arguments = words;
             return Ok(());
         };
@@ -159,26 +164,26 @@ impl Script {
     ///
     /// # Errors
     /// A file cannot be read, or the server refuses it.
-    pub(super) fn upload(&self, client: &Client, job: &str, request: &mut Value, bucket: &str) -> Result<()> {
-        client.create_bucket(bucket)?;
+    pub(super) fn upload(&self, delivery: &mut Delivery<'_>, job: &str, request: &mut Value) -> Result<()> {
+        delivery.client.create_bucket(delivery.bucket)?;
         let mut archive = self.source.archive()?;
-        let key = key(job);
-        client.put_object(bucket, &key, &mut archive).with_context(|| format!("could not upload {}", self.directory.display()))?;
-        point(request, bucket, &key);
+        let key = key(job, &delivery.mark);
+        point(request, delivery.bucket, &key);
+        delivery.put(key, &mut archive).with_context(|| format!("could not upload {}", self.directory.display()))?;
         Ok(())
     }
 
     /// The same in a request that is not sent.
     pub(super) fn plan(&self, job: &str, request: &mut Value, bucket: &str) {
-        let key = key(job);
+        let key = key(job, &mark());
         eprintln!("{} ({}) would be uploaded to s3://{bucket}/{key}", self.directory.display(), self.source.summary());
         point(request, bucket, &key);
     }
 }
 
-/// As SDKs have it.
-fn key(job: &str) -> String {
-    format!("{job}/source/sourcedir.tar.gz")
+/// As SDKs have it, but for the mark.
+fn key(job: &str, mark: &str) -> String {
+    format!("{job}/source/{mark}/sourcedir.tar.gz")
 }
 
 fn point(request: &mut Value, bucket: &str, key: &str) {
@@ -198,21 +203,25 @@ fn place(script: &Path, source: Option<&Path>) -> Result<(PathBuf, PathBuf), Str
         .map_err(|_| format!("--source {}: {} does not lie in it; name a directory above the script", source.display(), script.display()))
 }
 
+/// As the toolkit tells them apart: everything else is a shell's.
+fn is_python(program: &str) -> bool {
+    Path::new(program).extension().is_some_and(|it| it == "py")
+}
+
 /// `--name value`, `--name=value`, `-n value`, each once; `None` where something else is among them, or a hyperparameter would not come out as it went in.
 fn pairs(words: &[String]) -> Option<Vec<(&str, &str)>> {
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
-        let (name, value) = match word.strip_prefix("--") {
-            Some(long) => match long.split_once('=') {
-                Some((name, value)) => (name, value),
-                None => (long, words.next().filter(|value| !is_flag(value))?),
-            },
-            None => (word.strip_prefix('-')?, words.next().filter(|value| !is_flag(value))?),
+        let long = word.strip_prefix("--");
+        let (name, value) = match (long, long.and_then(|long| long.split_once('='))) {
+            (_, Some(pair)) => pair,
+            (Some(long), None) => (long, words.next()?),
+            (None, None) => (word.strip_prefix('-')?, words.next()?),
         };
         // The toolkit gives one letter with one dash, and more with two.
         let is_kept = word.starts_with("--") == (name.chars().count() > 1) && !name.starts_with(['-', '=']) && !name.is_empty();
-        if !is_kept || name.starts_with(RESERVED) || found.iter().any(|(known, _)| *known == name) {
+        if !is_kept || is_flag(value) || name.starts_with(RESERVED) || found.iter().any(|(known, _)| *known == name) {
             return None;
         }
         found.push((name, value));
@@ -220,9 +229,12 @@ fn pairs(words: &[String]) -> Option<Vec<(&str, &str)>> {
     Some(found)
 }
 
-/// A number may be negative.
+/// Whether a word in a value's place is a flag to argparse. A number may be negative; of those with an exponent it does not know that they are numbers.
 fn is_flag(word: &str) -> bool {
-    word.starts_with('-') && word.parse::<f64>().is_err()
+    let Some(number) = word.strip_prefix('-') else { return false };
+    let is_whole = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    !is_whole(whole) || !is_whole(fraction)
 }
 
 /// A hyperparameter's value that is given to the script as it was typed: values are read as JSON, so that `true` would come as Python's `True`.
@@ -312,6 +324,12 @@ mod tests {
         for (typed, expected) in [
             ("--epochs 3 --rate=0.1 -n 5 --shift -1", Some(vec![("epochs", "3"), ("rate", "0.1"), ("n", "5"), ("shift", "-1")])),
             ("", Some(vec![])),
+            ("--shift=-1 --rate -0.5", Some(vec![("shift", "-1"), ("rate", "-0.5")])),
+            ("--lr=-1e-5 --epochs 3", None),
+            ("--lr -1e-5", None),
+            ("--prompt=--hello", None),
+            ("--prompt=-", None),
+            ("--floor -inf", None),
             ("--verbose --epochs 3", None),
             ("--epochs 3 data.txt", None),
             ("--layer 3 --layer 4", None),
@@ -340,6 +358,9 @@ mod tests {
         assert_eq!(args.hyperparameters, ["epochs=3", "sagemaker_program=train.py", "sagemaker_torch_distributed_enabled=true"]);
         let (args, script_of) = taken(&text, TrainArgs { command: words("--logs --verbose data.txt"), ..script("train.py") }).unwrap();
         assert_eq!((args.arguments, args.hyperparameters), (words("--logs --verbose data.txt"), words("sagemaker_program=train.py")));
+        let shell = TrainArgs { command: words("--second 2 --first 1"), ..script("run.sh") };
+        let (of_shell, _) = taken(&[("run.sh", "")], shell).unwrap();
+        assert_eq!((of_shell.arguments, of_shell.hyperparameters), (words("--second 2 --first 1"), words("sagemaker_program=run.sh")));
         assert!(script_of.notes[1].contains("--logs goes to train.py"), "{:?}", script_of.notes);
     }
 

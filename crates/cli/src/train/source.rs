@@ -3,14 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use flate2::{Compression, write::GzEncoder};
 use ignore::WalkBuilder;
-use tar::{Builder, HeaderMode};
+use tar::{Builder, Header, HeaderMode};
 
 /// A file of the user's that says what is not uploaded, line by line as in `.gitignore`; it goes before those.
 const IGNORE_FILE: &str = ".shoalignore";
@@ -51,8 +51,7 @@ impl Source {
         for entry in walk.filter_entry(wanted).build() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // A link that leads nowhere, as many directories have.
-                Err(error) if error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound) => continue,
+                Err(error) if leads_nowhere(&error) => continue,
                 Err(error) => {
                     return Err(format!("{shown} cannot be uploaded: {error}; name it in {IGNORE_FILE} if the script does not need it"));
                 }
@@ -106,21 +105,52 @@ impl Source {
         std::fs::read(self.directory.join(file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// A `sourcedir.tar.gz` of all of it; the same files give the same bytes.
+    /// A `sourcedir.tar.gz` of all of it; the same files give the same bytes. Of a file that is written meanwhile it has as much as there was when its turn
+    /// came, filled up with zeros where that is gone.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// A file cannot be read, or they have grown too big.
     pub(super) fn archive(&self) -> Result<File> {
         let file = tempfile::tempfile().context("could not make a temporary file for the script's archive")?;
         let mut archive = Builder::new(GzEncoder::new(file, Compression::fast()));
-        archive.mode(HeaderMode::Deterministic);
+        let mut bytes = 0;
         for (relative, _) in &self.files {
             let path = self.directory.join(relative);
-            archive.append_path_with_name(&path, relative).with_context(|| format!("could not read {}", path.display()))?;
+            let unreadable = || format!("could not read {}", path.display());
+            let file = File::open(&path).with_context(unreadable)?;
+            let metadata = file.metadata().with_context(unreadable)?;
+            bytes += metadata.len();
+            ensure!(
+                bytes <= MOST_BYTES,
+                "{} has grown to {}; give data that is being written as a channel",
+                path.display(),
+                size(metadata.len())
+            );
+            let mut header = Header::new_gnu();
+            header.set_metadata_in_mode(&metadata, HeaderMode::Deterministic);
+            archive.append_data(&mut header, relative, exactly(file, metadata.len())).with_context(unreadable)?;
         }
         let mut file = archive.into_inner().and_then(GzEncoder::finish).context("could not write the script's archive")?;
         file.seek(SeekFrom::Start(0)).context("could not read the script's archive")?;
         Ok(file)
+    }
+}
+
+/// So many bytes, whatever there is: an entry of an archive that is longer or shorter than its header says takes all behind it along.
+fn exactly(content: impl Read, bytes: u64) -> impl Read {
+    content.take(bytes).chain(io::repeat(0)).take(bytes)
+}
+
+/// A link to what is not there, or to a directory that it lies in: many directories have such.
+fn leads_nowhere(error: &ignore::Error) -> bool {
+    use ignore::Error::{Loop, WithDepth, WithLineNumber, WithPath};
+    match error {
+        Loop { .. } => true,
+        WithDepth { err, .. } | WithPath { err, .. } | WithLineNumber { err, .. } => leads_nowhere(err),
+        error => error.io_error().is_some_and(|error| {
+            // Of a link that leads to itself, the walk tells the kind alone.
+            [io::ErrorKind::NotFound, io::Error::from(rustix::io::Errno::LOOP).kind()].contains(&error.kind())
+        }),
     }
 }
 
@@ -166,7 +196,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::{fs, os::unix::fs::symlink};
 
     fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -198,7 +228,9 @@ mod tests {
             (".shoalignore", "!keep.csv\nlib/*.md\n"),
             ("lib/README.md", ""),
         ]);
-        std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
+        for (name, target) in [("link", "nowhere"), ("latest", "."), ("lib/up", ".."), ("one", "other"), ("other", "one")] {
+            symlink(target, dir.path().join(name)).unwrap();
+        }
         let source = Source::of(dir.path(), Path::new("train.py")).unwrap();
         assert_eq!(names(&source), [".gitignore", ".shoalignore", "data/keep.csv", "lib/a.py", "train.py"]);
         assert_eq!(source.module("lib").as_deref(), Some("import torch"));
@@ -207,6 +239,23 @@ mod tests {
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(source.archive().unwrap()));
         let packed = Vec::from_iter(archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()));
         assert_eq!(packed, names(&source));
+    }
+
+    #[test]
+    fn a_file_that_grows_or_shrinks_leaves_the_others_whole() {
+        let dir = directory(&[("shrinking", "12345"), ("train.py", "import os")]);
+        // Its metadata says that it is empty, and it has something to read: as a log that is written.
+        symlink("/proc/self/status", dir.path().join("growing")).unwrap();
+        let source = Source::of(dir.path(), Path::new("train.py")).unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(source.archive().unwrap()));
+        let texts = Vec::from_iter(archive.entries().unwrap().map(|entry| io::read_to_string(entry.unwrap()).unwrap()));
+        assert_eq!(texts, ["", "12345", "import os"]);
+        let read = |content: &str| io::read_to_string(exactly(content.as_bytes(), 3)).unwrap();
+        assert_eq!([read("12345"), read("1")], ["123", "1\0\0"]);
+
+        File::options().write(true).open(dir.path().join("shrinking")).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        let error = source.archive().unwrap_err().to_string();
+        assert!(error.contains("shrinking has grown to 256.0 MiB"), "{error}");
     }
 
     #[test]

@@ -8,28 +8,32 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::request::Upload;
-use crate::{client::Client, output::Progress};
+use super::{
+    delivery::{Delivery, mark},
+    request::Upload,
+};
+use crate::output::Progress;
 
 /// Uploads the files of local channels to the bucket and puts their place in the request. The bucket is made if need be, also
 /// when only the artifacts go there.
 ///
 /// # Errors
 /// A file cannot be read, or the server refuses it.
-pub(crate) fn run(client: &Client, uploads: &[Upload], job: &str, request: &mut Value, bucket: &str) -> Result<()> {
+pub(crate) fn run(delivery: &mut Delivery<'_>, uploads: &[Upload], job: &str, request: &mut Value) -> Result<()> {
+    let bucket = delivery.bucket;
     let output = request["OutputDataConfig"]["S3OutputPath"].as_str().unwrap_or_default();
     if !uploads.is_empty() || output.trim_end_matches('/').starts_with(&format!("s3://{bucket}")) {
-        client.create_bucket(bucket)?;
+        delivery.client.create_bucket(bucket)?;
     }
     let mut progress = Progress::new();
     for Upload { channel, source } in uploads {
         let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
         ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
-        let prefix = prefix(job, channel);
+        let prefix = prefix(job, channel, &delivery.mark);
         for (path, name) in files {
             progress.draw(&format!("uploading {}", path.display()));
             let mut file = File::open(&path).with_context(|| format!("could not read {}", path.display()))?;
-            client.put_object(bucket, &format!("{prefix}{name}"), &mut file)?;
+            delivery.put(format!("{prefix}{name}"), &mut file)?;
         }
         set_uri(request, channel, &format!("s3://{bucket}/{prefix}"));
     }
@@ -44,7 +48,7 @@ pub(crate) fn plan(uploads: &[Upload], job: &str, request: &mut Value, bucket: &
     for Upload { channel, source } in uploads {
         let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
         ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
-        let uri = format!("s3://{bucket}/{}", prefix(job, channel));
+        let uri = format!("s3://{bucket}/{}", prefix(job, channel, &mark()));
         let plural = if files.len() == 1 { "" } else { "s" };
         eprintln!("channel {channel}: {} ({} file{plural}) would be uploaded to {uri}", source.display(), files.len());
         set_uri(request, channel, &uri);
@@ -52,8 +56,8 @@ pub(crate) fn plan(uploads: &[Upload], job: &str, request: &mut Value, bucket: &
     Ok(())
 }
 
-fn prefix(job: &str, channel: &str) -> String {
-    format!("{job}/input/{channel}/")
+fn prefix(job: &str, channel: &str, mark: &str) -> String {
+    format!("{job}/input/{channel}/{mark}/")
 }
 
 fn set_uri(request: &mut Value, channel: &str, uri: &str) {
