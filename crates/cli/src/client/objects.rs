@@ -226,7 +226,7 @@ mod tests {
             )
         };
         let why = "AccessDenied: no <way>".to_owned();
-        assert_eq!(undeleted(&refused("b &amp; &lt;c&#62;&#xD;\u{fc}&apos;&quot;"), &keys), [(keys[1], why.clone())]);
+        assert_eq!(undeleted(&refused("b &amp; &lt;c&#62;&#xD;\u{fc}&apos;&quot;"), &keys), [(keys[1], why)]);
         assert_eq!(undeleted("<DeleteResult/>", &keys), []);
         assert_eq!(undeleted(&refused("e"), &keys).len(), 3, "whatever it was, nothing is taken for removed");
     }

@@ -317,6 +317,61 @@ fn agreed(question: &str) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        io::{BufReader, Read, Write},
+        net::TcpListener,
+        thread::JoinHandle,
+    };
+
+    /// A server that says these answers in their order, and what it was asked: a method, a path and what a call is of.
+    fn said(answers: Vec<&'static str>) -> (Client, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::of_test(listener.local_addr().unwrap());
+        let serve = move || {
+            Vec::from_iter(answers.into_iter().map(|answer| {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                let (mut asked, mut length) = (String::new(), 0);
+                stream.read_line(&mut asked).unwrap();
+                let mut asked = asked.replace(" HTTP/1.1", "").trim().to_owned();
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).unwrap();
+                    match line.to_ascii_lowercase().trim().split_once(": ") {
+                        Some(("content-length", value)) => length = value.parse().unwrap(),
+                        Some(("x-amz-target", value)) => asked = value.trim_start_matches("sagemaker.").to_owned(),
+                        Some(_) => {}
+                        None => break,
+                    }
+                }
+                io::copy(&mut stream.by_ref().take(length), &mut io::sink()).unwrap();
+                let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                asked
+            }))
+        };
+        (client, std::thread::spawn(serve))
+    }
+
+    #[test]
+    fn a_job_goes_behind_its_objects_and_stays_with_those_that_stay() {
+        let job = json!({"TrainingJobName": "a", "TrainingJobStatus": "Completed"});
+        let objects = || Objects { all: ["a", "b", "c"].map(|key| (("bkt".to_owned(), key.to_owned()), 5)).into() };
+        let (ended, stays) =
+            ("{\"TrainingJobStatus\": \"Completed\"}", "<Error><Key>b</Key><Code>SlowDown</Code><Message>no</Message></Error>");
+        let (client, asked) = said(vec![ended, stays]);
+        let mut freed = 0;
+        let error = remove_one(&client, &training_job(&job), &objects(), &mut freed).unwrap_err().to_string();
+        assert!(error.contains("training job a stays") && error.contains("s3://bkt/b: SlowDown: no"), "{error}");
+        assert_eq!((asked.join().unwrap(), freed), (vec!["describetrainingjob".to_owned(), "POST /bkt?delete=".to_owned()], 10));
+
+        let (client, asked) = said(vec![ended, "<DeleteResult/>", ""]);
+        remove_one(&client, &training_job(&job), &objects(), &mut freed).unwrap();
+        assert_eq!(asked.join().unwrap(), ["describetrainingjob", "POST /bkt?delete=", "deletetrainingjob"]);
+
+        let (client, asked) = said(vec!["{\"TrainingJobStatus\": \"Completed\", \"WarmPoolStatus\": {\"Status\": \"Available\"}}"]);
+        assert!(remove_one(&client, &training_job(&job), &objects(), &mut freed).is_err());
+        assert_eq!(asked.join().unwrap(), ["describetrainingjob"], "nothing is removed");
+    }
 
     #[test]
     fn what_the_server_would_not_delete_keeps_its_objects() {

@@ -25,10 +25,10 @@ impl Delivery<'_> {
     ///
     /// # Errors
     /// The content cannot be read, or the server refuses it.
-    pub(super) fn put(&mut self, key: String, content: &mut dyn Read) -> Result<()> {
+    pub(super) fn put(&mut self, key: &str, content: &mut dyn Read) -> Result<()> {
         // What fails may have stored it all the same.
-        self.keys.push(key.clone());
-        self.client.put_object(self.bucket, &key, content)
+        self.keys.push(key.to_owned());
+        self.client.put_object(self.bucket, key, content)
     }
 
     fn take_back(&self) {

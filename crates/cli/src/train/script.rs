@@ -169,7 +169,7 @@ impl Script {
         let mut archive = self.source.archive()?;
         let key = key(job, &delivery.mark);
         point(request, delivery.bucket, &key);
-        delivery.put(key, &mut archive).with_context(|| format!("could not upload {}", self.directory.display()))?;
+        delivery.put(&key, &mut archive).with_context(|| format!("could not upload {}", self.directory.display()))?;
         Ok(())
     }
 

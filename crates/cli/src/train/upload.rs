@@ -33,7 +33,7 @@ pub(crate) fn run(delivery: &mut Delivery<'_>, uploads: &[Upload], job: &str, re
         for (path, name) in files {
             progress.draw(&format!("uploading {}", path.display()));
             let mut file = File::open(&path).with_context(|| format!("could not read {}", path.display()))?;
-            delivery.put(format!("{prefix}{name}"), &mut file)?;
+            delivery.put(&format!("{prefix}{name}"), &mut file)?;
         }
         set_uri(request, channel, &format!("s3://{bucket}/{prefix}"));
     }
@@ -80,6 +80,9 @@ fn files(source: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            if leads_up(&entry.path()) {
+                continue;
+            }
             if entry.path().is_dir() {
                 open.push((entry.path(), format!("{name}/")));
             } else {
@@ -89,6 +92,12 @@ fn files(source: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
     }
     found.sort_by(|a, b| a.1.cmp(&b.1));
     Ok(found)
+}
+
+/// Whether this is a link to a directory that it lies in: a walk through it would not end.
+fn leads_up(path: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    path.is_symlink() && path.parent().and_then(real).zip(real(path)).is_some_and(|(parent, target)| parent.starts_with(target))
 }
 
 #[cfg(test)]
@@ -102,8 +111,11 @@ mod tests {
         for name in ["c.csv", "b/a.csv", "a.csv"] {
             fs::write(dir.path().join(name), "1").unwrap();
         }
+        for (name, target) in [("latest", "."), ("b/up", ".."), ("linked.csv", "a.csv")] {
+            std::os::unix::fs::symlink(target, dir.path().join(name)).unwrap();
+        }
         let names = |source: &Path| files(source).unwrap().into_iter().map(|(_, name)| name).collect::<Vec<_>>();
-        assert_eq!(names(dir.path()), ["a.csv", "b/a.csv", "c.csv"]);
+        assert_eq!(names(dir.path()), ["a.csv", "b/a.csv", "c.csv", "linked.csv"]);
         assert_eq!(names(&dir.path().join("b/a.csv")), ["a.csv"]);
         assert!(files(&dir.path().join("none")).is_err());
     }

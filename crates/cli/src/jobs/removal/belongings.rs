@@ -75,7 +75,7 @@ mod tests {
 
     /// Keys of the bucket that go with the job `a`.
     fn gone(a: &Value, others: &[Value], keys: &[&'static str]) -> Vec<&'static str> {
-        let writers = Writers::of(&[&[a.clone()], others].concat());
+        let writers = Writers::of(&[std::slice::from_ref(a), others].concat());
         let own = Belongings::of(a);
         let is_gone = |key: &&&str| {
             own.output.iter().any(|place| {
