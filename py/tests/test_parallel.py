@@ -95,7 +95,8 @@ def test_a_scale_changes_between_steps_only():
         assert scale.step(found=scale.found) is applied and scale.scale == expected
     other = LossScale(passes=1)
     other.load_state_dict(scale.state_dict())
-    assert other.scale == 8.0 and other.state_dict() == scale.state_dict()
+    assert other.scale == 8.0 and other.add(True) and other.step(False)
+    assert other.state_dict() == {**scale.state_dict(), "passes": 1, "clean": 1}
 
 
 def test_rates_follow_steps():

@@ -1,6 +1,7 @@
 //! The one binary `shoal`: the server, the command line that speaks with it, and (hidden) the agent and the built-in algorithms that a
 //! server starts. Commands are thin: what they do for training jobs goes through the server's public API.
 
+mod advise;
 mod agent;
 mod algorithm;
 mod bench;
@@ -104,6 +105,8 @@ enum Command {
     Chaos(chaos::ChaosCommand),
     /// The tuner by itself: ask and tell over stdin and stdout, for a program in any language.
     Tuner(tuner::TunerArgs),
+    /// Which layout to train a model with on many ranks: predicted time and memory of each, from measured costs.
+    Advise(advise::AdviseArgs),
     /// Print a link that opens the web console, signed in.
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
@@ -185,6 +188,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Jobs(command) => jobs::run(&command),
         Command::Chaos(command) => chaos::run(&command),
         Command::Tuner(args) => tuner::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Verify(args) => verify::run(&args),

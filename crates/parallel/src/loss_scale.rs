@@ -93,6 +93,11 @@ impl LossScale {
         self.scale
     }
 
+    /// How many passes a step of this rank has.
+    pub fn passes(&self) -> usize {
+        self.passes
+    }
+
     /// Whether a pass of this step on this rank was not finite.
     pub fn found(&self) -> bool {
         self.found

@@ -101,8 +101,11 @@ impl LossScale {
         super::write(&self.0)
     }
 
-    fn load(&mut self, state: &str) -> PyResult<()> {
-        self.0 = super::read(state)?;
+    /// The world may have changed since: the number of passes stays this one's.
+    fn load(&mut self, py: Python<'_>, state: &str) -> PyResult<()> {
+        let mut stored: shoal_parallel::LossScale = super::read(state)?;
+        stored.restart(self.0.passes()).or_invalid(py)?;
+        self.0 = stored;
         Ok(())
     }
 }

@@ -81,5 +81,5 @@ class LossScale:
         return json.loads(self._native.state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on as the one that was stored."""
+        """Goes on as the one that was stored, with the passes of this one: the world may have changed."""
         self._native.load(json.dumps(state))

@@ -1,0 +1,55 @@
+//! `shoal advise` as people run it: the file of its own help, and mistakes in it.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+fn shoal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shoal")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The example in the help.
+fn example() -> String {
+    let help = text(&shoal(&["advise", "--help"]).stdout);
+    let lines: Vec<&str> = help.lines().map(str::trim).collect();
+    let (begin, end) = (lines.iter().position(|line| *line == "{").unwrap(), lines.iter().position(|line| *line == "}").unwrap());
+    lines[begin..=end].join("\n")
+}
+
+#[test]
+fn the_help_s_file_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("costs.json");
+    let file = path.to_str().unwrap();
+    fs::write(&path, example()).unwrap();
+    let output = shoal(&["advise", file, "--top", "3"]);
+    let listing = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<&str> = listing.lines().collect();
+    assert!(lines.len() == 5 && lines[0].starts_with("data") && lines[4].starts_with("3 of "), "{listing}");
+    let output = shoal(&["advise", file, "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(all.as_array().unwrap().len() == 10 && all[0]["step"].as_f64() <= all[1]["step"].as_f64());
+}
+
+#[test]
+fn mistakes_name_the_file_and_the_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("costs.json");
+    for (change, said) in [
+        ((r#""batch": 64"#, r#""batch": 0"#), "batch: must be at least 1; nearest valid: 1"),
+        ((r#""batch": 64"#, r#""batches": 64"#), "unknown field `batches`"),
+        ((r#""bandwidth": 5e9"#, r#""bandwidth": 0"#), "bandwidth: is 0"),
+    ] {
+        fs::write(&path, example().replace(change.0, change.1)).unwrap();
+        let output = shoal(&["advise", path.to_str().unwrap()]);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("costs.json: ") && error.contains(said), "{error}");
+    }
+    assert!(text(&shoal(&["advise", "nowhere.json"]).stderr).contains("could not read nowhere.json"));
+}
