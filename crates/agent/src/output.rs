@@ -34,6 +34,8 @@ pub(crate) struct Said {
     pub(crate) final_metrics: Vec<MetricPoint>,
     /// The end of stderr.
     pub(crate) stderr_tail: String,
+    /// The end of stdout, where there was nothing on stderr: many scripts print their errors.
+    pub(crate) stdout_tail: String,
 }
 
 /// The lines that one read has finished.
@@ -99,6 +101,7 @@ struct Gatherer<'a> {
     flushed: Option<Instant>,
     last: BTreeMap<String, MetricPoint>,
     tail: Tail,
+    stdout_tail: Tail,
 }
 
 impl<'a> Gatherer<'a> {
@@ -115,6 +118,7 @@ impl<'a> Gatherer<'a> {
             flushed: None,
             last: BTreeMap::new(),
             tail: Tail::default(),
+            stdout_tail: Tail::default(),
         }
     }
 
@@ -131,7 +135,9 @@ impl<'a> Gatherer<'a> {
             }
         }
         self.flush();
-        Said { final_metrics: self.last.into_values().collect(), stderr_tail: self.tail.text() }
+        let stderr_tail = self.tail.text();
+        let stdout_tail = if stderr_tail.trim().is_empty() { self.stdout_tail.text() } else { String::new() };
+        Said { final_metrics: self.last.into_values().collect(), stderr_tail, stdout_tail }
     }
 
     fn take(&mut self, chunk: Chunk) {
@@ -139,6 +145,8 @@ impl<'a> Gatherer<'a> {
         for line in chunk.lines {
             if chunk.is_stderr {
                 self.tail.push(&line);
+            } else {
+                self.stdout_tail.push(&line);
             }
             let text = escape_line(&line);
             for found in self.scraper.values(&text, &line) {

@@ -269,9 +269,10 @@ impl Agent<'_> {
             let stderr_tail = match outcome {
                 RankOutcome::Exited(code) if code != SUCCESS && exit.out_of_memory.is_none() => {
                     let hints = Hints::new(assignment, matches!(support.isolation, Isolation::Full { .. }));
-                    script::failure(assignment, code, &bare.command, &said.stderr_tail, &hints)
+                    let words = if said.stdout_tail.is_empty() { &said.stderr_tail } else { &said.stdout_tail };
+                    script::failure(assignment, code, &bare.command, words, &hints)
                 }
-                _ => said.stderr_tail,
+                _ => said.stderr_tail.clone(),
             };
             return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
         }
@@ -429,7 +430,7 @@ impl Agent<'_> {
     fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
         let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
         self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
-        self.ended(RankOutcome::Exited(code), None, Said { final_metrics: Vec::new(), stderr_tail: causes::reason(message) })
+        self.ended(RankOutcome::Exited(code), None, Said { stderr_tail: causes::reason(message), ..Said::default() })
     }
 
     /// Says what went wrong if something did, and waits to be let go.

@@ -44,6 +44,9 @@ const MOST_FAILURE: usize = MAX_CHARACTERS - 64;
 /// And for the command in it.
 const MOST_COMMAND: usize = 200;
 
+/// The cause of a failure of which nothing was said.
+const SILENT: &str = "the script printed nothing, and left no failure file";
+
 /// A hyperparameter of a framework that asks for a launcher.
 const TORCHRUN: [&str; 3] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", DATAPARALLEL];
 const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
@@ -172,7 +175,7 @@ fn torchrun(facts: &Facts, hosts: &[&str]) -> Vec<String> {
 }
 
 /// The toolkit's failure file for a script that has ended with `code`, behind its cause in one line and a `hint` of what to do about it. `stderr` is the end of what it
-/// said there; its last traceback counts if there is one, else all of it.
+/// said there (or on stdout, where it said nothing there); its last traceback counts if there is one, else all of it.
 pub fn script_failure(code: i32, stderr: &str, command: &[String], hint: Option<&str>) -> String {
     let said = stderr.trim();
     let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
@@ -183,7 +186,7 @@ pub fn script_failure(code: i32, stderr: &str, command: &[String], hint: Option<
         command.truncate(end);
         command.push_str("...");
     }
-    let cause = cause(said, hint).map(|cause| format!("{cause}\n")).unwrap_or_default();
+    let cause = cause(said, hint).map_or_else(|| format!("{SILENT}\n"), |cause| format!("{cause}\n"));
     let before = format!("{cause}ExecuteUserScriptError:\nExitCode {code}\nErrorMessage \"");
     let after = format!("\"\nCommand \"{command}\"");
     let room = MOST_FAILURE.saturating_sub(before.chars().count() + after.chars().count());

@@ -294,7 +294,7 @@ fn a_failure_has_the_last_traceback_and_the_command_and_fits() {
     assert_eq!(program_failure("sh: no x\n", Some("a hint")), "sh: no x\na hint\nsh: no x");
     assert_eq!(
         script_failure(7, "", &command, None),
-        "ExecuteUserScriptError:\nExitCode 7\nErrorMessage \"\"\nCommand \"python3 train.py --epochs 1\""
+        "the script printed nothing, and left no failure file\nExecuteUserScriptError:\nExitCode 7\nErrorMessage \"\"\nCommand \"python3 train.py --epochs 1\""
     );
     let launched = [&["/opt/shoal/bin/shoal", "parameter-server", "--index", "0", "--"].map(str::to_owned)[..], &command].concat();
     assert_eq!(

@@ -10,6 +10,7 @@ use crate::stage::{Stage, eventually, processes_with};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a failure says why", a_failure_says_why),
+    ("a failure that is printed is a reason", a_failure_that_is_printed),
     ("a stop that comes too late brings what there is", a_stop_that_comes_too_late),
     ("a failure file that leads elsewhere is not read", a_failure_file_that_leads_elsewhere),
     ("a rank that is killed says so", a_killed_rank),
@@ -38,6 +39,20 @@ fn a_failure_says_why(_: &Support) {
     stage.release();
     let heard = server.until(1, "what was heard", |_| true);
     assert!(!heard.has(&ReportBody::Uploaded) && heard.parts.is_empty(), "a failed rank leaves no artifacts");
+}
+
+fn a_failure_that_is_printed(_: &Support) {
+    for (script, expected) in [
+        ("echo starting; echo 'error: no column price'; exit 1", "error: no column price\nstarting\nerror: no column price"),
+        ("echo starting; echo broken >&2; exit 1", "broken"),
+        ("exit 1", ""),
+    ] {
+        let mut stage = Stage::new("printed");
+        stage.run(script);
+        let heard = stage.server.until(1, "the end", |it| it.end().is_some());
+        assert_eq!(heard.end().unwrap().0.stderr_tail, expected);
+        stage.release();
+    }
 }
 
 fn a_stop_that_comes_too_late(_: &Support) {

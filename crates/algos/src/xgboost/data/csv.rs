@@ -101,7 +101,9 @@ fn required(field: &[u8], column: usize, what: &str) -> Result<f32, BadField> {
 
 fn not_a_number(field: &[u8], column: usize) -> BadField {
     let hint = match field {
-        [b'"' | b'\'', ..] => " (numbers must not be quoted)",
+        [quote @ (b'"' | b'\''), inner @ .., last] if quote == last && number::parse(inner.trim_ascii()).is_some() => {
+            " (numbers must not be quoted)"
+        }
         [b'?'] | b"NA" | b"null" | b"NULL" | b"None" => " (leave the field of a missing value empty)",
         _ => "",
     };

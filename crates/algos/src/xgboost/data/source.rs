@@ -77,11 +77,17 @@ impl Parser {
         Ok((lines.position(), columns))
     }
 
-    /// A first line that is not numbers is most often a header.
+    /// A first line that is not numbers is most often a header. Fields that are not separated by commas are read all the same, which their user will ask
+    /// next.
     fn explain(self, error: DataError) -> DataError {
         match error {
-            DataError::Line { file, line: 1, column, reason } if matches!(self, Self::Csv(_)) && reason.ends_with("is not a number") => {
-                let reason = format!("{reason}; csv files must have no header line and the label in the first column");
+            DataError::Line { file, line: 1, column, reason } if reason.ends_with("is not a number") => {
+                let Self::Csv(layout) = self else { return DataError::Line { file, line: 1, column, reason } };
+                let separator = match layout.delimiter {
+                    b',' => String::new(),
+                    other => format!(" ({:?} between fields is understood)", char::from(other)),
+                };
+                let reason = format!("{reason}; csv files must have no header line and the label in the first column{separator}");
                 DataError::Line { file, line: 1, column, reason }
             }
             other => other,
@@ -318,6 +324,12 @@ mod tests {
                 csv(),
                 "y,x\n1,2\n",
                 "train/f, line 1, column 1: \"y\" is not a number; csv files must have no header line and the label in the first column",
+            ),
+            (
+                csv(),
+                "\"fixed acidity\";\"quality\"\n7.4;5\n",
+                "train/f, line 1, column 1: \"\\\"fixed acidity\\\"\" is not a number; csv files must have no header line and the label in the first column \
+                 (';' between fields is understood)",
             ),
             (csv(), "1,2\n1\n", "train/f, line 2, column 1: the line has 1 columns and the channel's first line has 2"),
             (Format::Libsvm, "1 1:2\n1 1;2\n", "train/f, line 2, column 2: \"1;2\" is not index:value"),
