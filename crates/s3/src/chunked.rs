@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn the_length_of_the_content_is_not_that_of_its_encoding() {
         let length = |kind: &str, fields: &[(&'static str, &str)]| {
-            let fields = fields.iter().chain(std::iter::once(&("x-amz-content-sha256", kind)));
+            let fields = fields.iter().copied().chain([("x-amz-content-sha256", kind)]);
             content_length(&fields.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>())
         };
         let both = [("content-length", "90"), ("x-amz-decoded-content-length", "70")];

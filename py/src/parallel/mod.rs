@@ -1,6 +1,8 @@
 //! Plans of distributed training for Python: `shoal_parallel` as it is. What people use is `shoal.parallel`, which speaks Python; options and plans with
 //! parts of their own cross as JSON.
 
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 makes lists of Python's and hands them over")]
+
 mod mesh;
 mod plans;
 mod steps;
