@@ -1,5 +1,7 @@
 //! `shoal advise` as people run it: the file of its own help, and mistakes in it.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::{
     fs,
     process::{Command, Output},

@@ -1,5 +1,7 @@
 //! Meshes, and layouts of state over them.
 
+#![expect(clippy::needless_pass_by_value, reason = "Python's lists come as values")]
+
 use pyo3::prelude::*;
 use shoal_parallel::{AXES, Axis, Change, Degrees, Placement, Tensor};
 

@@ -1,5 +1,7 @@
 //! Plans that are made once: pipelines, partitions, buckets, shards, optimizers' formulas, advice.
 
+#![expect(clippy::needless_pass_by_value, reason = "Python's lists come as values")]
+
 use pyo3::{exceptions::PyValueError, prelude::*};
 use shoal_parallel::{
     BucketOptions, Durations, Exchange, Gradient, Lamb, Lars, Meetings, Outer, Pipeline, Precision, Schedule, Streaming, Tensor, Turn,

@@ -25,6 +25,8 @@ struct Stage {
     forward: f64,
     backward: f64,
     parameters: f64,
+    /// Of the layer with the most.
+    largest: f64,
     activations: f64,
 }
 
@@ -78,7 +80,13 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         exchange = exchange.max((wire - question.overlap * backward).max(0.0) + update);
         let activations = own().map(|stage| stage.activations).fold(0.0, f64::max) * timing.activations[rank] as f64;
         let state = layout.zero.bytes(parameters.ceil() as u64, question.precision, layout.shard);
-        memory = memory.max(state.saturating_add(activations.ceil() as u64).saturating_add(machine.reserved));
+        // A layer is whole while it computes, and so is its gradient until it is scattered.
+        let [whole_parameters, whole_gradients, _] = layout.zero.shards();
+        let sizes = [(whole_parameters, question.precision.parameter), (whole_gradients, question.precision.gradient)];
+        let for_a_while: u64 = sizes.into_iter().filter(|(is_sharded, _)| *is_sharded).map(|(_, size)| size).sum();
+        let largest = own().map(|stage| stage.largest).fold(0.0, f64::max) * for_a_while as f64;
+        let working = (activations + largest).ceil() as u64;
+        memory = memory.max(state.saturating_add(working).saturating_add(machine.reserved));
     }
     let busy = timing.busy.iter().copied().fold(0.0, f64::max);
     // Ranks that share cores are not faster together than the cores are.
@@ -144,6 +152,7 @@ fn joined(parts: &[Part]) -> Stage {
         stage.forward += part.forward;
         stage.backward += part.backward;
         stage.parameters += part.parameters;
+        stage.largest = stage.largest.max(part.parameters);
         stage.activations += part.activations;
     }
     stage

@@ -36,6 +36,7 @@ class LossScale:
             optimizer.step()            # gradients divided by the scale of before
 
     The scale changes only in `step`, and a pass that was not finite on any rank skips the step on all. `tolerance` is DeepSpeed's hysteresis.
+    Keras' defaults are `initial=2**15, min=1`, smp's `initial=2**32, interval=1000, min=1`, DeepSpeed's `interval=1000, min=1, tolerance=2`.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class LossScale:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return json.loads(self._native.state())
+        state: dict[str, Any] = json.loads(self._native.state())
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on as the one that was stored, with the passes of this one: the world may have changed."""
