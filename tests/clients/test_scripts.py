@@ -4,7 +4,7 @@ import io
 import tarfile
 
 import pytest
-from test_cli import FAILED, USAGE, run
+from test_cli import FAILED, NOT_FOUND, USAGE, run
 
 SCRIPT = """
 import argparse, os, sys
@@ -59,7 +59,7 @@ def test_the_cause_of_a_failure_is_its_headline(house, directory):
     (directory / "train.py").write_text("import os\n\ndef broken(:\n    pass\n")
     done = run(house, "train", "--name", "script-syntax", "train.py", cwd=directory, code=FAILED)
     cause = "AlgorithmError: SyntaxError: invalid syntax (train.py, line 3)"
-    assert f"reason   {cause}\n" in done.stdout and f"Failed: {cause}\n" in done.stderr, done
+    assert f"reason   {cause}\n" in done.stdout and cause not in done.stderr, done
     (directory / "train.py").write_text("import sys\nsys.path = [p for p in sys.path if 'packages' not in p]\n" "import torch\n")
     done = run(house, "train", "--name", "script-module", "--image", "shoal/host", "train.py", cwd=directory, code=FAILED)
     hint = "has no torch: the image pytorch-training has it"
@@ -106,3 +106,31 @@ def test_mistakes_are_told_before_anything_is_sent(house, directory):
     assert "(4 files, " in done.stderr and '"epochs": "3"' in done.stdout, done
     refused = run(house, "train", "--image", "xgbost", "--channel", "train=train.py", code=FAILED, cwd=directory).stderr
     assert 'The image "xgbost" is none that this server can run; did you mean xgboost?' in refused, refused
+
+
+def test_a_script_is_tuned_with_its_directory_and_arguments(house, jobs, directory):
+    flags = ["tune", "--name", "script-tuned", "--metric", r"loss=loss: (\S+)", "--minimize", "loss", "--range", "rate=0.1..0.5", "--trials", "3"]
+    done = run(house, *flags, "train.py", "--epochs", "3", "--verbose", cwd=directory)
+    assert "image shoal/host, as train.py imports nothing" in done.stderr and "3 of 3: 3 completed" in done.stdout, done
+    trials = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="script-tuned")
+    for trial in trials["TrainingJobSummaries"]:
+        rate = float(trial["TunedHyperParameters"]["rate"])
+        assert trial["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == pytest.approx(rate)
+        assert "hello 3 " in "\n".join(jobs.lines(trial["TrainingJobName"]))
+
+
+def test_what_a_script_prints_and_what_it_does_not(house, directory):
+    (directory / "train.py").write_text("print('starting')\nprint('error: no column price')\nraise SystemExit(1)\n")
+    done = run(house, "train", "--name", "script-prints", "train.py", cwd=directory, code=FAILED)
+    said = done.stderr + done.stdout
+    assert said.count("AlgorithmError: error: no column price") == 1 and "shoal jobs logs script-prints" in done.stdout, said
+
+    (directory / "train.py").write_text("print('epoch 1 loss: 0.25')\n")
+    done = run(house, "train", "--name", "script-unseen", "--metric", r"loss=loss=(\S+)", "train.py", cwd=directory)
+    assert "the metric loss never appeared" in done.stderr and "came near: 'epoch 1 loss: 0.25'" in done.stderr, done.stderr
+
+
+def test_names_of_another_kind_and_near_ones_are_told(house, jobs, directory):
+    run(house, "train", "--name", "script-named", "train.py", "--epochs", "1", cwd=directory)
+    assert "did you mean script-named?" in run(house, "jobs", "show", "script-namde", code=NOT_FOUND).stderr
+    assert "script-named is a training job: shoal jobs show script-named" in run(house, "tuning", "show", "script-named", code=NOT_FOUND).stderr

@@ -63,6 +63,13 @@ impl Builtin {
         }
     }
 
+    /// The channel that every training job must have, and those that it may have.
+    pub fn channels(&self) -> (&'static str, &'static [&'static str]) {
+        match self.algorithm {
+            Algorithm::XGBoost => ("train", &["validation", "code"]),
+        }
+    }
+
     /// Checks one hyperparameter without the others: its name, and its value as the request has it.
     ///
     /// # Errors

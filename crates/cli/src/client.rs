@@ -1,6 +1,7 @@
 //! The command line as a client: signed requests to the server's public API, as any SDK sends them. No back door.
 
 mod logs;
+mod names;
 mod objects;
 mod tls;
 
@@ -100,8 +101,13 @@ pub(crate) enum ClientError {
         what: String,
     },
     /// It knows nothing of this name.
-    #[error("there is no {0} {1}")]
-    NoJob(Noun, String),
+    #[error("there is no {0} {1}{2}")]
+    NoJob(
+        Noun,
+        String,
+        /// What there is instead: `; did you mean ..?`, or nothing.
+        String,
+    ),
     /// The server's address or keys cannot stand in a request.
     #[error(transparent)]
     Request(#[from] wire::ClientError),
@@ -127,7 +133,7 @@ impl ClientError {
     /// The same about something else.
     pub(crate) fn about_a(self, noun: Noun, name: &str) -> anyhow::Error {
         if self.is_not_found() {
-            Self::NoJob(noun, name.to_owned()).into()
+            Self::NoJob(noun, name.to_owned(), String::new()).into()
         } else {
             anyhow::Error::new(self).context(format!("{noun} {name}"))
         }
@@ -142,18 +148,27 @@ impl Client {
     /// Settings make no sense, or there are no keys.
     pub(crate) fn connect(flags: &ClientFlags) -> Result<Self> {
         let settings = flags.settings()?;
+        let named = if flags.name_a_server() { None } else { Self::of_environment(&settings)? };
+        named.map_or_else(|| Self::local(&settings), Ok)
+    }
+
+    /// The server of the environment's `AWS_ENDPOINT_URL`; `None` where it and its keys are not all set.
+    ///
+    /// # Errors
+    /// It is no address of a server.
+    pub(crate) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        if let (false, Some(endpoint), Some(id), Some(secret)) =
-            (flags.name_a_server(), variable("AWS_ENDPOINT_URL"), variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
-        {
-            let session_token = variable("AWS_SESSION_TOKEN");
-            let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
-            let url = ServerUrl::parse(&endpoint, tls::bundle(&variable));
-            let url =
-                url.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT")))?;
-            return Self::new(url, credentials, &settings.region);
-        }
-        Self::local(&settings)
+        let (Some(endpoint), Some(id), Some(secret)) =
+            (variable("AWS_ENDPOINT_URL"), variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
+        else {
+            return Ok(None);
+        };
+        let session_token = variable("AWS_SESSION_TOKEN");
+        let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
+        let url = ServerUrl::parse(&endpoint, tls::bundle(&variable));
+        let url =
+            url.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT")))?;
+        Self::new(url, credentials, &settings.region).map(Some)
     }
 
     /// The server of a data directory on this machine.

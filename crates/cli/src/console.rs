@@ -62,7 +62,7 @@ fn page_of(client: &Client, name: &str) -> Result<String> {
     }
     match client.sagemaker("DescribeHyperParameterTuningJob", &json!({ "HyperParameterTuningJobName": name })) {
         Ok(_) => Ok(format!("/console/tuning/{name}")),
-        Err(error) if error.is_not_found() => Err(ClientError::NoJob(Noun::Either, name.to_owned()).into()),
+        Err(error) if error.is_not_found() => Err(ClientError::NoJob(Noun::Either, name.to_owned(), String::new()).into()),
         Err(error) => Err(error.about_a(Noun::TuningJob, name)),
     }
 }

@@ -87,7 +87,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     checks.push(instance_types(&settings));
     checks.extend(data_dir(&settings.data_dir));
     checks.extend(settings.tls.as_ref().map(certificate));
-    checks.push(server(&settings));
+    checks.push(match args.settings.name_a_server() {
+        true => server(&settings),
+        false => named_server(Client::of_environment(&settings)).unwrap_or_else(|| server(&settings)),
+    });
     if args.json {
         let object = |check: &Check| json!({"check": check.name, "state": check.state.text(), "found": check.found, "todo": check.todo});
         show_json(&Value::Array(checks.iter().map(object).collect()))?;
@@ -226,6 +229,23 @@ fn certificate(tls: &TlsOptions) -> Check {
     }
 }
 
+/// The server that this shell's clients speak with, as `eval "$(shoal env)"` has set it; `None` where nothing is set.
+fn named_server(client: Result<Option<Client>>) -> Option<Check> {
+    let name = "server";
+    let client = match client {
+        Ok(client) => client?,
+        Err(error) => return Some(Check::new(name, State::Missing, format!("{error:#}"), "correct AWS_ENDPOINT_URL, or unset it")),
+    };
+    let url = client.url();
+    Some(match client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})) {
+        Ok(_) => Check::new(name, State::Ok, format!("answers at {url} (AWS_ENDPOINT_URL)"), ""),
+        Err(error) => {
+            let todo = "point this shell at a server that runs: eval \"$(shoal env)\"";
+            Check::new(name, State::Note, format!("AWS_ENDPOINT_URL: {error}"), todo)
+        }
+    })
+}
+
 /// Is there a server on this data directory, and if not, could there be one?
 fn server(settings: &Settings) -> Check {
     let url = settings.url();
@@ -239,7 +259,12 @@ fn server(settings: &Settings) -> Check {
         Some(Err(_)) | None => {}
     }
     match TcpListener::bind(settings.listen) {
-        Ok(_) => Check::new("server", State::Ok, format!("none yet; {} is free for `shoal serve`", settings.listen), ""),
+        Ok(_) => Check::new(
+            "server",
+            State::Ok,
+            format!("none on {} yet; {} is free for `shoal serve`", settings.data_dir.display(), settings.listen),
+            "",
+        ),
         Err(error) => {
             let todo = "choose another address with --listen or SHOAL_LISTEN";
             Check::new("server", State::Missing, format!("none, and {} cannot be listened on: {error}", settings.listen), todo)

@@ -8,7 +8,7 @@ use crate::{
     client_env::{Variable, prepare},
     exit::Exit,
     output::{show, show_json},
-    settings::ClientFlags,
+    settings::{ClientFlags, ServerUrl},
 };
 
 /// Arguments of `shoal env`.
@@ -44,12 +44,17 @@ pub(crate) fn run(args: &EnvArgs) -> Result<Exit> {
     shown
 }
 
+/// For a person whose clients would only say that a connection was refused.
+pub(crate) fn no_server(url: &ServerUrl) -> String {
+    format!("shoal: no server answers at {url} now; start one with `shoal serve`")
+}
+
 fn print(args: &EnvArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let variables = prepare(&settings)?;
     let url = settings.url();
     if !url.answers() {
-        eprintln!("shoal: no server answers at {url} now; start one with `shoal serve`");
+        eprintln!("{}", no_server(&url));
     }
     if args.json {
         let object: Map<_, _> = variables.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, Value::String))).collect();

@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{client_env::prepare, exit::Exit, settings::ClientFlags};
+use crate::{client_env::prepare, env::no_server, exit::Exit, settings::ClientFlags};
 
 /// Arguments of `shoal exec`.
 #[derive(Debug, Args)]
@@ -19,14 +19,19 @@ pub(crate) struct ExecArgs {
 
 /// Becomes the command: its exit code, its signals and its terminal are its own.
 pub(crate) fn run(args: &ExecArgs) -> Result<Exit> {
+    let settings = args.settings.settings()?;
     let (program, arguments) = args.command.split_first().context("clap asks for at least one word")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    for (name, value) in prepare(&args.settings.settings()?)? {
+    for (name, value) in prepare(&settings)? {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
+    }
+    let url = settings.url();
+    if !url.answers() {
+        eprintln!("{}", no_server(&url));
     }
     Err(command.exec()).with_context(|| format!("could not run {program}"))
 }

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::{
-    client::Client,
+    client::{Client, Noun},
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -85,8 +85,8 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
 
 fn show_job(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let description =
-        client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name})).map_err(|error| error.about(&args.name))?;
+    let answer = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}));
+    let description = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "show", &args.name))?;
     if args.json {
         show_json(&description)?;
     } else {
@@ -101,18 +101,21 @@ fn history(description: &Value) -> String {
     let transitions = description["SecondaryStatusTransitions"].as_array().into_iter().flatten();
     let row = |transition: &Value| {
         let text = |name: &str| transition[name].as_str().unwrap_or_default().to_owned();
-        vec![
-            "  ".to_owned() + &time_text(&transition["StartTime"]),
-            text("Status"),
-            shoal_wire::headline(&text("StatusMessage")).into_owned(),
-        ]
+        // The summary has it.
+        let is_reason = !description["FailureReason"].is_null() && text("Status") == "Failed";
+        let message = if is_reason { String::new() } else { shoal_wire::headline(&text("StatusMessage")).into_owned() };
+        vec!["  ".to_owned() + &time_text(&transition["StartTime"]), text("Status"), message]
     };
     table(&transitions.map(row).collect::<Vec<_>>())
 }
 
 fn stop(args: &StopArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    client.sagemaker("StopTrainingJob", &json!({"TrainingJobName": args.name})).map_err(|error| error.about(&args.name))?;
+    let answer = client.sagemaker_with_notice("StopTrainingJob", &json!({"TrainingJobName": args.name}));
+    let (_, notice) = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "stop", &args.name))?;
+    if let Some(notice) = notice {
+        eprintln!("{}: {notice}", args.name);
+    }
     if args.wait {
         let description = watch::until_end(client, &args.settings, &args.name, watch::Show::Status)?;
         show(&watch::summary(&description))?;

@@ -159,9 +159,7 @@ enum Command {
 fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
     shoal_agent::packer_entry();
-    let command = Cli::command();
-    let train = command.find_subcommand("train").expect("it is declared above");
-    match Cli::parse_from(train::separate(std::env::args_os().collect(), train)).command {
+    match Cli::parse_from(train::separate(std::env::args_os().collect(), &Cli::command())).command {
         // The last five are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),

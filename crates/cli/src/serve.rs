@@ -57,6 +57,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
 /// The server cannot be started.
 pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
     let settings = flags.settings()?;
+    for doubt in settings.doubts(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+        eprintln!("warning: {doubt}");
+    }
     log::install(settings.log);
     let support = Support::probe();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;

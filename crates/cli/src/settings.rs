@@ -2,6 +2,7 @@
 //! `shoal.toml`, default; the first that says something wins), and what it means ([`Settings`]).
 
 mod declared;
+mod doubts;
 mod flags;
 mod machine;
 mod sizes;
@@ -9,7 +10,7 @@ mod typed;
 mod url;
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
 };
 
@@ -25,6 +26,9 @@ pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 
 use crate::{exit::UsageError, images::EngineChoice};
+
+/// Less memory than any instance has.
+const LEAST_MEMORY: u64 = 64 << 20;
 
 /// What the settings mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +104,7 @@ impl Settings {
         Ok(Self {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
-            listen: parse(typed, "listen", "an address and port such as 127.0.0.1:9777")?,
+            listen: listen(typed)?,
             tls: tls(typed)?,
             region: typed.value("region").to_owned(),
             account: account.to_owned(),
@@ -116,15 +120,15 @@ impl Settings {
                 _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
             },
             strict: parse(typed, "strict", "`true` or `false`")?,
-            cpus: parse(typed, "cpus", "a number of cores")?,
+            cpus: at_least(typed, "cpus", "a number of cores")?,
             packing: match typed.value("packing") {
                 "use" => Packing::Use,
                 "promise" => Packing::Promise,
                 _ => return Err(wrong(typed, "packing", "`use` or `promise`")),
             },
-            memory: size(typed, "memory")?,
+            memory: memory(typed)?,
             gpus: parse(typed, "gpus", "a number of GPUs")?,
-            instances: parse(typed, "instances", "a number of instances")?,
+            instances: at_least(typed, "instances", "a number of instances")?,
             wheel_house: wheel_house(typed)?,
             python_package: python_package(typed)?,
             engine: match typed.value("engine") {
@@ -175,6 +179,30 @@ impl Settings {
 
 fn parse<T: std::str::FromStr>(typed: &Typed, name: &str, wanted: &str) -> Result<T> {
     typed.value(name).parse().map_err(|_| wrong(typed, name, wanted))
+}
+
+/// With less of it no job could ever run.
+fn at_least(typed: &Typed, name: &str, wanted: &str) -> Result<u32> {
+    let wanted = format!("{wanted}, at least 1");
+    let number: u32 = parse(typed, name, &wanted)?;
+    if number == 0 { Err(wrong(typed, name, &wanted)) } else { Ok(number) }
+}
+
+fn memory(typed: &Typed) -> Result<u64> {
+    let bytes = size(typed, "memory")?;
+    if bytes < LEAST_MEMORY {
+        return Err(wrong(typed, "memory", "enough for any instance: at least 64MiB, and a number alone is bytes (4GiB is a size)"));
+    }
+    Ok(bytes)
+}
+
+/// An address, or a name of this machine that only itself reaches: what others reach is given as an address, so that it is meant.
+fn listen(typed: &Typed) -> Result<SocketAddr> {
+    let text = typed.value("listen");
+    let named =
+        || text.to_socket_addrs().into_iter().flatten().filter(|address| address.ip().is_loopback()).min_by_key(SocketAddr::is_ipv6);
+    let found = text.parse().ok().or_else(named);
+    found.ok_or_else(|| wrong(typed, "listen", "an address and port such as 127.0.0.1:9777 (or localhost:9777)"))
 }
 
 fn size(typed: &Typed, name: &str) -> Result<u64> {
@@ -276,10 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_this_machine_is_an_address() {
+        assert_eq!(settings(&[("listen", "localhost:9955")]).unwrap().listen, "127.0.0.1:9955".parse().unwrap());
+    }
+
+    #[test]
     fn mistakes_name_the_setting_and_its_origin() {
         for (name, value, wanted) in [
             ("listen", "localhost", "an address and port"),
             ("memory", "much", "a size such as 8GiB"),
+            ("memory", "4", "enough for any instance: at least 64MiB"),
+            ("instances", "0", "a number of instances, at least 1"),
+            ("cpus", "0", "a number of cores, at least 1"),
             ("account", "12", "twelve digits"),
             ("lease_s", "-1", "`auto` or a number of seconds"),
             ("default_bucket", "My Bucket", "a bucket name"),

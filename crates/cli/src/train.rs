@@ -1,11 +1,13 @@
 //! `shoal train`: one training job from flags, a file, or both; watched to its end.
 
+pub(crate) mod builtin;
 mod delivery;
 mod limits;
 mod members;
 pub(crate) mod request;
 mod script;
 mod source;
+mod unseen;
 mod upload;
 mod words;
 
@@ -16,10 +18,10 @@ use clap::Args;
 use serde_json::Value;
 use shoal_environments::Table;
 
-use self::script::{Distribution, Script};
 pub(crate) use self::{
     delivery::deliver,
     members::check as check_members,
+    script::{Distribution, Script, is_uploaded},
     upload::{plan, run as upload},
     words::separate,
 };
@@ -138,7 +140,7 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
     for note in script.iter().flat_map(|script| &script.notes) {
         eprintln!("{note}");
     }
-    script::is_uploaded(&args.command).map_err(UsageError)?;
+    is_uploaded(&args.command).map_err(UsageError)?;
     let args = &args;
     let file = args.file.as_ref().map(read).transpose()?;
     if let (Some(path), Some(request)) = (&args.file, &file) {
@@ -146,6 +148,7 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     limits::check(&request).map_err(UsageError)?;
+    builtin::check(&request).map_err(UsageError)?;
     let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     if args.dry_run {
         plan(&uploads, &name, &mut request, &settings.default_bucket)?;
@@ -172,11 +175,15 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let _farewell = Farewell::about(&name)?;
-    let description = watch::until_end(client, &args.settings, &name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
+    let description =
+        watch::until_end(client.clone(), &args.settings, &name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
     if args.json {
         show_json(&description)?;
     } else {
         show(&watch::summary(&description))?;
+    }
+    if let Some(note) = unseen::note(&client, &request, &description)? {
+        eprintln!("{note}");
     }
     Ok(watch::exit(&description))
 }

@@ -11,16 +11,22 @@ use std::{convert::Infallible, path::PathBuf};
 use anyhow::Result;
 use clap::{Args, value_parser};
 use serde_json::Value;
+use shoal_environments::Table;
 
 use crate::{
     client::{Client, ClientError, Noun},
+    environments::table_file,
     exit::{Exit, UsageError},
     interrupt::Farewell,
     output::{show, show_json},
     settings::ClientFlags,
-    train::{self, TrainArgs},
+    train::{self, Distribution, Script, TrainArgs},
     tuning,
 };
+
+/// For trials of a command, whose words are the same in all of them.
+const FROM_A_FILE: &str =
+    "the program behind -- gets no arguments but these: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
 
 /// Arguments of `shoal tune`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]
@@ -31,9 +37,12 @@ Examples:
     --hp objective=binary:logistic --hp num_round=100 --objective validation:auc \\
     --range eta=0.01..0.5,log --range max_depth=2..10 --strategy hyperband --max-resource 100 --trials 30 --parallel 4
 
-  # your own program; hyperparameters come in /opt/ml/input/config/hyperparameters.json
-  shoal tune --channel code=train.py --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log \\
-    --choice optimizer=sgd,adam --trials 20 -- python3 /opt/ml/input/data/code/train.py
+  # your own script with its directory and its arguments; what is tuned reaches it as arguments, too: --lr 0.0023 --optimizer adam
+  shoal tune --channel train=train.csv --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log \\
+    --choice optimizer=sgd,adam --trials 20 train.py --epochs 3
+
+  # any other program; it gets no arguments, and reads what is tuned from /opt/ml/input/config/hyperparameters.json
+  shoal tune --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log -- /usr/local/bin/my-program
 
   # a CreateHyperParameterTuningJob request, one field changed
   shoal tune tuning.yaml --trials 50
@@ -42,7 +51,9 @@ Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; t
 scheduler are joined by +, as in tpe+asha; JSON says more: --strategy '{\"searcher\":\"tpe\",\"objectives\":[{\"metric\":\"seconds\"}]}'.
 Ctrl-C leaves the tuning job running; `shoal tuning stop NAME` ends it.")]
 pub(crate) struct TuneArgs {
-    /// A CreateHyperParameterTuningJob request as JSON or YAML; `-` is standard input.
+    /// A script, whose directory is uploaded and behind which stand its own arguments; or a CreateHyperParameterTuningJob request as JSON or YAML, `-` from
+    /// standard input.
+    #[arg(value_name = "SCRIPT|FILE")]
     file: Option<PathBuf>,
     /// Tuning job's name, at most 32 characters [default: made from image and time].
     #[arg(long)]
@@ -93,7 +104,8 @@ pub(crate) struct TuneArgs {
     /// Learn from an earlier tuning job of the same data and algorithm.
     #[arg(long, value_name = "TUNING_JOB")]
     warm_start: Vec<String>,
-    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` (the default when a command is given).
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` [default: for a script
+    /// by what it imports, for a command shoal/host].
     #[arg(long)]
     image: Option<String>,
     /// Number of instances of each trial [default: 1].
@@ -123,6 +135,12 @@ pub(crate) struct TuneArgs {
     /// Stop a trial after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     max_runtime: Option<u64>,
+    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
+    /// What starts a script on several instances as one program.
+    #[arg(long, value_enum)]
+    distribution: Option<Distribution>,
     /// Write the report's page here at the end.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -139,7 +157,7 @@ pub(crate) struct TuneArgs {
     settings: ClientFlags,
     #[arg(hide = true, value_name = "WORD", value_parser = train::misplaced)]
     _misplaced: Option<Infallible>,
-    /// The training program and its arguments, run in each instance.
+    /// The training program and its arguments, run in each instance; behind a script its arguments.
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -148,6 +166,9 @@ impl TuneArgs {
     /// What the trials have of `shoal train`.
     fn trial(&self) -> TrainArgs {
         TrainArgs {
+            file: self.file.clone(),
+            source: self.source.clone(),
+            distribution: self.distribution,
             image: self.image.clone(),
             instances: self.instances,
             instance_type: self.instance_type.clone(),
@@ -167,17 +188,29 @@ impl TuneArgs {
 /// Creates the tuning job and waits for its end.
 pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
-    let file = args.file.as_ref().map(train::read).transpose()?;
-    if let (Some(path), Some(request)) = (&args.file, &file) {
+    let mut trial = args.trial();
+    let script = Script::take(&mut trial, &Table::read(&table_file(&settings.data_dir))?).map_err(UsageError)?;
+    for note in script.iter().flat_map(|script| &script.notes) {
+        eprintln!("{note}");
+    }
+    train::is_uploaded(&trial.command).map_err(UsageError)?;
+    let file = trial.file.as_ref().map(train::read).transpose()?;
+    if let (Some(path), Some(request)) = (&trial.file, &file) {
         train::check_members("CreateHyperParameterTuningJob", request)
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
-    let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     checks::check(&request, args).map_err(UsageError)?;
+    if !args.command.is_empty() && script.is_none() {
+        eprintln!("{FROM_A_FILE}");
+    }
     if args.dry_run {
         let name = name_of(&request);
         if let Some(definition) = request.get_mut("TrainingJobDefinition") {
             train::plan(&uploads, &name, definition, &settings.default_bucket)?;
+            if let Some(script) = &script {
+                script.plan(&name, definition, &settings.default_bucket);
+            }
         }
         show_json(&request)?;
         return Ok(Exit::Ok);
@@ -186,7 +219,11 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     let name = name_of(&request);
     let (answer, notice) = train::deliver(&client, &settings.default_bucket, |delivery| {
         if request["TrainingJobDefinition"].is_object() {
-            train::upload(delivery, &uploads, &name, &mut request["TrainingJobDefinition"])?;
+            let definition = &mut request["TrainingJobDefinition"];
+            train::upload(delivery, &uploads, &name, definition)?;
+            if let Some(script) = &script {
+                script.upload(delivery, &name, definition)?;
+            }
         }
         let created = client.sagemaker_with_notice("CreateHyperParameterTuningJob", &request);
         created.map_err(|error| about_parents(error, &args.warm_start))
@@ -237,6 +274,37 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_script_of_its_own_is_tuned() {
+        use clap::Parser;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("train.py"), "import os").unwrap();
+        let script = dir.path().join("train.py").display().to_string();
+        let made = |typed: &str| -> Result<Value, String> {
+            let words = Vec::from_iter(typed.split(' ').map(|word| word.replace("train.py", &script).into()));
+            let command = crate::Cli::parse_from(train::separate(words, &<crate::Cli as clap::CommandFactory>::command())).command;
+            let crate::Command::Tune(args) = command else { panic!("shoal tune") };
+            let mut trial = args.trial();
+            let script = Script::take(&mut trial, &Table::shipped().unwrap())?.expect("a script");
+            let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
+            let (mut request, _) = request::build(&args, &trial, None, &crate::settings::Settings::of(&typed).unwrap(), 0)?;
+            checks::check(&request, &args)?;
+            script.plan("t", &mut request["TrainingJobDefinition"], "bucket");
+            Ok(request)
+        };
+        let flags = "shoal tune --minimize loss --metric loss=loss:(.*) --range lr=0.1..0.5 --trials 3";
+        let request = made(&format!("{flags} train.py --epochs 3")).unwrap();
+        let definition = &request["TrainingJobDefinition"];
+        assert_eq!(definition["AlgorithmSpecification"]["TrainingImage"], "shoal/host");
+        let expected =
+            json!({"epochs": "3", "sagemaker_program": "train.py", "sagemaker_submit_directory": "s3://bucket/t/source/sourcedir.tar.gz"});
+        assert_eq!(definition["StaticHyperParameters"], expected);
+        // An algorithm's image starts the script, too, with its own hyperparameters.
+        made(&format!("{flags} --image sagemaker-xgboost:1.7-1 train.py --epochs 3")).unwrap();
+        let fixed = made(&format!("{flags} train.py --lr 3")).unwrap_err();
+        assert!(fixed.contains("--range or --choice lr tunes, and so does a script's argument --lr"), "{fixed}");
+    }
 
     #[test]
     fn a_tuning_job_is_not_a_training_job() {

@@ -64,14 +64,18 @@ pub(crate) fn run(command: &TuningCommand) -> Result<Exit> {
         TuningCommand::Parallel(args) => {
             let client = Client::connect(&args.settings)?;
             let input = json!({"HyperParameterTuningJobName": args.name, "MaxParallelTrainingJobs": args.trials});
-            client.sagemaker(UPDATE_TUNING_JOB, &input).map_err(|error| error.about_a(Noun::TuningJob, &args.name))?;
+            client
+                .sagemaker(UPDATE_TUNING_JOB, &input)
+                .map_err(|error| client.explained(error, Noun::TuningJob, "parallel", &args.name))?;
             show(&format!("{} runs up to {} trials at once\n", args.name, args.trials))?;
             Ok(Exit::Ok)
         }
         TuningCommand::Stop(args) => {
             let client = Client::connect(&args.settings)?;
             let input = json!({"HyperParameterTuningJobName": args.name});
-            client.sagemaker("StopHyperParameterTuningJob", &input).map_err(|error| error.about_a(Noun::TuningJob, &args.name))?;
+            client
+                .sagemaker("StopHyperParameterTuningJob", &input)
+                .map_err(|error| client.explained(error, Noun::TuningJob, "stop", &args.name))?;
             show(&format!("{} is being stopped; `shoal tuning show {}` tells when it is over\n", args.name, args.name))?;
             Ok(Exit::Ok)
         }

@@ -35,8 +35,10 @@ pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Sh
     let mut progress = Progress::new();
     let mut logs = LogReader::new(job);
     let (mut told, mut live_line) = (String::new(), String::new());
+    // What is made before a program starts may take minutes, of which the first lines of the log tell.
+    let mut is_prepared = true;
     loop {
-        let with_logs = show == Show::Logs || progress.is_live();
+        let with_logs = show == Show::Logs || progress.is_live() || is_prepared;
         let answer = client.ask(
             |trouble| progress.line(trouble),
             |client| {
@@ -48,20 +50,24 @@ pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Sh
         let Some((description, events)) = answer else { continue };
         for event in events {
             let line = if logs.hosts() > 1 { format!("{}  {}", event.host, event.message) } else { event.message };
-            if show == Show::Logs {
+            if show == Show::Logs || is_prepared && !progress.is_live() && is_of_preparation(&line) {
                 progress.line(&line);
             }
             live_line = line;
         }
         let state = state(&description);
         if state != told {
-            progress.line(&format!("{job}  {state}"));
+            // A failure is told once: by the summary.
+            if description["FailureReason"].is_null() {
+                progress.line(&format!("{job}  {state}"));
+            }
             told.clone_from(&state);
         }
         if is_over(&description) {
             return Ok(description);
         }
         let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
+        is_prepared = matches!(secondary, "Starting" | "Pending" | "Downloading");
         let live_line = live_line.replace("#011", "  ");
         progress.draw(&format!("{job}  {:>5.1} s  {secondary}  {live_line}", started.elapsed().as_secs_f64()));
         // Short jobs are seen to end at once; long ones are not asked about needlessly.
@@ -77,6 +83,12 @@ fn state(description: &Value) -> String {
         Some(message) if !message.is_empty() => format!("{secondary}: {}", shoal_wire::headline(message)),
         _ => secondary.to_owned(),
     }
+}
+
+/// Lines in which an instance says what it makes once for the machine, and that it is made.
+fn is_of_preparation(line: &str) -> bool {
+    let is_made = ["the environment ", "the image "].iter().any(|what| line.starts_with(what)) && line.contains(" is ready: ");
+    line.contains(", once for this machine: ") || is_made || line.starts_with("waiting for the environment ")
 }
 
 /// Whether a job of this description changes no more.
@@ -121,6 +133,9 @@ pub(crate) fn summary(description: &Value) -> String {
     for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
         lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
     }
+    if description["TrainingJobStatus"] == "Failed" {
+        lines.push(format!("  logs     shoal jobs logs {}", text(&description["TrainingJobName"])));
+    }
     let has_model = matches!(description["TrainingJobStatus"].as_str(), Some("Completed" | "Stopped"));
     if has_model && !description["TrainingStartTime"].is_null() {
         lines.push(format!("  model    {}", text(&description["ModelArtifacts"]["S3ModelArtifacts"])));
@@ -144,6 +159,28 @@ mod tests {
             let description = json!({"TrainingJobStatus": status});
             assert_eq!((is_over(&description), exit(&description)), (over, expected), "{status}");
         }
+    }
+
+    #[test]
+    fn what_is_made_once_is_told() {
+        for (line, expected) in [
+            ("making the environment pytorch, once for this machine: Python 3.11.2, 30 packages from pypi.org", true),
+            ("waiting for the environment pytorch, which another instance or job is making", true),
+            ("the environment pytorch is ready: 812 MB in 40 s", true),
+            ("Collecting torch", false),
+        ] {
+            assert_eq!(is_of_preparation(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_failure_says_where_more_stands() {
+        let description =
+            json!({"TrainingJobName": "a", "TrainingJobStatus": "Failed", "FailureReason": "AlgorithmError: bad\nof two lines"});
+        assert_eq!(
+            summary(&description),
+            "a  Failed\n  reason   AlgorithmError: bad\n           of two lines\n  logs     shoal jobs logs a\n"
+        );
     }
 
     #[test]

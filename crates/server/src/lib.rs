@@ -50,3 +50,4 @@ pub use network::NetworkOptions;
 pub use options::{Image, ImageError, Images, Options, RemoveTree, Sweep, TelemetryLimits};
 pub use serve::Server;
 pub use tls::{TlsError, TlsOptions};
+pub use tuning::near_misses;

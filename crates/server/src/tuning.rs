@@ -20,7 +20,7 @@ use shoal_wire::{CreateTuningJob, Error, TuningDefinition};
 
 pub(crate) use children::NewChild;
 pub(crate) use looks::Looks;
-pub(crate) use near::near_misses;
+pub use near::near_misses;
 pub(crate) use searches::seed;
 pub(crate) use specs::tuning_spec;
 pub(crate) use strategy::{Design, designs};

@@ -37,7 +37,10 @@ pub enum Reply {
         next_token: Option<String>,
     },
     /// SageMaker.
-    StopTrainingJob,
+    StopTrainingJob {
+        /// What its program has left, for the header [`NOTICE`].
+        notice: Option<String>,
+    },
     /// SageMaker.
     UpdateTrainingJob {
         /// [`crate::arn::training_job`].
@@ -237,7 +240,7 @@ pub fn respond(reply: &Reply, protocol: Protocol, request_id: &str) -> Response<
         (Protocol::Json, Value::Null) => response(StatusCode::OK, content_type(service), Vec::new(), request_id),
         (Protocol::Json, body) => response(StatusCode::OK, content_type(service), body.to_string().into_bytes(), request_id),
     };
-    if let Reply::CreateTuningJob { notice: Some(notice), .. } = reply
+    if let Reply::CreateTuningJob { notice: Some(notice), .. } | Reply::StopTrainingJob { notice: Some(notice) } = reply
         && let Ok(notice) = HeaderValue::from_str(notice)
     {
         response.headers_mut().insert(NOTICE, notice);
@@ -276,7 +279,7 @@ fn document(reply: &Reply) -> (Service, &'static str, Value) {
         Reply::AddTags { tags } => (SageMaker, "AddTags", json!({"Tags": tags::to_json(tags)})),
         Reply::ListTags { tags } => (SageMaker, "ListTags", json!({"Tags": tags::to_json(tags)})),
         Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),
-        Reply::StopTrainingJob => (SageMaker, "StopTrainingJob", Value::Null),
+        Reply::StopTrainingJob { .. } => (SageMaker, "StopTrainingJob", Value::Null),
         Reply::DeleteTrainingJob => (SageMaker, "DeleteTrainingJob", Value::Null),
         Reply::InterruptTrainingJob => (SageMaker, "InterruptTrainingJob", json!({})),
         Reply::UpdateTuningJob => (SageMaker, "UpdateHyperParameterTuningJob", json!({})),

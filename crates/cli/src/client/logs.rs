@@ -82,6 +82,21 @@ impl LogReader {
     }
 }
 
+impl Client {
+    /// The end of what a job's first host has said.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn last_lines(&self, job: &str, most: usize) -> Result<Vec<String>, ClientError> {
+        let input = json!({"logGroupName": GROUP, "logStreamNamePrefix": format!("{job}/"), "limit": 1});
+        let answer = self.json(Service::Logs, "DescribeLogStreams", &input)?;
+        let Some(stream) = answer["logStreams"][0]["logStreamName"].as_str() else { return Ok(Vec::new()) };
+        let input = json!({"logGroupName": GROUP, "logStreamName": stream, "startFromHead": false, "limit": most});
+        let answer = self.json(Service::Logs, "GetLogEvents", &input)?;
+        Ok(answer["events"].as_array().into_iter().flatten().filter_map(|event| Some(event["message"].as_str()?.to_owned())).collect())
+    }
+}
+
 /// `algo-1` of `job/algo-1-1700000000`.
 fn host(stream: &str) -> &str {
     let name = stream.rsplit('/').next().unwrap_or(stream);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use shoal_wire::LIST_CHECKPOINTS;
 
 use crate::{
-    client::Client,
+    client::{Client, Noun},
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -28,7 +28,8 @@ pub(crate) struct CheckpointsArgs {
 pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let input = json!({"TrainingJobName": args.name});
-    let receipts = client.list(LIST_CHECKPOINTS, "Checkpoints", input, usize::MAX).map_err(|error| error.about(&args.name))?;
+    let receipts = client.list(LIST_CHECKPOINTS, "Checkpoints", input, usize::MAX);
+    let receipts = receipts.map_err(|error| client.explained(error, Noun::TrainingJob, "checkpoints", &args.name))?;
     if args.json {
         show_json(&Value::Array(receipts))?;
     } else if receipts.is_empty() {

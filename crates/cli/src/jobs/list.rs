@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::search::{filter, is_no_trial, training_jobs};
+use super::search::{count, filter, is_no_trial, training_jobs};
 use crate::{
     client::Client,
     exit::{Exit, UsageError},
@@ -68,6 +68,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     for summary in summaries.iter_mut().filter_map(Value::as_object_mut) {
         summary.retain(|name, _| SUMMARY.contains(&name.as_str()));
     }
+    let shown = summaries.len();
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {
@@ -75,7 +76,19 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
         rows.extend(summaries.iter().map(row));
         show(&table(&rows))?;
     }
+    // On standard error: lists stay data.
+    if shown == args.limit.get()
+        && let Some(rest) = rest(shown, count(&client, &filters)?)
+    {
+        eprintln!("{rest}");
+    }
     Ok(Exit::Ok)
+}
+
+/// What is said of jobs that are not shown.
+fn rest(shown: usize, total: usize) -> Option<String> {
+    let more = total.checked_sub(shown).filter(|more| *more > 0)?;
+    Some(format!("left out: {more} older; --limit {total} shows all, --status and --name fewer"))
 }
 
 /// The API's spelling of a status.
@@ -97,6 +110,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_cut_off_is_told() {
+        assert_eq!(rest(50, 50), None);
+        assert_eq!(rest(50, 62).unwrap(), "left out: 12 older; --limit 62 shows all, --status and --name fewer");
+    }
 
     #[test]
     fn a_row_tells_the_secondary_status_where_it_adds_something() {

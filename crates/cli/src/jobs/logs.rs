@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Client, ClientError, LogEvent, LogReader},
+    client::{Client, ClientError, LogEvent, LogReader, Noun},
     exit::Exit,
     interrupt::Farewell,
     output::show,
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let mut reader = LogReader::new(&args.name);
     // A server that does not answer at once is not there; one that goes away later is waited for.
-    let first = read(&client, &args.name, &mut reader).map_err(|error| error.about(&args.name))?;
+    let first = read(&client, &args.name, &mut reader).map_err(|error| client.explained(error, Noun::TrainingJob, "logs", &args.name))?;
     let _farewell = args.follow.then(|| Farewell::about(&args.name)).transpose()?;
     let mut client = Patient::new(client, &args.settings, &args.name);
     let mut answer = Some(first);

@@ -9,12 +9,27 @@ use crate::client::{Client, ClientError};
 /// # Errors
 /// See [`ClientError`].
 pub(super) fn training_jobs(client: &Client, filters: &[Value], most: usize) -> Result<Vec<Value>, ClientError> {
+    let results = client.list("Search", "Results", search(filters), most)?;
+    Ok(results.into_iter().map(|mut result| result["TrainingJob"].take()).collect())
+}
+
+/// How many there are of them.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(super) fn count(client: &Client, filters: &[Value]) -> Result<usize, ClientError> {
+    let mut input = search(filters);
+    input["MaxResults"] = json!(1);
+    let total = client.sagemaker("Search", &input)?["TotalHits"]["Value"].as_u64();
+    Ok(total.and_then(|total| usize::try_from(total).ok()).unwrap_or_default())
+}
+
+fn search(filters: &[Value]) -> Value {
     let mut input = json!({"Resource": "TrainingJob", "SortBy": "CreationTime", "SortOrder": "Descending"});
     if !filters.is_empty() {
         input["SearchExpression"] = json!({"Filters": filters});
     }
-    let results = client.list("Search", "Results", input, most)?;
-    Ok(results.into_iter().map(|mut result| result["TrainingJob"].take()).collect())
+    input
 }
 
 /// A property and what is asked of it.

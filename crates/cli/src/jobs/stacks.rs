@@ -7,7 +7,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::visit::{End, Visit, broken, write};
-use crate::{client::Client, exit::Exit, output::show, settings::ClientFlags};
+use crate::{
+    client::{Client, Noun},
+    exit::Exit,
+    output::show,
+    settings::ClientFlags,
+};
 
 /// Arguments of `shoal jobs stacks`.
 #[derive(Debug, Args)]
@@ -25,7 +30,8 @@ pub(crate) struct StacksArgs {
 pub(crate) fn run(args: &StacksArgs) -> Result<Exit> {
     let client = Arc::new(Client::connect(&args.settings)?);
     let name = &args.name;
-    let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})).map_err(|error| error.about(name))?;
+    let answer = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name}));
+    let description = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "stacks", name))?;
     let instances = description["ResourceConfig"]["InstanceCount"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
     let ranks = args.rank.map_or_else(|| (0..instances).collect(), |rank| vec![rank]);
     for rank in ranks {

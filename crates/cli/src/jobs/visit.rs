@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use shoal_wire::{FEED_VISIT, READ_VISIT, START_VISIT};
 use signal_hook::{consts::SIGWINCH, iterator::Signals};
 
-use crate::client::Client;
+use crate::client::{Client, Noun};
 
 /// Bytes of input that are sent at once.
 const INPUT_BYTES: usize = 64 << 10;
@@ -36,7 +36,7 @@ impl Visit {
     pub(crate) fn start(client: &Arc<Client>, job: &str, rank: u32, mut what: Value) -> Result<Self> {
         what["TrainingJobName"] = json!(job);
         what["Rank"] = json!(rank);
-        let answer = client.sagemaker(START_VISIT, &what).map_err(|error| error.about(job))?;
+        let answer = client.sagemaker(START_VISIT, &what).map_err(|error| client.explained(error, Noun::TrainingJob, "exec", job))?;
         let id = answer["VisitId"].as_str().ok_or_else(|| client.not_understood("a visit without an id".to_owned()))?;
         Ok(Self { client: client.clone(), id: id.to_owned() })
     }

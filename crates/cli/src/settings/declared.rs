@@ -42,7 +42,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "listen",
         value: "ADDRESS",
-        help: "Address and port of the server; port 0 takes a free one",
+        help: "Address and port of the server, or localhost and port; port 0 takes a free one",
         client: true,
         is_switch: false,
         default: |_| "127.0.0.1:9777".to_owned(),

@@ -122,6 +122,12 @@ fn channels(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<Vec<Up
     let mut uploads = Vec::new();
     for text in &args.channel {
         let (name, rest) = pair("--channel", text)?;
+        let times = args.channel.iter().filter(|other| other.split_once('=').is_some_and(|(other, _)| other == name)).count();
+        if times > 1 {
+            return Err(format!(
+                "--channel {name} is given {times} times; a channel of several files is a directory, or a prefix in S3 (--channel {name}=s3://BUCKET/PREFIX/)"
+            ));
+        }
         let mut words = rest.split(',');
         let source = words.next().unwrap_or_default();
         let (mut distribution, mut content_type) = ("FullyReplicated", content_type(source));
@@ -252,6 +258,11 @@ mod tests {
             (args(&[], &[], &[]), None, "what shall be trained?"),
             (args(&["train"], &[], &["x"]), None, "--channel train: wanted NAME=VALUE"),
             (args(&["train=a,fast"], &[], &["x"]), None, "--channel train=a,fast: \"fast\" is neither"),
+            (
+                args(&["train=a", "train=b"], &[], &["x"]),
+                None,
+                "--channel train is given 2 times; a channel of several files is a directory",
+            ),
             (args(&[], &["eta"], &["x"]), None, "--hp eta: wanted NAME=VALUE"),
             (args(&[], &[], &["x"]), Some(json!([])), "the file must hold one object"),
             (args(&[], &[], &["x"]), Some(json!({"ResourceConfig": 1})), "ResourceConfig must be an object"),

@@ -55,13 +55,13 @@ impl Distribution {
 
 /// A script whose flags are a request's already; its files are still to be uploaded.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(crate) struct Script {
     source: Source,
     directory: PathBuf,
     /// Relative to the directory.
     program: String,
     /// What its user should know, line by line.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Script {
@@ -69,11 +69,11 @@ impl Script {
     ///
     /// # Errors
     /// It is not there, or is too much; flags contradict each other.
-    pub(super) fn take(args: &mut TrainArgs, table: &Table) -> Result<Option<Self>, String> {
+    pub(crate) fn take(args: &mut TrainArgs, table: &Table) -> Result<Option<Self>, String> {
         let Some(path) = args.file.take_if(|path| is_script(path)) else {
             let alone = [(args.source.is_some(), "--source"), (args.distribution.is_some(), "--distribution")];
             return match alone.iter().find(|(is_given, _)| *is_given) {
-                Some((_, flag)) => Err(format!("{flag} is for a script, as in `shoal train {flag} ... train.py`")),
+                Some((_, flag)) => Err(format!("{flag} is for a script, as in `{flag} ... train.py`")),
                 None => Ok(None),
             };
         };
@@ -148,15 +148,26 @@ impl Script {
 
     /// Flags of ours behind the script are its arguments; mostly that is a mistake.
     fn warn_of_ours(&mut self, words: &[String]) {
-        const OURS: [&str; 8] = ["--logs", "--image", "--instances", "--instance-type", "--channel", "--metric", "--detach", "--dry-run"];
+        const OURS: [&str; 12] = [
+            "--logs",
+            "--image",
+            "--instances",
+            "--instance-type",
+            "--channel",
+            "--metric",
+            "--detach",
+            "--dry-run",
+            "--range",
+            "--choice",
+            "--trials",
+            "--minimize",
+        ];
         let text = self.source.text(Path::new(&self.program));
         let mut ours = words.iter().filter_map(|word| OURS.iter().find(|flag| word.split('=').next() == Some(flag)));
         let names = |flag: &&&str| !text.contains(**flag);
         if let Some(flag) = ours.find(names) {
             let program = &self.program;
-            self.notes.push(format!(
-                "{flag} goes to {program}, as it stands behind it; flags of shoal train stand before: shoal train {flag} ... {program}"
-            ));
+            self.notes.push(format!("{flag} goes to {program}, as it stands behind it; flags of ours stand before: {flag} ... {program}"));
         }
     }
 
@@ -164,7 +175,7 @@ impl Script {
     ///
     /// # Errors
     /// A file cannot be read, or the server refuses it.
-    pub(super) fn upload(&self, delivery: &mut Delivery<'_>, job: &str, request: &mut Value) -> Result<()> {
+    pub(crate) fn upload(&self, delivery: &mut Delivery<'_>, job: &str, request: &mut Value) -> Result<()> {
         delivery.client.create_bucket(delivery.bucket)?;
         let mut archive = self.source.archive()?;
         let key = key(job, &delivery.mark);
@@ -174,7 +185,7 @@ impl Script {
     }
 
     /// The same in a request that is not sent.
-    pub(super) fn plan(&self, job: &str, request: &mut Value, bucket: &str) {
+    pub(crate) fn plan(&self, job: &str, request: &mut Value, bucket: &str) {
         let key = key(job, &mark());
         eprintln!("{} ({}) would be uploaded to s3://{bucket}/{key}", self.directory.display(), self.source.summary());
         point(request, bucket, &key);
@@ -186,8 +197,10 @@ fn key(job: &str, mark: &str) -> String {
     format!("{job}/source/{mark}/sourcedir.tar.gz")
 }
 
+/// Where the files are, in a request or in a tuning job's definition.
 fn point(request: &mut Value, bucket: &str, key: &str) {
-    request["HyperParameters"]["sagemaker_submit_directory"] = json!(format!("s3://{bucket}/{key}"));
+    let hyperparameters = if request["StaticHyperParameters"].is_object() { "StaticHyperParameters" } else { "HyperParameters" };
+    request[hyperparameters]["sagemaker_submit_directory"] = json!(format!("s3://{bucket}/{key}"));
 }
 
 /// The directory that is uploaded, and the script's path in it.
@@ -251,7 +264,7 @@ fn spelt(value: &str) -> String {
 ///
 /// # Errors
 /// That is so.
-pub(super) fn is_uploaded(command: &[String]) -> Result<(), String> {
+pub(crate) fn is_uploaded(command: &[String]) -> Result<(), String> {
     let interpreters = ["python", "python3", "bash", "sh", "torchrun"];
     let is_interpreter = |word: &String| interpreters.iter().any(|name| word.rsplit('/').next() == Some(name));
     let script = match command {
@@ -266,7 +279,7 @@ pub(super) fn is_uploaded(command: &[String]) -> Result<(), String> {
         return Ok(());
     };
     Err(format!(
-        "{script} is a file here, and no instance has it: `shoal train {script} ARGUMENTS` uploads its directory and runs it. Files of a channel are at \
+        "{script} is a file here, and no instance has it: `shoal train {script} ARGUMENTS` uploads its directory and runs it, and so does `shoal tune`. Files of a channel are at \
          /opt/ml/input/data/NAME: `shoal train --channel NAME={script} -- python3 /opt/ml/input/data/NAME/...`"
     ))
 }

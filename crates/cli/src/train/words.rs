@@ -4,18 +4,18 @@ use std::{ffi::OsString, fs::File, io::Read, path::Path};
 
 use clap::Command;
 
-/// Puts `--` behind the script of `shoal train [FLAGS] train.py --epochs 3`, so that what follows is no flag of ours. `train` is that command's definition.
-pub(crate) fn separate(mut words: Vec<OsString>, train: &Command) -> Vec<OsString> {
-    if words.get(1).is_none_or(|word| word != "train") {
-        return words;
-    }
+/// Puts `--` behind the script of `shoal train [FLAGS] train.py --epochs 3`, and of `shoal tune`, so that what follows is no flag of ours. `shoal` defines
+/// the commands.
+pub(crate) fn separate(mut words: Vec<OsString>, shoal: &Command) -> Vec<OsString> {
+    let named = words.get(1).and_then(|word| word.to_str()).filter(|word| matches!(*word, "train" | "tune"));
+    let Some(command) = named.and_then(|name| shoal.find_subcommand(name)) else { return words };
     let mut at = 2;
     while let Some(word) = words.get(at) {
         let flag = word.to_str().filter(|word| word.starts_with('-') && word.len() > 1);
         match flag {
             Some("--") => return words,
             // Its value is the next word, unless it stands in the same one.
-            Some(flag) => at += if takes_a_value(flag, train) { 2 } else { 1 },
+            Some(flag) => at += if takes_a_value(flag, command) { 2 } else { 1 },
             None => {
                 let is_followed = words.get(at + 1).is_some_and(|next| next != "--");
                 if is_followed && is_script(Path::new(word)) {
@@ -28,9 +28,9 @@ pub(crate) fn separate(mut words: Vec<OsString>, train: &Command) -> Vec<OsStrin
     words
 }
 
-fn takes_a_value(flag: &str, train: &Command) -> bool {
+fn takes_a_value(flag: &str, command: &Command) -> bool {
     let Some(name) = flag.strip_prefix("--") else { return false };
-    let known = train.get_arguments().find(|argument| argument.get_long() == Some(name));
+    let known = command.get_arguments().find(|argument| argument.get_long() == Some(name));
     known.is_some_and(|argument| argument.get_action().takes_values())
 }
 
@@ -49,11 +49,11 @@ pub(crate) fn is_script(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Args;
+    use clap::CommandFactory;
 
     #[test]
     fn words_behind_a_script_are_its_own() {
-        let train = super::super::TrainArgs::augment_args(Command::new("train"));
+        let shoal = crate::Cli::command();
         for (typed, expected) in [
             ("shoal train train.py --epochs 3", "shoal train train.py -- --epochs 3"),
             (
@@ -65,11 +65,13 @@ mod tests {
             ("shoal train train.py", "shoal train train.py"),
             ("shoal train -- python3 train.py --epochs 3", "shoal train -- python3 train.py --epochs 3"),
             ("shoal train - --name x", "shoal train - --name x"),
-            ("shoal tune train.py --epochs 3", "shoal tune train.py --epochs 3"),
+            ("shoal tune --range lr=0..1 train.py --epochs 3", "shoal tune --range lr=0..1 train.py -- --epochs 3"),
+            ("shoal tune tuning.yaml --trials 3", "shoal tune tuning.yaml --trials 3"),
+            ("shoal jobs train.py --epochs 3", "shoal jobs train.py --epochs 3"),
             ("shoal", "shoal"),
         ] {
             let words = Vec::from_iter(typed.split(' ').map(OsString::from));
-            let separated = Vec::from_iter(separate(words, &train).into_iter().map(|word| word.into_string().unwrap()));
+            let separated = Vec::from_iter(separate(words, &shoal).into_iter().map(|word| word.into_string().unwrap()));
             assert_eq!(separated.join(" "), expected);
         }
     }

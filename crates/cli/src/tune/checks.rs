@@ -1,13 +1,12 @@
 //! What can be told of a tuning job before anything is sent or uploaded: in the words of the command line, with what would be right. The server checks
 //! all of it again, in the words of the API.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value};
-use shoal_algos::images::{self, Builtin};
+use shoal_algos::images::Builtin;
 use shoal_tuner::near;
 
 use super::{TuneArgs, request::MOST_NAME, strategy::Strategy};
+use crate::train::builtin;
 
 /// Static hyperparameters that say how long a trial is, for the API's strategies; built-in algorithms have one of their own.
 const EPOCHS: [&str; 6] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs", "num_round"];
@@ -76,13 +75,12 @@ impl<'a> Definition<'a> {
         let first = |here: &'a Value, there: &'a Value| if here.is_object() { here } else { there };
         let objective = first(&raw["TuningObjective"], &config["HyperParameterTuningJobObjective"]);
         let ranges = first(&raw["HyperParameterRanges"], &config["ParameterRanges"]);
-        let image = raw["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default();
         Self {
             raw,
             objective: objective["MetricName"].as_str().map(|metric| (objective["Type"].as_str().unwrap_or("Maximize"), metric)),
             ranges: ranges.as_object().into_iter().flatten().flat_map(|(list, entries)| ranges_of(list, entries)).collect(),
             fixed: raw["StaticHyperParameters"].as_object(),
-            builtin: images::resolve(image).ok().flatten(),
+            builtin: builtin::of(raw, &raw["StaticHyperParameters"]),
         }
     }
 
@@ -121,9 +119,10 @@ impl<'a> Definition<'a> {
     fn tunes_nothing_that_is_fixed(&self) -> Result<(), String> {
         match self.ranges.iter().find(|(name, ..)| self.is_fixed(name)) {
             None => Ok(()),
-            Some((name, ..)) => {
-                Err(format!("--hp {name} fixes what --range or --choice {name} tunes; a hyperparameter is one or the other: leave one out"))
-            }
+            Some((name, ..)) => Err(format!(
+                "--hp {name} fixes what --range or --choice {name} tunes, and so does a script's argument --{name}; a hyperparameter is one or the other: \
+                 leave one out"
+            )),
         }
     }
 
@@ -208,28 +207,15 @@ impl<'a> Definition<'a> {
     /// A built-in algorithm takes each hyperparameter and each value; its trials would fail one by one otherwise.
     fn has_known_hyperparameters(&self) -> Result<(), String> {
         let Some(builtin) = self.builtin else { return Ok(()) };
-        let algorithm = builtin.algorithm.name();
         let fixed = self.fixed.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
         let tuned = self.ranges.iter().flat_map(|(name, list, values)| {
             let flag = if *list == "CategoricalParameterRanges" { "--choice" } else { "--range" };
             values.iter().map(move |value| (*name, *value, flag))
         });
-        let known: BTreeSet<&str> = builtin.hyperparameters().into_iter().collect();
-        for (name, value, flag) in fixed.chain(tuned) {
-            if !known.contains(name) {
-                let hint = near(name, known.iter().copied().filter(|name| !name.starts_with('_')));
-                return Err(format!("{flag} {name}: {algorithm} has no such hyperparameter{hint}"));
-            }
-            builtin.check_hyperparameter(name, value).map_err(|error| format!("{flag} {name}: {algorithm} does not take it: {error}"))?;
-        }
-        match builtin
-            .required_hyperparameters()
-            .iter()
-            .find(|name| !self.is_fixed(name) && !self.ranges.iter().any(|(tuned, ..)| tuned == *name))
-        {
-            None => Ok(()),
-            Some(missing) => Err(format!("{algorithm} needs the hyperparameter {missing}: give --hp {missing}=100, or tune it")),
-        }
+        builtin::hyperparameters(builtin, fixed.chain(tuned))?;
+        let has = |name: &str| self.is_fixed(name) || self.ranges.iter().any(|(tuned, ..)| *tuned == name);
+        builtin::required(builtin, has, ", or tune it")?;
+        builtin::channels(builtin, self.raw)
     }
 
     /// The channel of a built-in algorithm's objective is there.

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     settings::Settings,
-    train::request::{self as train, Upload, object, set_default},
+    train::{
+        TrainArgs,
+        request::{self as train, Upload, object, set_default},
+    },
 };
 
 /// Longest name of a tuning job.
@@ -34,11 +37,17 @@ const SMALLER: [&str; 15] = [
     "mphe",
 ];
 
-/// The request, and what has to be uploaded for it.
+/// The request, and what has to be uploaded for it. `trial` is what every trial runs.
 ///
 /// # Errors
 /// Flags or file make no sense; the text says which and why.
-pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
+pub(super) fn build(
+    args: &TuneArgs,
+    trial: &TrainArgs,
+    file: Option<Value>,
+    settings: &Settings,
+    now_ms: u64,
+) -> Result<(Value, Vec<Upload>), String> {
     let Value::Object(mut request) = file.unwrap_or_else(|| json!({})) else {
         return Err("the file must hold one object, a CreateHyperParameterTuningJob request".to_owned());
     };
@@ -49,7 +58,7 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
         }
     } else {
         let definition = request.remove("TrainingJobDefinition");
-        let (definition, found) = trial(args, definition, settings, now_ms)?;
+        let (definition, found) = definition_of(trial, definition, settings, now_ms)?;
         request.insert("TrainingJobDefinition".to_owned(), definition);
         uploads = found;
     }
@@ -80,7 +89,7 @@ pub(super) fn build(args: &TuneArgs, file: Option<Value>, settings: &Settings, n
 }
 
 /// What every trial runs: a CreateTrainingJob request in the form of a definition.
-fn trial(args: &TuneArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
+fn definition_of(trial: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
     let file = match file {
         Some(Value::Object(mut definition)) => {
             if let Some(fixed) = definition.remove("StaticHyperParameters") {
@@ -93,7 +102,7 @@ fn trial(args: &TuneArgs, file: Option<Value>, settings: &Settings, now_ms: u64)
     };
     // Resources may stand under another name, and then are not ours to fill in.
     let has_other_resources = file.as_ref().is_some_and(|file| file["HyperParameterTuningResourceConfig"].is_object());
-    let (mut request, uploads) = train::build(&args.trial(), file, settings, now_ms)?;
+    let (mut request, uploads) = train::build(trial, file, settings, now_ms)?;
     let definition = request.as_object_mut().ok_or("TrainingJobDefinition must be an object")?;
     definition.remove("TrainingJobName");
     if has_other_resources {
@@ -234,7 +243,7 @@ mod tests {
             seed: Some(7),
             ..TuneArgs::default()
         };
-        let (request, uploads) = build(&args, None, &settings(), 1_795_245_869_123).unwrap();
+        let (request, uploads) = build(&args, &args.trial(), None, &settings(), 1_795_245_869_123).unwrap();
         assert!(uploads.is_empty());
         assert_eq!(request["HyperParameterTuningJobName"], "xgboost-261121-0724-29123");
         assert_eq!(
@@ -262,7 +271,7 @@ mod tests {
     #[test]
     fn strategies_beyond_the_api_are_a_tag() {
         let args = TuneArgs { image: Some("xgboost".to_owned()), strategy: Some("tpe".to_owned()), ..TuneArgs::default() };
-        let (request, _) = build(&args, None, &settings(), 0).unwrap();
+        let (request, _) = build(&args, &args.trial(), None, &settings(), 0).unwrap();
         assert_eq!(request["Tags"], json!([{"Key": "shoal:strategy", "Value": "tpe"}]));
         assert_eq!(request["HyperParameterTuningJobConfig"]["Strategy"], "Bayesian");
     }
@@ -277,7 +286,7 @@ mod tests {
         )
         .unwrap();
         let args = TuneArgs { ranges: own(&["eta=0.1..0.5"]), trials: Some(9), minimize: Some("loss".to_owned()), ..TuneArgs::default() };
-        let (request, _) = build(&args, Some(file), &settings(), 0).unwrap();
+        let (request, _) = build(&args, &args.trial(), Some(file), &settings(), 0).unwrap();
         let config = &request["HyperParameterTuningJobConfig"];
         assert_eq!((&request["HyperParameterTuningJobName"], &config["Strategy"]), (&json!("from-file"), &json!("Random")));
         assert_eq!(config["ResourceLimits"], json!({"MaxNumberOfTrainingJobs": 9, "MaxParallelTrainingJobs": 2}));
@@ -291,11 +300,11 @@ mod tests {
     #[test]
     fn several_definitions_are_left_as_they_are() {
         let file = json!({"HyperParameterTuningJobName": "x", "TrainingJobDefinitions": [{"DefinitionName": "one"}]});
-        let (request, uploads) = build(&TuneArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
+        let (request, uploads) = build(&TuneArgs::default(), &TrainArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
         assert!(uploads.is_empty() && request.get("TrainingJobDefinition").is_none());
         assert_eq!(request["TrainingJobDefinitions"], file["TrainingJobDefinitions"]);
         let file = json!({"TrainingJobDefinitions": {"DefinitionName": "one"}});
-        assert!(build(&TuneArgs::default(), Some(file), &settings(), 0).unwrap_err().contains("must be a list"));
+        assert!(build(&TuneArgs::default(), &TrainArgs::default(), Some(file), &settings(), 0).unwrap_err().contains("must be a list"));
     }
 
     #[test]

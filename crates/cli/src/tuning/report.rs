@@ -40,7 +40,7 @@ pub(crate) struct ReportArgs {
 /// Asks, draws, writes.
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let study = study::fetch(&client, &args.name, false).map_err(|error| error.about_a(Noun::TuningJob, &args.name))?;
+    let study = study::fetch(&client, &args.name, false).map_err(|error| client.explained(error, Noun::TuningJob, "report", &args.name))?;
     write(&study, args.definition.as_deref(), &args.html)?;
     show(&format!("{}\n", args.html.display()))?;
     Ok(Exit::Ok)

@@ -41,7 +41,7 @@ pub(crate) struct ShowArgs {
 /// Asks and prints.
 pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let study = study::fetch(&client, &args.name, false).map_err(|error| error.about_a(Noun::TuningJob, &args.name))?;
+    let study = study::fetch(&client, &args.name, false).map_err(|error| client.explained(error, Noun::TuningJob, "show", &args.name))?;
     if args.json {
         show_json(&serde_json::to_value(&study)?)?;
     } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
-use shoal_plane::{Command, JobView, Rejection};
+use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
 use shoal_wire::{
     CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
@@ -16,7 +16,7 @@ use super::{Api, Caller, blocking, token};
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, RowFate},
+    core::{Opaque, Refusal, RowFate, now_ms},
     effects::World,
     keys::random_hex,
     plans::training_spec,
@@ -57,9 +57,11 @@ impl Api {
 
     pub(super) async fn stop_training_job(&self, name: String) -> Result<Reply, Error> {
         let row = self.row(&name).await?;
-        let ended = if row.ended { Some(view(&row)?.status) } else { None };
+        let known = view(&row)?;
+        let ended = row.ended.then_some(known.status);
         self.world.core.ask(Command::StopTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::StopTrainingJob)
+        let runs = known.secondary == SecondaryStatus::Training;
+        Ok(Reply::StopTrainingJob { notice: runs.then(|| grace_text(self.world.grace_s, now_ms())) })
     }
 
     pub(super) async fn interrupt_training_job(&self, name: String) -> Result<Reply, Error> {
@@ -301,6 +303,13 @@ pub(super) fn refused(refusal: &Refusal) -> Error {
     Error::new(code, message)
 }
 
+/// What a program that runs has left after a stop.
+fn grace_text(grace_s: u32, now_ms: u64) -> String {
+    let until = now_ms / 1000 + u64::from(grace_s);
+    let (hour, minute, second) = (until / 3600 % 24, until / 60 % 60, until % 60);
+    format!("its program has {grace_s} s, until {hour:02}:{minute:02}:{second:02}Z, to end by itself; then SIGKILL")
+}
+
 pub(super) fn view(row: &JobRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
@@ -352,4 +361,14 @@ fn summary(world: &World, row: JobRow) -> Result<TrainingJobSummary, Error> {
         status: row.status,
         secondary_status: row.secondary,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_tells_until_when() {
+        assert_eq!(grace_text(120, 86_350_999), "its program has 120 s, until 00:01:10Z, to end by itself; then SIGKILL");
+    }
 }

@@ -1,4 +1,4 @@
-//! Metric lines that nearly were the objective: told when it never appeared.
+//! Metric lines that nearly were a metric that is defined: told when it never appeared, by the command line too.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const LONGEST: usize = 160;
 
 /// Lines of a log that look like values of the metric `objective`, whose definition's expression is `regex` (none: no definition has its name), the nearest
 /// first; then lines that look like any metric.
-pub(crate) fn near_misses<'a>(lines: impl IntoIterator<Item = &'a str>, objective: &str, regex: Option<&str>) -> Vec<String> {
+pub fn near_misses<'a>(lines: impl IntoIterator<Item = &'a str>, objective: &str, regex: Option<&str>) -> Vec<String> {
     let wanted = words(objective);
     let spelt: Vec<String> = regex.map(words).unwrap_or_default();
     let mut found: Vec<(usize, usize, &str)> = Vec::new();

@@ -188,7 +188,7 @@ fn describe_keeps_what_the_request_says() {
 #[test]
 fn json_replies() {
     check_json(&Reply::CreateTrainingJob { arn: "arn:x".to_owned() }, &json!({"TrainingJobArn": "arn:x"}));
-    assert_eq!(body(&Reply::StopTrainingJob, "application/x-amz-json-1.1"), "");
+    assert_eq!(body(&Reply::StopTrainingJob { notice: None }, "application/x-amz-json-1.1"), "");
     check_json(&Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None }, &json!({"TrainingJobSummaries": []}));
     let summary = TrainingJobSummary {
         name: "a".to_owned(),

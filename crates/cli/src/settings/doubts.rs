@@ -1,0 +1,84 @@
+//! What is allowed and surely not meant: told when a server starts.
+
+use shoal_link::NetworkMode;
+use shoal_tuner::near;
+
+use super::{Settings, declared::SETTINGS};
+
+/// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process groups, the Python package and the tests.
+const OTHERS: [&str; 13] = [
+    "SHOAL_AGENT_TOKEN",
+    "SHOAL_BIN",
+    "SHOAL_CACHE",
+    "SHOAL_HOST_ADDRESSES",
+    "SHOAL_INSTANCE",
+    "SHOAL_ISOLATION",
+    "SHOAL_MUTATIONS",
+    "SHOAL_SDK_POLLING",
+    "SHOAL_SEED",
+    "SHOAL_SHARED",
+    "SHOAL_SOAK",
+    "SHOAL_SUPPORT",
+    "SHOAL_TORCH_PYTHON",
+];
+/// Beginnings of whole families of them.
+const FAMILIES: [&str; 4] = ["SHOAL_COMM_", "SHOAL_MPI_", "SHOAL_TEST_", "SHOAL_XGBOOST_"];
+
+impl Settings {
+    /// Warnings, given the names of the environment's variables.
+    pub(crate) fn doubts(&self, variables: impl IntoIterator<Item = String>) -> Vec<String> {
+        let network = &self.network;
+        let reaches_a_list = network.max == NetworkMode::AllowList;
+        let of_the_network = match (network.allow.is_empty(), reaches_a_list) {
+            (false, false) if network.max == NetworkMode::None => {
+                Some("network_allow names hosts, and no job may reach them: network is none; start with --network allow-list".to_owned())
+            }
+            (true, true) => Some(
+                "network is allow-list, and network_allow names no host, so that jobs reach none; name some: --network-allow pypi.org"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        let known = || SETTINGS.iter().map(|setting| format!("SHOAL_{}", setting.name.to_uppercase()));
+        let is_ours = |name: &String| {
+            name.starts_with("SHOAL_")
+                && !OTHERS.contains(&name.as_str())
+                && !FAMILIES.iter().any(|family| name.starts_with(family))
+                && !known().any(|known| known == *name)
+        };
+        let names = Vec::from_iter(known());
+        let unknown = variables.into_iter().filter(is_ours).map(|name| {
+            let hint = near(&name, names.iter().map(String::as_str));
+            format!("the variable {name} is no setting, and has no effect{hint}")
+        });
+        let mut unknown = Vec::from_iter(unknown);
+        unknown.sort();
+        of_the_network.into_iter().chain(unknown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Settings, Typed};
+
+    fn doubts(flags: &[(&str, &str)], variables: &[&str]) -> Vec<String> {
+        let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let settings = Settings::of(&Typed::gather(&flags, &|_| None, &|_| Ok(None)).unwrap()).unwrap();
+        settings.doubts(variables.iter().map(|name| (*name).to_owned()))
+    }
+
+    #[test]
+    fn what_is_surely_not_meant_is_told() {
+        let none: [&str; 0] = [];
+        assert_eq!(doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_CACHE", "HOME"]), none);
+        let hosts = ("network_allow", "pypi.org");
+        assert_eq!(doubts(&[("network", "allow-list"), hosts], &[]), none);
+        assert_eq!(doubts(&[("network_max", "host"), hosts], &[]), none);
+        assert!(doubts(&[hosts], &[])[0].contains("start with --network allow-list"));
+        assert!(doubts(&[("network", "allow-list")], &[])[0].contains("network_allow names no host"));
+        assert_eq!(
+            doubts(&[], &["SHOAL_MEMROY"]),
+            ["the variable SHOAL_MEMROY is no setting, and has no effect; did you mean SHOAL_MEMORY?"]
+        );
+    }
+}
