@@ -122,8 +122,8 @@ mod tests {
     }
 
     fn failed(said: &str) -> String {
-        let cause = shoal_contract::headline(said).map(|cause| cause + "\n").unwrap_or_default();
-        format!("{cause}ExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
+        let cause = shoal_contract::headline(said).unwrap_or_else(|| "the script printed nothing, and left no failure file".to_owned());
+        format!("{cause}\nExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
     }
 
     #[test]
