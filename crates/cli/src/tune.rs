@@ -26,7 +26,7 @@ use crate::{
 
 /// For trials of a command, whose words are the same in all of them.
 const FROM_A_FILE: &str =
-    "the program behind -- gets no arguments but these: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
+    "the program behind -- gets the same arguments in every trial: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
 
 /// Arguments of `shoal tune`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
     let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     checks::check(&request, args).map_err(UsageError)?;
     if !args.command.is_empty() && script.is_none() {
-        eprintln!("{}", FROM_A_FILE);
+        eprintln!("{FROM_A_FILE}");
     }
     if args.dry_run {
         let name = name_of(&request);

@@ -21,7 +21,7 @@ pub(super) fn check(request: &Value) -> Result<(), String> {
     let given = &request["HyperParameters"];
     let Some(builtin) = of(request, given) else { return Ok(()) };
     let pairs = given.as_object().into_iter().flatten();
-    let named = pairs.clone().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
+    let named = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
     hyperparameters(builtin, named)?;
     required(builtin, |name| given.get(name).is_some(), "")?;
     channels(builtin, request)
@@ -107,7 +107,7 @@ mod tests {
             ),
             (fine.clone(), &["train", "validaton"], "did you mean validation? (given: train, validaton; it reads train"),
             (fine.clone(), &[], "xgboost trains on the channel train, and none is given"),
-            (fine.clone(), &["validation"], "and given: validation: give --channel train=FILE"),
+            (fine, &["validation"], "and given: validation: give --channel train=FILE"),
             (json!({"num_round": "5", "objective": "reg:sqerror"}), &["train"], "; did you mean reg:squarederror?"),
             (
                 json!({"num_round": "5", "max_dept": "3"}),
