@@ -26,7 +26,7 @@ use crate::{
 
 /// For trials of a command, whose words are the same in all of them.
 const FROM_A_FILE: &str =
-    "the program behind -- gets no arguments but these: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
+    "the program behind -- gets the same arguments in every trial: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
 
 /// Arguments of `shoal tune`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]

@@ -21,7 +21,7 @@ pub(super) fn check(request: &Value) -> Result<(), String> {
     let given = &request["HyperParameters"];
     let Some(builtin) = of(request, given) else { return Ok(()) };
     let pairs = given.as_object().into_iter().flatten();
-    let named = pairs.clone().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
+    let named = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
     hyperparameters(builtin, named)?;
     required(builtin, |name| given.get(name).is_some(), "")?;
     channels(builtin, request)
