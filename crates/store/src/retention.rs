@@ -213,10 +213,13 @@ mod tests {
         let (temp, telemetry) = telemetry();
         let (written, text) = (20_000_000, lines(20_000, 1000));
         append(&telemetry, "job/algo-1", &text);
-        for _ in 0..2 {
+        // Every call does a limited amount of work, and the thread that compresses may be at it, too.
+        let small = written + (written >> 3);
+        let is_small = |_| {
             telemetry.tidy(u64::MAX, &ALL).unwrap();
-        }
-        assert!(on_disk(&temp) < written + (written >> 3), "{}", on_disk(&temp));
+            on_disk(&temp) < small
+        };
+        assert!((0..100).any(is_small), "{}", on_disk(&temp));
         assert_eq!(count(&telemetry, "job/algo-1"), 20_000);
         telemetry.delete_streams("job/").unwrap();
         telemetry.tidy(u64::MAX, &ALL).unwrap();
@@ -265,7 +268,8 @@ mod tests {
         telemetry.tidy(u64::MAX, &Bounds { bytes: all / 2, oldest_ms: 0 }).unwrap();
         assert_eq!(count(&telemetry, "few/algo-1"), 100);
         assert_eq!(telemetry.series_lengths("few").unwrap(), [("loss".to_owned(), 1_000)]);
-        assert!(telemetry.metrics("many").unwrap().is_empty());
+        let left = telemetry.read_points("many", "loss", 0, u64::MAX).unwrap();
+        assert!(left.len() < 50_000 && left.last().is_some_and(|point| point.at_ms == 49_999), "{}", left.len());
     }
 
     #[test]

@@ -189,13 +189,15 @@ impl Telemetry {
 
     /// Removes the older half of a job's points, of each metric.
     pub(crate) fn halve_series(&self, job: &str) -> Result<(), StoreError> {
-        let middle =
-            "SELECT (SELECT at_ms FROM point WHERE series = id ORDER BY at_ms LIMIT 1 OFFSET points / 2), id FROM series WHERE job = ?";
-        let all: Vec<(Option<u64>, i64)> = self.database.read(|connection| {
-            let mut select = connection.prepare_cached(middle)?;
+        let all: Vec<(i64, u64)> = self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT id, points FROM series WHERE job = ?")?;
             Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
         })?;
-        for (middle, series) in all {
+        for (series, points) in all {
+            let middle: Option<u64> = self.database.read(|connection| {
+                let middle = "SELECT at_ms FROM point WHERE series = ? ORDER BY at_ms LIMIT 1 OFFSET ?";
+                Ok(connection.prepare_cached(middle)?.query_row(params![series, points / 2], |row| row.get(0)).optional()?)
+            })?;
             // Up to the middle one, so that few points of one time go, too.
             self.remove_points(series, middle.map_or(u64::MAX, |at_ms| at_ms + 1))?;
         }
