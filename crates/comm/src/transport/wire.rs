@@ -1,4 +1,4 @@
-//! Messages of two ranks as they come: what each transport has of its own, and what [`crate::front::Inbox`] makes of it.
+//! Messages of two ranks as they come: what each transport has of its own, and what `front::inbox` makes of it.
 
 use std::fmt;
 use std::time::Duration;
