@@ -1,4 +1,4 @@
-//! Layers to pipeline stages: [`chain`] for a list of layers, optimal; [`tree`] for nested modules with tied parameters, as SageMaker's model parallel
+//! Layers to pipeline stages: [`chain()`] for a list of layers, optimal; [`tree()`] for nested modules with tied parameters, as SageMaker's model parallel
 //! library does it.
 
 mod chain;
