@@ -36,7 +36,7 @@ pub(crate) struct Hints {
     said: Vec<String>,
 }
 
-/// Hints of one program that are said; whoever needs more does not read them.
+/// Most hints that one program gets: more are not read.
 const MOST: usize = 8;
 
 impl Hints {

@@ -20,7 +20,7 @@ use crate::pack::PackError;
 /// Before the instance's id, in the process list.
 const NAME: &str = "shoal-pack:";
 
-/// What it is told: the directory that is `/opt/ml`, and `most` of [`artifacts::send`].
+/// Arguments of the packer: the directory of `/opt/ml`, and `most` as in [`artifacts::send`].
 type Work = (PathBuf, Option<u64>);
 
 /// First thing in `main`, after [`shoal_sandbox::reexec_entry`]: if this process was started to pack, does that and never returns.

@@ -56,7 +56,8 @@ Layouts that do not fit come last. docs/parallel.md says how the prediction is m
 pub(crate) fn run(args: &AdviseArgs) -> Result<Exit> {
     let path = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("could not read {path}"))?;
-    let question: Question = serde_json::from_str(&text).map_err(|error| UsageError(format!("{path}: {error}")))?;
+    let question: Question = serde_json::from_str(&text)
+        .map_err(|error| UsageError(format!("{path}: {error}; `shoal advise --help` shows a file that is complete")))?;
     let all = match advise(&question) {
         Ok(all) => all,
         Err(error) => bail!(UsageError(format!("{path}: {error}"))),

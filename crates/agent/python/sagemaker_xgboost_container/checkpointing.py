@@ -1,4 +1,4 @@
-"""Checkpoints of a script: files `xgboost-checkpoint.N` in a directory, of which the newest is where training goes on."""
+"""Checkpoints of a script: files `xgboost-checkpoint.N` in a directory. Training resumes from the newest."""
 
 import os
 import re

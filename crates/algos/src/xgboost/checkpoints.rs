@@ -111,7 +111,7 @@ impl Checkpoints {
         None
     }
 
-    /// Whether one is written after so many rounds. `is_last`: no round follows, or none for now. `end`: it goes on to so many rounds without a pause.
+    /// Whether a checkpoint is due after this number of rounds. `is_last`: the training ends or pauses here. `end`: the round at which it next ends or pauses.
     pub(super) fn is_due(&self, rounds: u32, is_last: bool, end: u32) -> bool {
         let is_time = || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE);
         match self.renewal {
@@ -120,7 +120,7 @@ impl Checkpoints {
         }
     }
 
-    /// What is made anew after so many rounds.
+    /// What of the booster is rebuilt after this number of rounds.
     pub(super) fn renewal(&self, rounds: u32) -> Option<Renewal> {
         self.renewal.filter(|_| is_boundary(rounds))
     }

@@ -14,16 +14,18 @@ pub(super) fn gpipe(ranks: usize, micros: usize) -> Vec<Vec<Action>> {
 }
 
 pub(super) fn one_forward_one_backward(ranks: usize, micros: usize) -> Vec<Vec<Action>> {
-    let list = |stage: usize| {
-        let ahead = (ranks - stage - 1).min(micros);
-        let mut list: Vec<_> = (0..ahead).map(|micro| Action::new(stage, micro, Forward)).collect();
-        for micro in 0..micros {
-            if micro + ahead < micros {
-                list.push(Action::new(stage, micro + ahead, Forward));
-            }
-            list.push(Action::new(stage, micro, Backward));
+    (0..ranks).map(|stage| alternating(ranks, micros, stage, |list, micro| list.push(Action::new(stage, micro, Backward)))).collect()
+}
+
+/// A stage's forwards as 1F1B orders them, with what `backward` puts behind each.
+pub(super) fn alternating(ranks: usize, micros: usize, stage: usize, backward: impl Fn(&mut Vec<Action>, usize)) -> Vec<Action> {
+    let ahead = (ranks - stage - 1).min(micros);
+    let mut list: Vec<_> = (0..ahead).map(|micro| Action::new(stage, micro, Forward)).collect();
+    for micro in 0..micros {
+        if micro + ahead < micros {
+            list.push(Action::new(stage, micro + ahead, Forward));
         }
-        list
-    };
-    (0..ranks).map(list).collect()
+        backward(&mut list, micro);
+    }
+    list
 }

@@ -4,22 +4,18 @@
 
 use super::{
     Action,
-    Work::{Forward, Input, Weight},
+    Work::{Input, Weight},
+    flush::alternating,
 };
 
 pub(super) fn h1(ranks: usize, micros: usize) -> Vec<Vec<Action>> {
     let list = |stage: usize| {
-        let ahead = (ranks - stage - 1).min(micros);
-        let mut list: Vec<_> = (0..ahead).map(|micro| Action::new(stage, micro, Forward)).collect();
-        for micro in 0..micros {
-            if micro + ahead < micros {
-                list.push(Action::new(stage, micro + ahead, Forward));
-            }
+        let mut list = alternating(ranks, micros, stage, |list, micro| {
             list.push(Action::new(stage, micro, Input));
             if micro >= stage {
                 list.push(Action::new(stage, micro - stage, Weight));
             }
-        }
+        });
         list.extend((micros.saturating_sub(stage)..micros).map(|micro| Action::new(stage, micro, Weight)));
         list
     };
