@@ -4,7 +4,12 @@
 //! mends the first and the last, a file of SDK defaults switches off the second. The AWS CLI's own Python loads no plugin of ours, but reads
 //! additions to AWS's models: they shorten its waiters' pauses.
 
-use std::{env, fs, io, path::Path};
+use std::{
+    env, fs,
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use crate::{client::owner_keys, settings::Settings};
 use anyhow::{Context, Result};
@@ -102,9 +107,12 @@ fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return Ok(());
     }
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, text)?;
-    fs::rename(temporary, path)
+    // A name of its own for each process: several may write at once.
+    let readable = fs::Permissions::from_mode(0o644);
+    let mut new = tempfile::Builder::new().permissions(readable).tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    new.write_all(text.as_bytes())?;
+    new.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -118,6 +126,19 @@ mod tests {
             assert_eq!(search_path(dir, before), expected);
         }
         assert_eq!(no_proxy("127.0.0.1", "example.org, 127.0.0.1"), "127.0.0.1,example.org");
+    }
+
+    #[test]
+    fn several_processes_may_write_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = || {
+            for bucket in ["one", "two"].iter().cycle().take(40) {
+                write_files(dir.path(), &dir.path().join("sagemaker.yaml"), bucket).expect("written");
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(write))));
+        let yaml = fs::read_to_string(dir.path().join("sagemaker.yaml")).expect("the defaults");
+        assert!(yaml.ends_with("DefaultS3Bucket: one\n") || yaml.ends_with("DefaultS3Bucket: two\n"), "{yaml}");
     }
 
     #[test]

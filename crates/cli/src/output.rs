@@ -1,6 +1,9 @@
 //! What goes to the user: standard output whole, tables aligned, times readable; and a line that redraws itself on a terminal.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
 
 use time::OffsetDateTime;
 
@@ -34,17 +37,21 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
     time.map_or("-".to_owned(), |time| format!("{} {:02}:{:02}:{:02}Z", time.date(), time.hour(), time.minute(), time.second()))
 }
 
-/// Progress: one line that is redrawn on a terminal; elsewhere only lasting lines are written.
+/// How often a pipe or a file hears of progress.
+const PIPE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line each [`PIPE_INTERVAL`] at most.
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
     drawn: bool,
+    written: Instant,
 }
 
 impl Progress {
     /// On standard error, so that standard output stays data.
     pub(crate) fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), drawn: false }
+        Self { terminal: io::stderr().is_terminal(), drawn: false, written: Instant::now() }
     }
 
     /// Whether a person watches.
@@ -52,12 +59,15 @@ impl Progress {
         self.terminal
     }
 
-    /// Redraws the line; nothing happens in a pipe. What is wider than the terminal is cut off by it.
+    /// Redraws the line. What is wider than the terminal is cut off by it.
     pub(crate) fn draw(&mut self, text: &str) {
         if self.terminal {
             // Wrapping off, line, wrapping on: a wrapped line could not be redrawn in place.
             eprint!("\r\x1b[K\x1b[?7l{text}\x1b[?7h");
             self.drawn = true;
+        } else if self.written.elapsed() >= PIPE_INTERVAL {
+            eprintln!("{text}");
+            self.written = Instant::now();
         }
     }
 
