@@ -39,6 +39,8 @@ const FRAMEWORKS: [(&str, &str, usize); 4] = [
 ];
 /// Instances of each job.
 const INSTANCES: [usize; 3] = [1, 2, 4];
+/// A setting is tried with this part of the rounds.
+const TRIAL_DIVISOR: usize = 8;
 /// Time here over that by hand.
 const GOAL: Goal = Goal::AtMost(1.2);
 /// More than a run takes.
@@ -51,7 +53,7 @@ const TOLERANCE: f64 = 0.05;
 #[command(
     after_help = "Both sides run one script with one interpreter, that of the cached environment (`shoal env-cache prepare pytorch`, tensorflow, \
                   scikit-learn-1.4); a framework whose environment is not there is left out, and named. Each instance times its own loop; the \
-                  slowest counts. By hand, every number of threads and every wait policy is tried once, and the best one is measured in turns with \
+                  slowest counts. By hand, every number of threads and every wait policy is tried once with an eighth of the rounds, and the best one is measured in turns with \
                   Shoal."
 )]
 pub(crate) struct ThreadsArgs {
@@ -140,9 +142,11 @@ fn measure(run: Run<'_>, environment: &Prepared, pairs: usize, progress: &mut Pr
     let Run { framework, instances, .. } = run;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut tried = Vec::new();
+    // The worst settings take many times as long as the best.
+    let short = Run { rounds: run.rounds.div_ceil(TRIAL_DIVISOR), ..run };
     for settings in settings(cores, instances) {
         progress.draw(&format!("{framework}, {instances} instances: by hand, {}", settings.name()));
-        tried.push((by_hand(run, settings, environment)?.seconds, settings));
+        tried.push((by_hand(short, settings, environment)?.seconds, settings));
     }
     let (_, best) = tried.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).expect("there is one at least");
     let (mut ours, mut theirs) = (Spread::default(), Spread::default());
