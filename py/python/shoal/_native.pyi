@@ -159,15 +159,15 @@ class NamedEngine:
     ) -> NamedHandle:
         """Begins an operation. Several tensors are one operation (all or nothing) with `grouped`, which allreduce, allgather, reducescatter and broadcast take; barrier and
         join take one tensor of which only the name counts, or none. `root`: a rank of the world. `splits`: rows of dimension 0 for each rank of the set (alltoall;
-        none: equal). `keep`: what must live until the operation is done. `wait`: the caller will wait at once: nothing is gained by other threads (use it in
-        blocking calls; it is much faster for small tensors).
+        none: equal). `keep`: what must live until the operation is done. `wait`: it is done when this returns, and what `NamedHandle.wait` raises is raised here
+        (for blocking calls: the caller's own thread does the work, which is the fastest way for small tensors).
 
         Raises DuplicateName, ConfigError (what cannot be), and what broke the engine."""
     def submit_external(
         self, name: str, signature: str, callback: Callable[[], object], *, set: int = 0, joined: bool = False, wait: bool = False
     ) -> NamedHandle:
         """An operation of the caller's: when all ranks have submitted `name` with the same `signature`, `callback` is called on each, in one order on all ranks
-        and one at a time, from a thread of the engine's or from one that waits. What it raises is the handle's error, of this rank alone. `joined`: it may run
+        and one at a time, from a thread of the engine's or from one that waits (which device is current there, it must say itself; it must not wait for other operations by name). What it raises is the handle's error, of this rank alone. `joined`: it may run
         beside joined ranks, which then get `on_joined`'s callback."""
     def on_joined(self, callback: Callable[[str, str], object] | None) -> None:
         """What a joined rank calls, with name and signature, in the place of an external operation of the others."""

@@ -10,6 +10,13 @@ mod parameter_server;
 mod store;
 mod work;
 
+pub(crate) use self::{
+    error::{CommError, exception},
+    group::Group,
+    home::Home,
+    memory::Memory,
+    work::LOOK,
+};
 use pyo3::prelude::*;
 
 /// Adds the classes and exceptions to the module.
