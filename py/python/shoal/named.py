@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 
 from shoal._native import DuplicateName, Mismatch, NamedEngine, NamedError, NamedHandle, ShutDown
 from shoal.comm import Group
@@ -35,20 +36,20 @@ def start(settings: Mapping[str, str] | None = None, group: Group | None = None)
     with _lock:
         number = _starts
         _starts += 1
-    engine = NamedEngine.start({**table, **place(table, number)}, number, group)
+    engine = NamedEngine.start({**table, **place(table)}, number, group)
     _open.add(engine)
     return engine
 
 
-def place(environment: Mapping[str, str], number: int = 0) -> dict[str, str]:
+def place(environment: Mapping[str, str]) -> dict[str, str]:
     """What `environment` says about this rank's place, as RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT or
     SHOAL_COMM_DIRECTORY, as far as it says it; without RANK and WORLD_SIZE it is one rank of one. First of these that is there: horovodrun's variables, those of MPI,
     RANK and WORLD_SIZE, the instances of a training job.
 
-    `number` counts this process's starts: a meeting directory is new for each.
+    Under torchrun MASTER_PORT is torchrun's own: the ranks of one host meet in a directory, those of several at the port after it.
     """
     for find in (_of_horovodrun, _of_mpi, _of_launcher):
-        found = find(environment, number)
+        found = find(environment)
         if found is not None:
             return found
     return {}
@@ -64,7 +65,7 @@ _HOROVODRUN = {
 }
 
 
-def _of_horovodrun(environment: Mapping[str, str], number: int) -> dict[str, str] | None:
+def _of_horovodrun(environment: Mapping[str, str]) -> dict[str, str] | None:
     if not (environment.get("HOROVOD_RANK") and environment.get("HOROVOD_SIZE")):
         return None
     found = {ours: environment[theirs] for ours, theirs in _HOROVODRUN.items() if environment.get(theirs)}
@@ -83,7 +84,7 @@ _MPI = (
 _MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "HYDI_CONTROL_FD")
 
 
-def _of_mpi(environment: Mapping[str, str], number: int) -> dict[str, str] | None:
+def _of_mpi(environment: Mapping[str, str]) -> dict[str, str] | None:
     for rank, size, local_rank, local_size in _MPI:
         if not (environment.get(rank) and environment.get(size)):
             continue
@@ -91,15 +92,32 @@ def _of_mpi(environment: Mapping[str, str], number: int) -> dict[str, str] | Non
         found = {ours: environment[theirs] for ours, theirs in names.items() if environment.get(theirs)}
         if not (environment.get("MASTER_ADDR") and environment.get("MASTER_PORT")) and not environment.get("SHOAL_COMM_DIRECTORY"):
             # All ranks are on this host, or they do not find each other, and say so.
-            job = next((environment[it] for it in _MPI_JOB if environment.get(it)), str(os.getppid()))
+            job = next((environment[it] for it in _MPI_JOB if environment.get(it)), _parent())
             name = "".join(it if it.isalnum() else "-" for it in job)
-            found["SHOAL_COMM_DIRECTORY"] = f"/tmp/shoal-mpi-{os.getuid()}-{name}-{number}"
+            found["SHOAL_COMM_DIRECTORY"] = f"/tmp/shoal-mpi-{os.getuid()}-{name}"
         return found
     return None
 
 
-def _of_launcher(environment: Mapping[str, str], number: int) -> dict[str, str] | None:
-    return {} if environment.get("RANK") and environment.get("WORLD_SIZE") else None
+def _of_launcher(environment: Mapping[str, str]) -> dict[str, str] | None:
+    if not (environment.get("RANK") and environment.get("WORLD_SIZE")):
+        return None
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or environment.get("SHOAL_COMM_DIRECTORY"):
+        return {}
+    if environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]:
+        restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return {"SHOAL_COMM_DIRECTORY": f"/tmp/shoal-torchrun-{os.getuid()}-{_parent()}-{restarts}"}
+    return {"MASTER_PORT": str(int(environment.get("MASTER_PORT", "0")) + 1)}
+
+
+def _parent() -> str:
+    """The process that started this one, as no other before or after it is called on this host: its number and when it began."""
+    number = os.getppid()
+    try:
+        begun = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        begun = "0"
+    return f"{number}-{begun}"
 
 
 @atexit.register

@@ -14,6 +14,7 @@ use super::{
     error::{Failure, quoted, ranks},
     execute,
     negotiate::{Item, Table},
+    request::Action,
     timeline::label,
 };
 use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, guard};
@@ -179,6 +180,7 @@ impl Driver {
         let mut stalled = Vec::new();
         for (name, submission) in &self.mine {
             let age = submission.since.elapsed();
+            // (A join is not in the table by its name.)
             let Some((missing, first)) = self.table.missing(name) else { continue };
             if let Some(limit) = circle.settings.stall_shutdown
                 && age >= limit
@@ -247,7 +249,8 @@ impl Watch {
         // One that has just been submitted is a likely one to wait for; a thousand need not all be listed.
         let open = if wanted {
             let one = |(name, it): (&Arc<str>, &Submission)| (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0));
-            driver.mine.iter().take(MOST_LISTED).map(one).collect()
+            // A rank that has joined may wait as long as the others have data.
+            driver.mine.iter().filter(|(_, it)| it.request.action != Action::Join).take(MOST_LISTED).map(one).collect()
         } else {
             Vec::new()
         };

@@ -1,0 +1,105 @@
+"""What collectives by name cost (shoal.named), on 2 ranks of one thread: one JSON line per case. `python named.py` starts its ranks itself; needs numpy.
+
+Cases: 4 bytes (median, microseconds), 25 M float32 in place, 1,000 tensors of 1,000 float32 as a group, in a loop of asynchronous submissions by name and with names that are new
+each time, and what a rank uses that waits for nothing.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import shoal.named
+
+
+def times(work, rounds: int) -> dict[str, float]:
+    for _ in range(max(rounds // 10, 2)):
+        work()
+    seconds = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    return {"median_ms": 1e3 * statistics.median(seconds), "best_ms": 1e3 * min(seconds)}
+
+
+def rank_main() -> None:
+    import numpy as np
+
+    engine = shoal.named.start()
+
+    def tensor(name: str, values: np.ndarray) -> tuple:
+        at = values.ctypes.data
+        return (name, at, at, values.shape, "f32")
+
+    def say(case: str, **figures: float) -> None:
+        engine.submit("barrier", [], wait=True)
+        if engine.rank == 0:
+            print(json.dumps({"case": case, **{name: round(it, 4) for name, it in figures.items()}}), flush=True)
+
+    small = tensor("small", np.ones(1, np.float32))
+    say("4 B, blocking", **times(lambda: engine.submit("allreduce", [small], wait=True), 3000))
+    say("4 B, submitted, then waited for", **times(lambda: engine.submit("allreduce", [small]).wait(), 3000))
+    large = np.ones(25_000_000, np.float32)
+    one = tensor("large", large)
+    say("25 M float32 in place, sum", **times(lambda: engine.submit("allreduce", [one], op="max", wait=True), 10))
+    say("25 M float32 in place, average", **times(lambda: engine.submit("allreduce", [one], op="average", wait=True), 10))
+    apart = np.empty_like(large)
+    out = ("apart", large.ctypes.data, apart.ctypes.data, large.shape, "f32")
+    say("25 M float32 out of place, average", **times(lambda: engine.submit("allreduce", [out], op="average", wait=True), 10))
+    many = [np.ones(1000, np.float32) for _ in range(1000)]
+    group = [tensor(f"group.{i}", it) for i, it in enumerate(many)]
+    say("1,000 x 1,000 float32, grouped", **times(lambda: engine.submit("allreduce", group, op="average", grouped=True, wait=True), 50))
+    loop = [[tensor(f"loop.{i}", it)] for i, it in enumerate(many)]
+
+    def by_loop() -> None:
+        for handle in [engine.submit("allreduce", it, op="average") for it in loop]:
+            handle.wait()
+
+    say("1,000 x 1,000 float32, asynchronous loop", **times(by_loop, 50))
+    count = 0
+
+    def by_new_names() -> None:
+        nonlocal count
+        handles = []
+        for it in many:
+            count += 1
+            handles.append(engine.submit("allreduce", [tensor(f"allreduce.noname.{count}", it)], op="average"))
+        for handle in handles:
+            handle.wait()
+
+    say("1,000 x 1,000 float32, asynchronous loop, new names", **times(by_new_names, 20))
+    submits = time.perf_counter()
+    handles = [engine.submit("allreduce", it, op="average") for it in loop]
+    submits = time.perf_counter() - submits
+    for handle in handles:
+        handle.wait()
+    say("of that, 1,000 submissions", median_ms=1e3 * submits)
+    engine.submit("barrier", [], wait=True)
+    before = time.process_time()
+    time.sleep(3)
+    say("a rank that waits for nothing", percent_of_a_core=100 * (time.process_time() - before) / 3)
+    engine.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    ranks = parser.parse_args().ranks
+    with socket.socket() as it:
+        it.bind(("127.0.0.1", 0))
+        port = it.getsockname()[1]
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+    started = [subprocess.Popen([sys.executable, __file__], env={**common, "RANK": str(rank)}) for rank in range(ranks)]
+    sys.exit(max(rank.wait() for rank in started))
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        rank_main()
+    else:
+        main()
