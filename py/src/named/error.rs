@@ -37,7 +37,10 @@ pub(super) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let value = error.value(py);
     if !matches!(failure, Failure::Comm { .. }) {
         let none = || py.None();
-        let _ = value.setattr("ranks", Vec::<usize>::new()).and_then(|()| value.setattr("operation", none())).and_then(|()| value.setattr("number", none()));
+        let _ = value
+            .setattr("ranks", Vec::<usize>::new())
+            .and_then(|()| value.setattr("operation", none()))
+            .and_then(|()| value.setattr("number", none()));
     }
     let _ = value.setattr("tensors", failure.tensors());
     error

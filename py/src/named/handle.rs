@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pyo3::{exceptions::PyIndexError, prelude::*};
+use pyo3::{exceptions::PyIndexError, prelude::*, types::PyTuple};
 use shoal_comm::named::{self, Failure, Outcome};
 
 use super::{Slot, error::failed, wrong};
@@ -54,14 +54,12 @@ impl Handle {
     }
 
     /// Memory and shape of a tensor for which the engine allocated.
-    fn output(&self, py: Python<'_>, index: usize) -> PyResult<(Memory, Vec<usize>)> {
+    fn output<'py>(&self, py: Python<'py>, index: usize) -> PyResult<(Memory, Bound<'py, PyTuple>)> {
         let outcome = self.outcome(py)?;
-        let (memory, shape) = outcome
-            .outputs
-            .get(index)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| PyIndexError::new_err(format!("tensor {index} is where the caller said, or is none: the engine allocated nothing for it")))?;
-        Ok((Memory(Arc::clone(memory)), shape.clone()))
+        let (memory, shape) = outcome.outputs.get(index).and_then(Option::as_ref).ok_or_else(|| {
+            PyIndexError::new_err(format!("tensor {index} is where the caller said, or is none: the engine allocated nothing for it"))
+        })?;
+        Ok((Memory(Arc::clone(memory)), PyTuple::new(py, shape)?))
     }
 
     /// Of an alltoall: rows that came from each rank.

@@ -127,7 +127,8 @@ impl NamedEngine {
         let say = |problem: String| wrong(py, problem);
         let action = Action::ALL.into_iter().find(|it| it.name() == kind && *it != Action::External);
         let action = action.ok_or_else(|| say(format!("there is no operation {kind:?}")))?;
-        let reduction = Reduction::ALL.into_iter().find(|it| it.name() == op).ok_or_else(|| say(format!("there is no reduction {op:?}")))?;
+        let reduction =
+            Reduction::ALL.into_iter().find(|it| it.name() == op).ok_or_else(|| say(format!("there is no reduction {op:?}")))?;
         if tensors.len() > 1 && !grouped {
             return Err(say(format!("{kind} of {} tensors: say grouped=True, or submit each by itself", tensors.len())));
         }

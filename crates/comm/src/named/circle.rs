@@ -189,14 +189,6 @@ impl Circle {
         }
     }
 
-    /// Names of what has been outstanding for so long.
-    pub(super) fn older_than(&self, age: Duration) -> Vec<String> {
-        let state = lock(&self.state);
-        let mut names: Vec<_> = state.names.iter().filter(|(_, since)| since.elapsed() >= age).map(|(name, _)| name.to_string()).collect();
-        names.sort_unstable();
-        names
-    }
-
     /// Does one cycle; the caller has seen that nobody else is at it.
     fn drive<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.driving = true;
@@ -211,7 +203,8 @@ impl Circle {
                 Some(group) => driver.cycle(self, &**group, new),
                 None => Err(Failure::ShutDown { tensors: Vec::new() }),
             });
-            catch_unwind(cycle).unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
+            catch_unwind(cycle)
+                .unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
         };
         drop(group);
         let is_empty = match result {

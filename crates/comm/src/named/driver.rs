@@ -88,7 +88,8 @@ impl Driver {
             self.announce_in_timeline(circle, &announced);
         }
         let ready = self.table.cycle(announced).map_err(|nonsense| {
-            let problem = format!("rank {} announced what this rank does not know: use the same Shoal on all ranks", circle.members[nonsense.rank]);
+            let problem =
+                format!("rank {} announced what this rank does not know: use the same Shoal on all ranks", circle.members[nonsense.rank]);
             group.give_up(&problem);
             Failure::config(problem)
         })?;
@@ -101,7 +102,8 @@ impl Driver {
     fn exchange(&mut self, circle: &Circle, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
         let size = group.size();
         let mut slot = [0_u8; SLOT];
-        let length = u32::try_from(self.out.len()).map_err(|_| Failure::config("an announcement of more than 4 GiB: submit less at once"))?;
+        let length =
+            u32::try_from(self.out.len()).map_err(|_| Failure::config("an announcement of more than 4 GiB: submit less at once"))?;
         slot[..HEAD].copy_from_slice(&length.to_le_bytes());
         let first = self.out.len().min(SLOT - HEAD);
         slot[HEAD..HEAD + first].copy_from_slice(&self.out[..first]);
@@ -225,8 +227,8 @@ fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
 }
 
 /// Runs a call of the cycle's, whose memory its caller holds.
+#[expect(unsafe_code, reason = "calls are addresses")]
 fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Failure> {
-    #[expect(unsafe_code, reason = "calls are addresses")]
     // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched until it returns.
     guard::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
 }
@@ -271,7 +273,13 @@ impl guard::Observer for Watch {
         let oldest = self.open.iter().map(|(_, since, _)| since.elapsed()).max().unwrap_or_default();
         if self.settings.stall_shutdown.is_some_and(|limit| oldest >= limit) {
             let names: Vec<_> = self.open.iter().map(|(name, ..)| name.to_string()).collect();
-            eprintln!("shoal: rank {} gives up after {:.0} s: {} still wait for {}", self.members[self.rank], oldest.as_secs_f64(), quoted(&names), ranks(&absent));
+            eprintln!(
+                "shoal: rank {} gives up after {:.0} s: {} still wait for {}",
+                self.members[self.rank],
+                oldest.as_secs_f64(),
+                quoted(&names),
+                ranks(&absent)
+            );
             return true;
         }
         // The first rank that waits speaks for all.
@@ -280,8 +288,12 @@ impl guard::Observer for Watch {
             && speaks
             && oldest >= every
         {
-            let stalled: Vec<_> =
-                self.open.iter().filter(|(_, since, _)| since.elapsed() >= every).map(|(name, _, known)| (name.to_string(), known.clone().unwrap_or_else(|| absent.clone()))).collect();
+            let stalled: Vec<_> = self
+                .open
+                .iter()
+                .filter(|(_, since, _)| since.elapsed() >= every)
+                .map(|(name, _, known)| (name.to_string(), known.clone().unwrap_or_else(|| absent.clone())))
+                .collect();
             say(every, &stalled);
             self.next.set(waited + every);
         }

@@ -149,7 +149,9 @@ fn target(mine: &Submission, place: usize, shape: &[usize], part: &Part, outcome
 fn came_along(circle: &Circle, it: &Ready) -> bool {
     let Some(request) = it.any() else { return false };
     match request.action {
-        Action::AllReduce | Action::AllGather => it.requests.iter().zip(&it.data).all(|(request, data)| request.is_none() || data.is_some()),
+        Action::AllReduce | Action::AllGather => {
+            it.requests.iter().zip(&it.data).all(|(request, data)| request.is_none() || data.is_some())
+        }
         Action::Broadcast => circle.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some()),
         _ => false,
     }
@@ -213,11 +215,8 @@ fn with_rows(part: &Part, rows: usize) -> Vec<usize> {
 fn all_reduce(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, batch: Batch) -> Result<(), Failure> {
     let (dtype, reduction, before, after) = batch.key;
     let what = reduce::What::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
-    let labels: Vec<_> = if circle.timeline.is_active() {
-        batch.members.iter().map(|(name, _)| label("allreduce", name)).collect()
-    } else {
-        Vec::new()
-    };
+    let labels: Vec<_> =
+        if circle.timeline.is_active() { batch.members.iter().map(|(name, _)| label("allreduce", name)).collect() } else { Vec::new() };
     labels.iter().for_each(|it| circle.timeline.begin(it, "ALLREDUCE"));
     let phase = |name: &str, begins: bool| {
         for it in &labels {
@@ -286,7 +285,8 @@ fn beside_joined(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, request:
         Action::External => {
             let then = super::circle::lock(&circle.on_joined).clone();
             if let Some(then) = then {
-                then(&it.name, &request.signature).map_err(|problem| Failure::config(format!("beside joined ranks, {:?}: {problem}", &*it.name)))?;
+                then(&it.name, &request.signature)
+                    .map_err(|problem| Failure::config(format!("beside joined ranks, {:?}: {problem}", &*it.name)))?;
             }
             Ok(())
         }
@@ -331,7 +331,9 @@ fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submis
                 } else {
                     target(mine, place, &part.shape, part, &mut outcome)?
                 };
-                let call = if is_root { Call::new(Kind::Broadcast { root }, part.dtype, send, ptr::null_mut(), part.len()) } else {
+                let call = if is_root {
+                    Call::new(Kind::Broadcast { root }, part.dtype, send, ptr::null_mut(), part.len())
+                } else {
                     Call::new(Kind::Broadcast { root }, part.dtype, ptr::null(), recv, part.len())
                 };
                 run(group, &call, part.len())?;

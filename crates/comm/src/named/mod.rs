@@ -35,10 +35,6 @@ use std::{
     thread,
 };
 
-use self::{
-    circle::{Circle, lock},
-    timeline::Timeline,
-};
 pub use self::{
     circle::{Buffer, Callback, OnJoined},
     error::Failure,
@@ -46,6 +42,10 @@ pub use self::{
     meeting::join,
     request::{Action, Part, Reduction, Request},
     settings::Settings,
+};
+use self::{
+    circle::{Circle, lock},
+    timeline::Timeline,
 };
 use crate::{Call, DType, Error, Kind, ProcessGroup, rendezvous};
 
@@ -204,7 +204,9 @@ impl Engine {
         }
         match members.last() {
             None => return refuse("name at least one".to_owned()),
-            Some(last) if *last >= self.size => return refuse(format!("rank {last} is not in the world; its ranks are 0 to {}", self.size - 1)),
+            Some(last) if *last >= self.size => {
+                return refuse(format!("rank {last} is not in the world; its ranks are 0 to {}", self.size - 1));
+            }
             Some(_) => {}
         }
         let _turn = lock(&self.ordering);
@@ -218,7 +220,10 @@ impl Engine {
     /// It does not exist, is the world, or the ranks that call mean different sets.
     pub fn remove_set(&self, set: u32) -> Result<(), Failure> {
         if set == 0 || !lock(&self.sets).contains_key(&set) {
-            return Err(Failure::config(format!("process set {set} cannot be removed: {}", if set == 0 { "it is the world" } else { "there is none" })));
+            return Err(Failure::config(format!(
+                "process set {set} cannot be removed: {}",
+                if set == 0 { "it is the world" } else { "there is none" }
+            )));
         }
         let _turn = lock(&self.ordering);
         self.order(format!("remove {set}"))?;
@@ -235,7 +240,8 @@ impl Engine {
     }
 
     fn make(&self, members: &[usize]) -> Result<u32, Error> {
-        let id = u32::try_from(self.made.fetch_add(1, Ordering::Relaxed)).map_err(|_| Error::config("too many process sets: start the engine anew"))?;
+        let id = u32::try_from(self.made.fetch_add(1, Ordering::Relaxed))
+            .map_err(|_| Error::config("too many process sets: start the engine anew"))?;
         let Some(world) = lock(&self.world).clone() else { return Err(Error::config("the engine was shut down: start another")) };
         let set = match world.split(members)? {
             None => Set::Outside(members.to_vec()),
@@ -333,7 +339,9 @@ fn agree(world: &dyn ProcessGroup, settings: Settings, lookup: &dyn Fn(&str) -> 
     let all: Vec<_> = all.chunks(FIELDS).collect();
     let place = place(&all.iter().map(|it| it[2]).collect::<Vec<_>>(), world.rank());
     // What a launcher says counts where it says it to all.
-    let told = |field: usize| all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1));
+    let told = |field: usize| {
+        all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
+    };
     let place = Place { local: told(3).unwrap_or(place.local), cross: told(5).unwrap_or(place.cross), ..place };
     Ok((settings.with_common([all[0][0], all[0][1]]), place))
 }
@@ -377,7 +385,8 @@ fn check(request: &Request, buffers: &[Buffer], members: &[usize]) -> Result<(),
             return Err(format!("two tensors of it are called {:?}: give each its own name", &*part.name));
         }
         check_part(*action, *reduction, part, size)?;
-        let elements = part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
+        let elements =
+            part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
         let bytes = elements.ok_or_else(|| format!("{:?} has more bytes than an address space", part.shape))?;
         // Of a broadcast only the root gives.
         if bytes > 0 && buffer.send.is_null() && *action != Action::Broadcast {

@@ -194,7 +194,8 @@ impl Table {
         }
         if has_joined {
             // Others may now have waited for this alone.
-            let mut rest: Vec<_> = (0..self.open.len()).filter(|it| self.open[*it].as_ref().is_some_and(|it| it.touched != self.cycle)).collect();
+            let mut rest: Vec<_> =
+                (0..self.open.len()).filter(|it| self.open[*it].as_ref().is_some_and(|it| it.touched != self.cycle)).collect();
             rest.sort_unstable_by_key(|it| self.open[*it].as_ref().map(|it| it.number));
             touched.extend(rest);
         }
@@ -292,7 +293,8 @@ impl Table {
         }
         let Open { name, requests, data, count, known, id, .. } = open;
         let size = self.members.len();
-        let refused = if known == size { None } else { disagreement(&requests, &self.members).or_else(|| self.beside_joined(&requests, count)) };
+        let refused =
+            if known == size { None } else { disagreement(&requests, &self.members).or_else(|| self.beside_joined(&requests, count)) };
         if count == size && refused.is_none() {
             self.remember(id, &requests, known == size);
         }

@@ -74,7 +74,7 @@ pub(super) unsafe fn all(
     let room = together / element;
     let mut held: Vec<(*mut u8, usize)> = Vec::new();
     let mut used = 0;
-    let mut flush = |held: &mut Vec<(*mut u8, usize)>, used: &mut usize| -> Result<(), Failure> {
+    let flush = |held: &mut Vec<(*mut u8, usize)>, used: &mut usize| -> Result<(), Failure> {
         phase("MEMCPY_IN_FUSION_BUFFER", false);
         phase("SHOAL_ALLREDUCE", true);
         run(group, &Call::new(Kind::AllReduce(what.op), what.dtype, base, base, *used), *used)?;
@@ -101,7 +101,11 @@ pub(super) unsafe fn all(
         // SAFETY: it fits, as small pieces do; the caller's promise.
         unsafe {
             let to = base.add(used * element);
-            if piece.send.is_null() { to.write_bytes(0, piece.len * element) } else { scale(what.dtype, to, piece.send, piece.len, what.before) }
+            if piece.send.is_null() {
+                to.write_bytes(0, piece.len * element)
+            } else {
+                scale(what.dtype, to, piece.send, piece.len, what.before)
+            }
         }
         held.push((piece.recv, piece.len));
         used += piece.len;

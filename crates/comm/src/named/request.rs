@@ -29,16 +29,8 @@ pub enum Action {
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::AllReduce,
-        Self::AllGather,
-        Self::Broadcast,
-        Self::AllToAll,
-        Self::ReduceScatter,
-        Self::Barrier,
-        Self::Join,
-        Self::External,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::AllReduce, Self::AllGather, Self::Broadcast, Self::AllToAll, Self::ReduceScatter, Self::Barrier, Self::Join, Self::External];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -252,11 +244,8 @@ impl Request {
     fn agrees(&self, other: &Self) -> bool {
         let same = |one: &Part, two: &Part| {
             let free = matches!(self.action, Action::AllGather | Action::AllToAll);
-            let shapes = if free {
-                one.shape.len() == two.shape.len() && one.shape.get(1..) == two.shape.get(1..)
-            } else {
-                one.shape == two.shape
-            };
+            let shapes =
+                if free { one.shape.len() == two.shape.len() && one.shape.get(1..) == two.shape.get(1..) } else { one.shape == two.shape };
             one.name == two.name && one.dtype == two.dtype && shapes
         };
         self.action == other.action
@@ -299,7 +288,9 @@ pub(super) fn disagreement(requests: &[Option<Arc<Request>>], members: &[usize])
 
 impl Request {
     fn part(&self, place: usize) -> String {
-        self.parts.get(place).map_or_else(|| "no such tensor".to_owned(), |part| format!("{:?} of {} {:?}", &*part.name, part.dtype, part.shape))
+        self.parts
+            .get(place)
+            .map_or_else(|| "no such tensor".to_owned(), |part| format!("{:?} of {} {:?}", &*part.name, part.dtype, part.shape))
     }
 }
 

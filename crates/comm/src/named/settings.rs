@@ -41,7 +41,9 @@ impl Settings {
                 .filter(|it| (0.0..1e15).contains(it))
                 .ok_or_else(|| Error::config(format!("{name} is {it:?}: give a number from 0 up"))),
         };
-        let seconds = |name: &str, otherwise: f64| number(name, otherwise).map(|it| Some(Duration::from_secs_f64(it.min(1e9))).filter(|it| !it.is_zero()));
+        let seconds = |name: &str, otherwise: f64| {
+            number(name, otherwise).map(|it| Some(Duration::from_secs_f64(it.min(1e9))).filter(|it| !it.is_zero()))
+        };
         let disabled = text("HOROVOD_STALL_CHECK_DISABLE").is_some_and(|it| it != "0");
         Ok(Self {
             cycle: Duration::from_secs_f64(number("HOROVOD_CYCLE_TIME", 1.0)?.min(1e6) / 1e3),

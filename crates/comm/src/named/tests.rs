@@ -71,8 +71,11 @@ fn output(handle: &Handle) -> (Vec<f32>, Vec<usize>) {
 fn tensors_are_reduced_whatever_the_order_of_their_submission() {
     let sums = ranks(3, &[], |engine| {
         let sizes = [1, 10, 300, 1000, 70_000, 400_000, 0, 5];
-        let mut all: Vec<(usize, Vec<f32>)> =
-            sizes.iter().enumerate().map(|(tensor, len)| (tensor, (0..*len).map(|i| (engine.rank() + tensor + i % 7) as f32).collect())).collect();
+        let mut all: Vec<(usize, Vec<f32>)> = sizes
+            .iter()
+            .enumerate()
+            .map(|(tensor, len)| (tensor, (0..*len).map(|i| (engine.rank() + tensor + i % 7) as f32).collect()))
+            .collect();
         // Twice, so that the second round goes by numbers.
         for _ in 0..2 {
             all.rotate_left(engine.rank());
@@ -102,7 +105,8 @@ fn an_all_reduce_has_factors_and_averages_whole_numbers_toward_zero() {
         let rank = engine.rank() as f32;
         for len in [3, 5000, 200_000] {
             let mut values = vec![rank + 1.0; len];
-            let request = Request { prescale: 2.0, postscale: 0.25, reduction: Reduction::Average, ..f32s(Action::AllReduce, "scaled", &[len]) };
+            let request =
+                Request { prescale: 2.0, postscale: 0.25, reduction: Reduction::Average, ..f32s(Action::AllReduce, "scaled", &[len]) };
             begin(engine, request, &mut values).unwrap().wait(None).unwrap();
             assert!(values.iter().all(|it| *it == 0.75), "{:?}", &values[..3]);
             let mut whole = vec![engine.rank() as i32 * -5 - 2; len];
@@ -185,7 +189,13 @@ fn a_mismatch_is_told_to_all_and_others_go_on() {
         texts
     });
     assert_eq!(texts[0], texts[1]);
-    let parts = ["rank 0: allreduce (sum) of f32 [6]; rank 1: allreduce (sum) of f32 [2, 3]", "rank 1: allgather", "broadcast (root 1)", "factors 1 and 1", "(min)"];
+    let parts = [
+        "rank 0: allreduce (sum) of f32 [6]; rank 1: allreduce (sum) of f32 [2, 3]",
+        "rank 1: allgather",
+        "broadcast (root 1)",
+        "factors 1 and 1",
+        "(min)",
+    ];
     for (text, part) in texts[0].iter().zip(parts) {
         assert!(text.contains(part), "{text}");
     }
@@ -408,7 +418,13 @@ fn joins_let_others_go_on_and_end_together() {
 fn strange_bytes_are_no_announcement() {
     let mut random = Random(5);
     let mut out = Vec::new();
-    let request = Request { splits: Some(vec![1, 300]), prescale: 0.5, signature: "s".to_owned(), root: 3, ..f32s(Action::AllToAll, "name", &[301, 2]) };
+    let request = Request {
+        splits: Some(vec![1, 300]),
+        prescale: 0.5,
+        signature: "s".to_owned(),
+        root: 3,
+        ..f32s(Action::AllToAll, "name", &[301, 2])
+    };
     Item::write(&request, None, Some(&[1, 2]), &mut out);
     assert_eq!(Item::read_all(&out).unwrap(), [Item::New(request, Some([1, 2].into()))]);
     for _ in 0..2000 {
