@@ -162,7 +162,8 @@ impl Circle {
         state.outstanding += 1;
         state.first.get_or_insert(since);
         state.new.push(Submission { request: Arc::new(request), buffers, handle: handle.clone(), callback, since });
-        if !drives && (state.parked || state.bytes >= URGENT) {
+        // Who drives now wakes the set's own thread when it leaves something.
+        if !drives && !state.driving && (state.parked || state.bytes >= URGENT) {
             state.parked = false;
             self.work.notify_one();
         }
@@ -303,7 +304,7 @@ impl Circle {
         let mut state = lock(&self.state);
         while !state.stop {
             if state.outstanding == 0 || state.driving || state.failure.is_some() {
-                state.parked = !state.driving;
+                state.parked = true;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.parked = false;
                 continue;

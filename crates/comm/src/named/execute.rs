@@ -26,9 +26,12 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
+/// What operations must have in common to be reduced together: type, reduction, and the bits of both factors.
+type Key = (DType, Reduction, u64, u64);
+
 /// Operations whose tensors are reduced together.
 struct Batch {
-    key: (DType, Reduction, u64, u64),
+    key: Key,
     pieces: Vec<Piece>,
     members: Vec<(Arc<str>, Outcome)>,
 }
@@ -58,39 +61,21 @@ pub(super) fn little(circle: &Circle, submission: &Submission, most: usize) -> O
 
 /// Does all of these.
 pub(super) fn perform(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, ready: Vec<Ready>) -> Result<(), Failure> {
-    let mut batches: Vec<Batch> = Vec::new();
-    let mut by_key = HashMap::new();
-    let mut others = Vec::new();
-    let mut over = Vec::new();
+    let mut sorted = Sorted::default();
+    let mut failed = None;
     for it in ready {
         if circle.timeline.is_active()
             && let Some(request) = it.any()
         {
             circle.timeline.end(&label(request.action.name(), &it.name), &format!("NEGOTIATE_{}", request.action.name().to_uppercase()));
         }
-        if let Some(problem) = &it.refused {
-            if let Some(mine) = driver.mine.remove(&it.name) {
-                let tensors = mine.request.names().map(ToString::to_string).collect();
-                over.push((mine, Err(Failure::Mismatch { tensors, problem: problem.clone() })));
-            }
-        } else if let Some(last) = it.joined {
-            if let Some(mine) = driver.mine.remove(&it.name) {
-                over.push((mine, Ok(Outcome { last_joined: Some(circle.members[last]), ..Outcome::default() })));
-            }
-        } else if came_along(circle, &it) {
-            if let Some(mine) = driver.mine.remove(&it.name) {
-                let outcome = from_data(circle, &it, &mine)?;
-                mark(circle, &mine.request, &["QUEUE"]);
-                over.push((mine, Ok(outcome)));
-            }
-        } else if let Some(request) = it.any().filter(|it| it.action == Action::AllReduce && it.reduction != Reduction::Adasum) {
-            let request = Arc::clone(request);
-            gather_batches(driver, &it, &request, &mut batches, &mut by_key)?;
-        } else {
-            others.push(it);
+        if failed.is_none() {
+            failed = sort(circle, driver, it, &mut sorted).err();
         }
     }
+    let Sorted { over, batches, others, .. } = sorted;
     circle.finish(over);
+    failed.map_or(Ok(()), Err)?;
     for batch in batches {
         all_reduce(circle, group, driver, batch)?;
     }
@@ -100,13 +85,52 @@ pub(super) fn perform(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Dr
     Ok(())
 }
 
+/// What a cycle has to do.
+#[derive(Default)]
+struct Sorted {
+    /// What is over at once.
+    over: Vec<(Submission, Result<Outcome, Failure>)>,
+    /// What is reduced together, and where a batch of a key is.
+    batches: Vec<Batch>,
+    by_key: HashMap<Key, usize>,
+    /// What is done by itself, after the batches.
+    others: Vec<Ready>,
+}
+
+/// Finds out how an operation is done; one that needs no more of other ranks is over with that.
+fn sort(circle: &Circle, driver: &mut Driver, it: Ready, sorted: &mut Sorted) -> Result<(), Failure> {
+    let at_once = it.refused.is_some() || it.joined.is_some() || came_along(circle, &it);
+    if at_once {
+        let Some(mine) = driver.mine.get(&it.name) else { return Ok(()) };
+        let result = if let Some(problem) = &it.refused {
+            let tensors = mine.request.names().map(ToString::to_string).collect();
+            Err(Failure::Mismatch { tensors, problem: problem.clone() })
+        } else if let Some(last) = it.joined {
+            Ok(Outcome { last_joined: Some(circle.members[last]), ..Outcome::default() })
+        } else {
+            let outcome = from_data(circle, &it, mine)?;
+            mark(circle, &mine.request, &["QUEUE"]);
+            Ok(outcome)
+        };
+        sorted.over.extend(driver.mine.remove(&it.name).map(|mine| (mine, result)));
+        return Ok(());
+    }
+    match it.any().filter(|it| it.action == Action::AllReduce && it.reduction != Reduction::Adasum).cloned() {
+        Some(request) => gather_batches(driver, &it, &request, &mut sorted.batches, &mut sorted.by_key),
+        None => {
+            sorted.others.push(it);
+            Ok(())
+        }
+    }
+}
+
 /// Adds an all-reduce to the batches of its types. An operation of several types is done with its last.
 fn gather_batches(
     driver: &Driver,
     it: &Ready,
     request: &Request,
     batches: &mut Vec<Batch>,
-    by_key: &mut HashMap<(DType, Reduction, u64, u64), usize>,
+    by_key: &mut HashMap<Key, usize>,
 ) -> Result<(), Failure> {
     let mine = driver.mine.get(&it.name);
     let mut outcome = Outcome::default();
