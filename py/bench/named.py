@@ -1,10 +1,11 @@
-"""What collectives by name cost (shoal.named), on 2 ranks of one thread: one JSON line per case. `python named.py` starts its ranks itself; needs numpy.
+"""What collectives by name cost (shoal.named), on 2 ranks of one thread: one JSON line per case. `python named.py` starts its ranks itself.
 
 Cases: 4 bytes (median, microseconds), 25 M float32 in place, 1,000 tensors of 1,000 float32 as a group, in a loop of asynchronous submissions by name and with names that are new
 each time, and what a rank uses that waits for nothing.
 """
 
 import argparse
+import array
 import json
 import os
 import socket
@@ -27,31 +28,33 @@ def times(work, rounds: int) -> dict[str, float]:
     return {"median_ms": 1e3 * statistics.median(seconds), "best_ms": 1e3 * min(seconds)}
 
 
-def rank_main() -> None:
-    import numpy as np
+def ones(count: int) -> array.array:
+    return array.array("f", [1.0]) * count
 
+
+def rank_main() -> None:
     engine = shoal.named.start()
 
-    def tensor(name: str, values: np.ndarray) -> tuple:
-        at = values.ctypes.data
-        return (name, at, at, values.shape, "f32")
+    def tensor(name: str, values: array.array) -> tuple:
+        at = values.buffer_info()[0]
+        return (name, at, at, (len(values),), "f32")
 
     def say(case: str, **figures: float) -> None:
         engine.submit("barrier", [], wait=True)
         if engine.rank == 0:
             print(json.dumps({"case": case, **{name: round(it, 4) for name, it in figures.items()}}), flush=True)
 
-    small = tensor("small", np.ones(1, np.float32))
+    small = tensor("small", ones(1))
     say("4 B, blocking", **times(lambda: engine.submit("allreduce", [small], wait=True), 3000))
     say("4 B, submitted, then waited for", **times(lambda: engine.submit("allreduce", [small]).wait(), 3000))
-    large = np.ones(25_000_000, np.float32)
+    large = ones(25_000_000)
     one = tensor("large", large)
     say("25 M float32 in place, sum", **times(lambda: engine.submit("allreduce", [one], op="max", wait=True), 10))
     say("25 M float32 in place, average", **times(lambda: engine.submit("allreduce", [one], op="average", wait=True), 10))
-    apart = np.empty_like(large)
-    out = ("apart", large.ctypes.data, apart.ctypes.data, large.shape, "f32")
+    apart = ones(25_000_000)
+    out = ("apart", large.buffer_info()[0], apart.buffer_info()[0], (len(large),), "f32")
     say("25 M float32 out of place, average", **times(lambda: engine.submit("allreduce", [out], op="average", wait=True), 10))
-    many = [np.ones(1000, np.float32) for _ in range(1000)]
+    many = [ones(1000) for _ in range(1000)]
     group = [tensor(f"group.{i}", it) for i, it in enumerate(many)]
     say("1,000 x 1,000 float32, grouped", **times(lambda: engine.submit("allreduce", group, op="average", grouped=True, wait=True), 50))
     loop = [[tensor(f"loop.{i}", it)] for i, it in enumerate(many)]
