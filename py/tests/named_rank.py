@@ -15,7 +15,7 @@ DTYPES = {"f": "f32", "d": "f64", "i": "i32", "q": "i64", "B": "u8"}
 def tensor(name: str, values: array.array, shape=None, recv: int | None = None) -> tuple:
     """In place, unless said."""
     at = values.buffer_info()[0]
-    return (name, at, at if recv is None else recv, shape or (len(values),), DTYPES[values.typecode])
+    return (name, at, at if recv is None else recv, (len(values),) if shape is None else shape, DTYPES[values.typecode])
 
 
 def floats(*values: float) -> array.array:
