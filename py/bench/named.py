@@ -44,13 +44,14 @@ def rank_main() -> None:
         if engine.rank == 0:
             print(json.dumps({"case": case, **{name: round(it, 4) for name, it in figures.items()}}), flush=True)
 
-    small = tensor("small", ones(1))
+    one = ones(1)
+    small = tensor("small", one)
     say("4 B, blocking", **times(lambda: engine.submit("allreduce", [small], wait=True), 3000))
     say("4 B, submitted, then waited for", **times(lambda: engine.submit("allreduce", [small]).wait(), 3000))
     large = ones(25_000_000)
-    one = tensor("large", large)
-    say("25 M float32 in place, sum", **times(lambda: engine.submit("allreduce", [one], op="max", wait=True), 10))
-    say("25 M float32 in place, average", **times(lambda: engine.submit("allreduce", [one], op="average", wait=True), 10))
+    whole = tensor("large", large)
+    say("25 M float32 in place, sum", **times(lambda: engine.submit("allreduce", [whole], wait=True), 10))
+    say("25 M float32 in place, average", **times(lambda: engine.submit("allreduce", [whole], op="average", wait=True), 10))
     apart = ones(25_000_000)
     out = ("apart", large.buffer_info()[0], apart.buffer_info()[0], (len(large),), "f32")
     say("25 M float32 out of place, average", **times(lambda: engine.submit("allreduce", [out], op="average", wait=True), 10))
