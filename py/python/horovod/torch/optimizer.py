@@ -1,0 +1,431 @@
+"""`DistributedOptimizer`: an optimizer whose gradients are reduced over all ranks while the backward pass goes on."""
+
+import inspect
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from horovod.common import engine
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.util import split_list
+from horovod.torch.compression import Compression
+from horovod.torch.mpi_ops import Adasum, Average, size
+from horovod.torch.reductions import reduce, sparse_allreduce_async
+
+#: Gradients wait until so many bytes are ready, and begin together.
+PACK_BYTES = 4 << 20
+
+MORE_PASSES = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). "
+    "Increase backward_passes_per_step to accumulate gradients locally."
+)
+RACE = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
+    "This is prohibited as it can cause a race condition."
+)
+TWICE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
+    "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
+    "optimizer.synchronize() in your code."
+)
+
+
+class _Batch:
+    """Gradients that were submitted together."""
+
+    __slots__ = ("gradients", "pending")
+
+    def __init__(self):
+        self.pending = None
+        #: Parameter, what was submitted for it, what decompression needs.
+        self.gradients: list[tuple] = []
+
+
+class _Named:
+    """What both kinds of distributed optimizers have: names of parameters, hooks that count backward passes."""
+
+    def _name(self, named_parameters) -> None:
+        given = list(named_parameters) if named_parameters is not None else None
+        if given is not None and not all(isinstance(it, tuple) and len(it) == 2 for it in given):
+            raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
+        parameters = [it for group in self.param_groups for it in group["params"]]
+        if given is None:
+            given = [(f"noname.{g}.{i}", it) for g, group in enumerate(self.param_groups) for i, it in enumerate(group["params"])]
+        all_names = [name for name, _ in given]
+        twice = sorted({str(name) for name in all_names if all_names.count(name) > 1}) if len(set(all_names)) < len(all_names) else []
+        if twice:
+            raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
+        named = {id(it) for _, it in given}
+        unnamed = [str(id(it)) for it in parameters if id(it) not in named]
+        if unnamed:
+            what = "named_parameters was specified, but one or more model parameters were not named. Python object ids"
+            raise ValueError(f"{what}: {', '.join(unnamed)}")
+        self._parameter_names = {it: name for name, it in given}
+
+    def _prepare(self, passes: int, hooked: bool) -> None:
+        self.backward_passes_per_step = passes
+        self._synchronized = False
+        self._allreduce_delay: dict[torch.Tensor, int] = {}
+        self._requires_update: list[torch.Tensor] = []
+        self._hooks = []
+        if hooked:
+            for it in (it for group in self.param_groups for it in group["params"] if it.requires_grad):
+                self._requires_update.append(it)
+                self._allreduce_delay[it] = passes
+                self._hooks.append(_when_accumulated(it, self._counted))
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From now on so many backward passes make a step; counting begins anew."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self.backward_passes_per_step = passes
+        for it in self._allreduce_delay:
+            self._allreduce_delay[it] = passes
+
+    def _counted(self, parameter: torch.Tensor) -> bool:
+        """One backward pass more has its gradient. Whether it was the last."""
+        if self._allreduce_delay[parameter] <= 0:
+            raise AssertionError(MORE_PASSES)
+        assert not parameter.grad.requires_grad, "gradients of gradients (create_graph=True) cannot be reduced"
+        self._allreduce_delay[parameter] -= 1
+        return self._allreduce_delay[parameter] == 0
+
+    def local_step(self):
+        """A step of the wrapped optimizer on this rank's gradients, without communication."""
+        return super().step()
+
+
+def _when_accumulated(parameter: torch.Tensor, hook):
+    """Calls `hook(parameter)` each time its gradient has been added to; what has to be kept for that."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(hook)
+    accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    accumulator.register_hook(lambda *_: hook(parameter) and None)
+    return accumulator
+
+
+class _DistributedOptimizer(_Named):
+    """Reduces gradients, then steps."""
+
+    def _distribute(self, named_parameters, compression, passes, op, predivide, groups, sparse_as_dense, process_set) -> None:
+        self._name(named_parameters)
+        self._compression, self.op, self.sparse_as_dense, self.process_set = compression, op, sparse_as_dense, process_set
+        self.gradient_predivide_factor = predivide
+        self._should_synchronize = True
+        #: What was submitted and not yet waited for, and what waits for more.
+        self._handles: dict[torch.Tensor, _Batch] = {}
+        self._waiting: list[torch.Tensor] = []
+        self._waiting_bytes = 0
+        #: Parameters whose gradients are sparse: a rank that has none in a step gives an empty one.
+        self._sparse: set[torch.Tensor] = set()
+        alone = size() == 1 and not engine.flag("HOROVOD_ELASTIC")
+        self._prepare(passes, bool(process_set.included()) and not alone)
+        self._group(groups)
+
+    def _group(self, groups) -> None:
+        mine = set(self._requires_update)
+        if groups is None or groups == 0:
+            groups = []
+        elif isinstance(groups, int) and not isinstance(groups, bool) and groups > 0:
+            groups = split_list(self._requires_update, groups)
+        elif not isinstance(groups, (list, tuple)) or not all(isinstance(it, (list, tuple)) for it in groups):
+            raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+        self._groups: dict[torch.Tensor, list[torch.Tensor]] = {}
+        seen = set()
+        for group in groups:
+            for it in group:
+                if not isinstance(it, torch.Tensor):
+                    raise ValueError("groups must consist of torch.Tensor.")
+                if it in seen:
+                    raise ValueError("A parameter can only appear once in groups.")
+                seen.add(it)
+            members = [it for it in group if it in mine]
+            self._groups.update((it, members) for it in members)
+
+    def load_state_dict(self, *args, **kwargs):
+        """Loads a state. Gradients that are under way are finished, and passes are counted anew."""
+        self._finish()
+        self._synchronized = False
+        self.set_backward_passes_per_step(self.backward_passes_per_step)
+        super().load_state_dict(*args, **kwargs)
+
+    def _counted(self, parameter: torch.Tensor) -> None:
+        if super()._counted(parameter):
+            self._ready(parameter)
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        """Its gradient is complete: submits it, with others."""
+        self._handles[parameter] = None
+        group = self._groups.get(parameter)
+        if group is not None:
+            if all(it in self._handles for it in group):
+                self._launch(group, grouped=True)
+            return
+        self._waiting.append(parameter)
+        self._waiting_bytes += parameter.numel() * parameter.element_size()
+        if self._waiting_bytes >= PACK_BYTES or len(self._handles) == len(self._requires_update):
+            self._launch_waiting()
+
+    def _launch_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if waiting:
+            self._launch(waiting, grouped=False)
+
+    def _launch(self, parameters: list[torch.Tensor], grouped: bool) -> None:
+        """Begins the reduction of their gradients; a parameter without one takes part with zeros."""
+        dense: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+        for it in parameters:
+            if it.grad is None:
+                it.grad = _zero(it, it in self._sparse and not self.sparse_as_dense)
+            if it.grad.is_sparse:
+                self._sparse.add(it)
+                if not self.sparse_as_dense:
+                    self._launch_sparse(it)
+                    continue
+            dense[it.grad.device].append(it)
+        for some in dense.values():
+            self._launch_dense(some, grouped)
+
+    def _launch_sparse(self, parameter: torch.Tensor) -> None:
+        batch = _Batch()
+        name = f"allreduce.{self._parameter_names[parameter]}"
+        batch.pending = _Call(sparse_allreduce_async(parameter.grad, name=name, op=self.op, process_set=self.process_set))
+        batch.gradients.append((parameter, None, None))
+        self._handles[parameter] = batch
+
+    def _launch_dense(self, parameters: list[torch.Tensor], grouped: bool) -> None:
+        batch = _Batch()
+        for it in parameters:
+            small, ctx = self._compression.compress(it.grad.to_dense() if it.grad.is_sparse else it.grad)
+            batch.gradients.append((it, small.contiguous(), ctx))
+        tensors = [small for _, small, _ in batch.gradients]
+        factor = self.gradient_predivide_factor
+        batch.pending = reduce(
+            "allreduce",
+            tensors,
+            tensors,
+            [f"allreduce.{self._parameter_names[it]}" for it in parameters],
+            self.op,
+            1.0 / factor,
+            factor,
+            self.process_set,
+            finish=lambda _: None,
+            grouped=grouped and len(tensors) > 1,
+        )
+        for it in parameters:
+            self._handles[it] = batch
+
+    def synchronize(self) -> None:
+        """Waits until all gradients are reduced. Parameters that this rank's passes did not use take part with zeros."""
+        if self._requires_update:
+            for it in self._requires_update:
+                if it not in self._handles:
+                    self._ready(it)
+            self._launch_waiting()
+            self._finish()
+            for it in self._requires_update:
+                self._allreduce_delay[it] = self.backward_passes_per_step
+        self._synchronized = True
+
+    def _finish(self) -> None:
+        """Waits for what was submitted, and puts it where gradients are."""
+        handles, self._handles = self._handles, {}
+        self._waiting, self._waiting_bytes = [], 0
+        failed = None
+        for batch in {id(it): it for it in handles.values() if it is not None}.values():
+            try:
+                result = batch.pending.wait()
+            except Exception as error:  # the others are waited for all the same: their memory is in use
+                failed = failed or error
+                continue
+            with torch.no_grad():
+                for parameter, small, ctx in batch.gradients:
+                    if small is None:
+                        parameter.grad = result
+                    else:
+                        self._put(parameter, self._compression.decompress(small, ctx))
+        if failed is not None:
+            raise failed
+
+    def _put(self, parameter: torch.Tensor, reduced: torch.Tensor) -> None:
+        if parameter.grad.is_sparse:
+            parameter.grad = reduced.to_sparse(parameter.grad.sparse_dim())
+        elif reduced.data_ptr() != parameter.grad.data_ptr() or reduced.dtype is not parameter.grad.dtype:
+            parameter.grad.copy_(reduced)
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, `step()` does not synchronise, which the program has done by `synchronize()`."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure=None):
+        """One step on the reduced gradients; those of a `closure` are reduced each time that it is called."""
+        if not self._should_synchronize:
+            self._synchronized = False
+            return super().step(closure) if closure is not None else super().step()
+        if closure is not None:
+
+            def reduced():
+                loss = closure()
+                self.synchronize()
+                return loss
+
+            loss = super().step(reduced)
+            self._synchronized = False
+            return loss
+        if self._synchronized:
+            warnings.warn(TWICE, stacklevel=2)
+        self.synchronize()
+        self._synchronized = False
+        return super().step()
+
+    def zero_grad(self, *args, **kwargs):
+        """Clears gradients; AssertionError while their reduction is under way."""
+        if self._handles:
+            raise AssertionError(RACE)
+        return super().zero_grad(*args, **kwargs)
+
+
+class _Call:
+    """A callable that waits, as a pending operation."""
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait):
+        self.wait = wait
+
+
+def _zero(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
+    if not sparse:
+        return torch.zeros_like(parameter, requires_grad=False)
+    indices = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, parameter.detach().new_empty((0, *parameter.shape[1:])), parameter.shape)
+
+
+class _DistributedAdasumOptimizer(_Named):
+    """Steps on this rank's gradients, then combines what the step changed by Adasum."""
+
+    def _distribute(self, named_parameters, compression, passes) -> None:
+        self._name(named_parameters)
+        self._compression = compression
+        self._started: dict[torch.Tensor, torch.Tensor] = {}
+        self._prepare(passes, True)
+
+    def _counted(self, parameter: torch.Tensor) -> None:
+        super()._counted(parameter)
+
+    def synchronize(self) -> None:
+        """Nothing: changes are combined by `step()`."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Refused: without the combination there is no step."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        yield
+
+    def step(self, closure=None):
+        """A local step, whose changes are combined with those of the other ranks."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        parameters = self._requires_update
+        with torch.no_grad():
+            for it in parameters:
+                self._started.setdefault(it, torch.empty_like(it)).copy_(it)
+        super().step()
+        by_device: dict[torch.device, list] = defaultdict(list)
+        with torch.no_grad():
+            for it in parameters:
+                small, ctx = self._compression.compress(it.detach() - self._started[it])
+                by_device[it.device].append((it, small.contiguous(), ctx))
+            batches = [(some, self._combine(some)) for some in by_device.values()]
+            for some, pending in batches:
+                pending.wait()
+                for it, small, ctx in some:
+                    it.copy_(self._started[it]).add_(self._compression.decompress(small, ctx))
+        for it in parameters:
+            self._allreduce_delay[it] = self.backward_passes_per_step
+        return loss
+
+    def _combine(self, some: list[tuple]):
+        deltas = [small for _, small, _ in some]
+        each = [f"allreduce.{self._parameter_names[it]}" for it, _, _ in some]
+        return reduce("allreduce", deltas, deltas, each, Adasum, 1.0, 1.0, global_process_set, finish=lambda _: None)
+
+    def zero_grad(self, *args, **kwargs):
+        """Clears gradients; AssertionError between the last backward pass and `step()`."""
+        if any(delay == 0 for delay in self._allreduce_delay.values()):
+            raise AssertionError(RACE)
+        return super().zero_grad(*args, **kwargs)
+
+
+def _made(optimizer: torch.optim.Optimizer, mixin: type) -> torch.optim.Optimizer:
+    """An optimizer of a new class, named like the given one's and made of it, for the same parameters and options, without its state."""
+    kind = type(optimizer)
+    made = type(kind.__name__, (mixin, kind), {"__doc__": kind.__doc__})
+    accepted = inspect.signature(kind.__init__).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in accepted}
+    distributed = made.__new__(made)
+    try:
+        kind.__init__(distributed, optimizer.param_groups, **options)
+    except TypeError:
+        # Its class wants more than its options tell: what it was made with is kept.
+        distributed.__dict__.update(optimizer.__dict__)
+        distributed.state = defaultdict(dict)
+        distributed.param_groups = list(optimizer.param_groups)
+    return distributed
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: torch.optim.Optimizer,
+    named_parameters=None,
+    compression=Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups=None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
+    """An optimizer of the given one's class for the same parameters, whose `step()` is on gradients reduced over all ranks of the set. State is made anew: load
+    checkpoints afterwards.
+
+    named_parameters: as `model.named_parameters()`. compression: `Compression.none` or `.fp16`. backward_passes_per_step: gradients of so many passes are
+    summed before they are reduced. op: Average, Sum, Adasum (combines the changes of local steps), Min, Max, Product. gradient_predivide_factor f (Average only):
+    gradients are divided by f before the sum, and multiplied by f / size afterwards. groups: a number of groups, or lists of parameters, whose gradients are reduced
+    all or none; num_groups is its older name. sparse_as_dense: reduces sparse gradients as dense ones.
+    """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if num_groups != 0:
+        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed.", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if op == Adasum and process_set != global_process_set:
+        raise NotImplementedError("Adasum does not support non-global process sets yet.")
+    if op == Adasum and size() > 1:
+        distributed = _made(optimizer, _DistributedAdasumOptimizer)
+        distributed._distribute(named_parameters, compression, backward_passes_per_step)
+        return distributed
+    distributed = _made(optimizer, _DistributedOptimizer)
+    distributed._distribute(
+        named_parameters,
+        compression,
+        backward_passes_per_step,
+        Average if op == Adasum else op,
+        gradient_predivide_factor,
+        groups,
+        sparse_as_dense,
+        process_set,
+    )
+    return distributed
