@@ -1,6 +1,7 @@
 """`DistributedOptimizer`: an optimizer whose gradients are reduced over all ranks while the backward pass goes on."""
 
 import inspect
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from horovod.common import engine
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
 from horovod.torch.compression import Compression
-from horovod.torch.mpi_ops import Adasum, Average, size
+from horovod.torch.mpi_ops import Adasum, Average, Max, allreduce_, local_size, rank, size
 from horovod.torch.reductions import reduce, sparse_allreduce_async
 
 #: Gradients wait until so many bytes are ready, and begin together.
@@ -115,6 +116,8 @@ class _DistributedOptimizer(_Named):
         self._compression, self.op, self.sparse_as_dense, self.process_set = compression, op, sparse_as_dense, process_set
         self.gradient_predivide_factor = predivide
         self._should_synchronize = True
+        #: Passes of large batch simulation, if the job is one.
+        self._simulation = None
         #: What was submitted and not yet waited for, and what waits for more.
         self._handles: dict[torch.Tensor, _Batch] = {}
         self._waiting: list[torch.Tensor] = []
@@ -220,6 +223,12 @@ class _DistributedOptimizer(_Named):
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced. Parameters that this rank's passes did not use take part with zeros."""
+        if self._simulation is None:
+            self._synchronize()
+        else:
+            self._simulation.complete()
+
+    def _synchronize(self) -> None:
         if self._requires_update:
             for it in self._requires_update:
                 if it not in self._handles:
@@ -267,7 +276,7 @@ class _DistributedOptimizer(_Named):
 
     def step(self, closure=None):
         """One step on the reduced gradients; those of a `closure` are reduced each time that it is called."""
-        if not self._should_synchronize:
+        if self._simulation is not None or not self._should_synchronize:
             self._synchronized = False
             return super().step(closure) if closure is not None else super().step()
         if closure is not None:
@@ -428,4 +437,27 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         sparse_as_dense,
         process_set,
     )
+    _simulate(distributed)
     return distributed
+
+
+def _simulate(distributed: torch.optim.Optimizer) -> None:
+    """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then is of the passes that more ranks would do at once."""
+    asked = any(os.environ.get(name) for name in ("SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"))
+    if not asked and "shoal_simulate_instances" not in os.environ.get("SM_HPS", ""):
+        return
+    from shoal.torch import simulate
+
+    # Each simulated instance has as many ranks as this one.
+    os.environ.setdefault("LOCAL_WORLD_SIZE", str(local_size()))
+
+    def reduced(passes) -> None:
+        distributed._synchronize()
+        gradients = [it.grad for group in distributed.param_groups for it in group["params"] if it.grad is not None]
+        if gradients:
+            torch._foreach_mul_(gradients, passes.factor)
+
+    passes = simulate.adopt(distributed, rank(), size(), reduced, lambda number: allreduce_(number, op=Max))
+    if passes is not None:
+        distributed._simulation = passes
+        distributed.set_backward_passes_per_step(distributed.backward_passes_per_step * passes.count)
