@@ -4,6 +4,7 @@ import argparse
 import os
 import socket
 import sys
+from secrets import token_hex
 
 from horovod.runner import settings
 from horovod.runner.hosts import HostInfo, SlotInfo, get_host_assignments, is_local, parse_host_file, parse_hosts
@@ -129,7 +130,8 @@ def start(options: argparse.Namespace, secrets: dict[str, str] | None = None, ha
     hosts = hosts_of(options)
     slots = get_host_assignments(hosts, options.num_proc or sum(it.slots for it in hosts))
     address, port = meeting(slots)
-    there = {**variables, "HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
+    secret = os.environ.get("SHOAL_COMM_SECRET") or token_hex(16)
+    there = {**variables, "HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port), "SHOAL_COMM_SECRET": secret}
     return Workers(slots, options.command, [{**there, **place_variables(it)} for it in slots], options, handles_signals).wait()
 
 
