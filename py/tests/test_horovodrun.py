@@ -111,7 +111,7 @@ def _place(add, *, fails=None):
 
 
 def test_run(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{PACKAGES}:{Path(__file__).parent}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([PACKAGES, str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     assert horovod.run(_place, args=(10,), num_proc=2) == [10, 11]
     with pytest.raises(RuntimeError, match="this one fails"):
         horovod.run(_place, args=(10,), kwargs={"fails": 1}, num_proc=2)

@@ -2,6 +2,8 @@
 
 import ctypes
 import pickle
+import sys
+from contextlib import nullcontext
 
 import torch
 
@@ -89,6 +91,12 @@ def _put_together(it, own, device: torch.device, tensors: list[torch.Tensor]):
     return it
 
 
+def _no_pass():
+    """Within it, a step counts for no pass of large batch simulation."""
+    passes = sys.modules.get("shoal.torch.large_batch_passes")
+    return nullcontext() if passes is None else passes.inside()
+
+
 def _make_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
     """A step with zero gradients, so that the optimizer makes its state; parameters keep their values."""
     sparse = set()
@@ -104,7 +112,8 @@ def _make_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None)
         kept = [it.detach().clone() for it in parameters]
         # Of a DistributedOptimizer, the step of the optimizer's own class: nothing is reduced.
         step = getattr(optimizer, "local_step", optimizer.step)
-        step()
+        with _no_pass():
+            step()
         for it, value in zip(parameters, kept, strict=True):
             it.copy_(value)
 
