@@ -62,7 +62,9 @@ def groups_and_handles(rank, size):
     with pytest.raises(ValueError, match="cleared"):
         hvd.poll(handles[0])
     handle = hvd.broadcast_async(torch.ones(1), 0)
+    until = time.monotonic() + 10
     while not hvd.poll(handle):
+        assert time.monotonic() < until, "nobody does what was submitted"
         time.sleep(0.001)
     hvd.synchronize(handle)
     # Named operations may come in any order.
