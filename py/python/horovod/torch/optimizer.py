@@ -12,21 +12,15 @@ import torch
 from horovod.common import engine
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
+from horovod.torch.adasum import _DistributedAdasumOptimizer
 from horovod.torch.compression import Compression
+from horovod.torch.counting import RACE, Named
 from horovod.torch.mpi_ops import Adasum, Average, Max, allreduce_, local_size, rank, size
 from horovod.torch.reductions import reduce, sparse_allreduce_async
 
 #: Gradients wait until so many bytes are ready, and begin together.
 PACK_BYTES = 4 << 20
 
-MORE_PASSES = (
-    "Gradients were computed more than backward_passes_per_step times before call to step(). "
-    "Increase backward_passes_per_step to accumulate gradients locally."
-)
-RACE = (
-    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
-    "This is prohibited as it can cause a race condition."
-)
 TWICE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
     "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
@@ -45,70 +39,7 @@ class _Batch:
         self.gradients: list[tuple] = []
 
 
-class _Named:
-    """What both kinds of distributed optimizers have: names of parameters, hooks that count backward passes."""
-
-    def _name(self, named_parameters) -> None:
-        given = list(named_parameters) if named_parameters is not None else None
-        if given is not None and not all(isinstance(it, tuple) and len(it) == 2 for it in given):
-            raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
-        parameters = [it for group in self.param_groups for it in group["params"]]
-        if given is None:
-            given = [(f"noname.{g}.{i}", it) for g, group in enumerate(self.param_groups) for i, it in enumerate(group["params"])]
-        all_names = [name for name, _ in given]
-        twice = sorted({str(name) for name in all_names if all_names.count(name) > 1}) if len(set(all_names)) < len(all_names) else []
-        if twice:
-            raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
-        named = {id(it) for _, it in given}
-        unnamed = [str(id(it)) for it in parameters if id(it) not in named]
-        if unnamed:
-            what = "named_parameters was specified, but one or more model parameters were not named. Python object ids"
-            raise ValueError(f"{what}: {', '.join(unnamed)}")
-        self._parameter_names = {it: name for name, it in given}
-
-    def _prepare(self, passes: int, hooked: bool) -> None:
-        self.backward_passes_per_step = passes
-        self._synchronized = False
-        self._allreduce_delay: dict[torch.Tensor, int] = {}
-        self._requires_update: list[torch.Tensor] = []
-        self._hooks = []
-        if hooked:
-            for it in (it for group in self.param_groups for it in group["params"] if it.requires_grad):
-                self._requires_update.append(it)
-                self._allreduce_delay[it] = passes
-                self._hooks.append(_when_accumulated(it, self._counted))
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on so many backward passes make a step; counting begins anew."""
-        if passes <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
-        self.backward_passes_per_step = passes
-        for it in self._allreduce_delay:
-            self._allreduce_delay[it] = passes
-
-    def _counted(self, parameter: torch.Tensor) -> bool:
-        """One backward pass more has its gradient. Whether it was the last."""
-        if self._allreduce_delay[parameter] <= 0:
-            raise AssertionError(MORE_PASSES)
-        assert not parameter.grad.requires_grad, "gradients of gradients (create_graph=True) cannot be reduced"
-        self._allreduce_delay[parameter] -= 1
-        return self._allreduce_delay[parameter] == 0
-
-    def local_step(self):
-        """A step of the wrapped optimizer on this rank's gradients, without communication."""
-        return super().step()
-
-
-def _when_accumulated(parameter: torch.Tensor, hook):
-    """Calls `hook(parameter)` each time its gradient has been added to; what has to be kept for that."""
-    if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        return parameter.register_post_accumulate_grad_hook(hook)
-    accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-    accumulator.register_hook(lambda *_: hook(parameter) and None)
-    return accumulator
-
-
-class _DistributedOptimizer(_Named):
+class _DistributedOptimizer(Named):
     """Reduces gradients, then steps."""
 
     def _distribute(self, named_parameters, compression, passes, op, predivide, groups, sparse_as_dense, process_set) -> None:
@@ -316,64 +247,6 @@ def _zero(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
         return torch.zeros_like(parameter, requires_grad=False)
     indices = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
     return torch.sparse_coo_tensor(indices, parameter.detach().new_empty((0, *parameter.shape[1:])), parameter.shape)
-
-
-class _DistributedAdasumOptimizer(_Named):
-    """Steps on this rank's gradients, then combines what the step changed by Adasum."""
-
-    def _distribute(self, named_parameters, compression, passes) -> None:
-        self._name(named_parameters)
-        self._compression = compression
-        self._started: dict[torch.Tensor, torch.Tensor] = {}
-        self._prepare(passes, True)
-
-    def _counted(self, parameter: torch.Tensor) -> None:
-        super()._counted(parameter)
-
-    def synchronize(self) -> None:
-        """Nothing: changes are combined by `step()`."""
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Refused: without the combination there is no step."""
-        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
-        yield
-
-    def step(self, closure=None):
-        """A local step, whose changes are combined with those of the other ranks."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        parameters = self._requires_update
-        with torch.no_grad():
-            for it in parameters:
-                self._started.setdefault(it, torch.empty_like(it)).copy_(it)
-        super().step()
-        by_device: dict[torch.device, list] = defaultdict(list)
-        with torch.no_grad():
-            for it in parameters:
-                small, ctx = self._compression.compress(it.detach() - self._started[it])
-                by_device[it.device].append((it, small.contiguous(), ctx))
-            batches = [(some, self._combine(some)) for some in by_device.values()]
-            for some, pending in batches:
-                pending.wait()
-                for it, small, ctx in some:
-                    it.copy_(self._started[it]).add_(self._compression.decompress(small, ctx))
-        for it in parameters:
-            self._allreduce_delay[it] = self.backward_passes_per_step
-        return loss
-
-    def _combine(self, some: list[tuple]):
-        deltas = [small for _, small, _ in some]
-        each = [f"allreduce.{self._parameter_names[it]}" for it, _, _ in some]
-        return reduce("allreduce", deltas, deltas, each, Adasum, 1.0, 1.0, global_process_set, finish=lambda _: None)
-
-    def zero_grad(self, *args, **kwargs):
-        """Clears gradients; AssertionError between the last backward pass and `step()`."""
-        if any(delay == 0 for delay in self._allreduce_delay.values()):
-            raise AssertionError(RACE)
-        return super().zero_grad(*args, **kwargs)
 
 
 def _made(optimizer: torch.optim.Optimizer, mixin: type) -> torch.optim.Optimizer:
