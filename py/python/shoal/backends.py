@@ -9,7 +9,8 @@ NAMES = ("shoal", "smddp")
 
 
 def register() -> None:
-    """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and `import torch.sagemaker` work; a torch that was built without torch.distributed stays as it is."""
+    """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and `import torch.sagemaker` work; a torch that was built without
+    torch.distributed stays as it is."""
     if not dist.is_available():
         return
     torch_sagemaker_finder.install()

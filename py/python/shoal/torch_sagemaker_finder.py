@@ -1,4 +1,5 @@
-"""Answers for the name `torch.sagemaker`: SageMaker's model parallel library v2 is a part of SageMaker's own build of torch, and scripts import it from there."""
+"""Answers for the name `torch.sagemaker`: SageMaker's model parallel library v2 is a part of SageMaker's own build of torch, and scripts import it
+from there."""
 
 import importlib.util
 import sys

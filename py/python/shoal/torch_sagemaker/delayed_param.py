@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torch.sagemaker.logger import get_logger
 from torch.sagemaker.utils.module_utils import default_device, fresh_parameters, move_buffers_to_device
@@ -18,8 +19,8 @@ class DelayedParamIniter:
     """Initialises the parameters of a model that is on the meta device; give FSDP `param_init_fn=it.get_param_init_fn()`.
 
     `init_method_using_config(module)` makes and fills the parameters of one module, without those of its children. Without it, modules are initialised
-    as Hugging Face's are (normal with `config.initializer_range`, norms 1 and 0), others by their `reset_parameters`. Parameters that modules share stay shared within an FSDP
-    unit.
+    as Hugging Face's are (normal with `config.initializer_range`, norms 1 and 0), others by their `reset_parameters`. Parameters that modules share
+    stay shared within an FSDP unit.
     """
 
     def __init__(self, model: nn.Module, init_method_using_config: Callable[[nn.Module], None] | None = None, verbose: bool = False) -> None:
@@ -29,9 +30,8 @@ class DelayedParamIniter:
         self._std = getattr(getattr(model, "config", None), "initializer_range", None)
         self._wanted = sum(it.numel() for it in model.parameters())
         self._inited = 0
-        self._counted: set[int] = set()
-        # An id is of use only as long as the parameter lives.
-        self._alive: list[nn.Parameter] = []
+        # Holds none of them: FSDP frees what it has sharded.
+        self._counted = WeakTensorKeyDictionary()
 
     def get_param_init_fn(self) -> Callable[[nn.Module], None]:
         """FSDP's `param_init_fn`."""
@@ -44,22 +44,18 @@ class DelayedParamIniter:
     def count_num_params(self, module: nn.Module, *args: nn.Parameter) -> None:
         """Counts the parameters of a module, and those given, as initialised."""
         for it in [*module.parameters(recurse=False), *args]:
-            if id(it) not in self._counted:
-                self._counted.add(id(it))
-                self._alive.append(it)
+            if it not in self._counted:
+                self._counted[it] = True
                 self._inited += it.numel()
 
     @contextmanager
     def validate_params_and_buffers_inited(self, enabled: bool = True) -> Iterator[None]:
         """Raises `AssertionError` at its end if parameters were left out, or something is on the meta device still."""
         before = self._inited
-        if enabled:
-            self._counted.clear()
         yield
-        done, left = self._inited - before, self._left()
-        self._alive.clear()
         if not enabled:
             return
+        done, left = self._inited - before, self._left()
         assert not left, f"still on the meta device after the initialisation: {', '.join(left)}; initialise them in init_method_using_config"
         assert done == self._wanted, f"{done} elements of parameters were initialised where the model has {self._wanted}; is each module covered, and only once?"
 

@@ -1,4 +1,5 @@
-"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: `hybrid_shard_degree` decides among whom it shards, and it takes `post_param_init_fn`."""
+"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: `hybrid_shard_degree` decides among whom it shards, and it takes
+`post_param_init_fn`."""
 
 import functools
 from collections.abc import Callable

@@ -32,12 +32,13 @@ def transform(
 ) -> nn.Module:
     """Prepares a model for FSDP; all ranks call it, after `init` and before FSDP. Gives the model itself.
 
-    Without tensor parallelism the model stays as it is, apart from `device` (not for models on the meta device) and `dtype`. With it, linear layers of Llama, Mistral and GPT-NeoX
-    shaped transformers are shared out among tensor ranks; names in state dicts stay those of Hugging Face, and parameters that stay whole become those of each tensor
-    group's first rank. `load_state_dict_from_rank0`: ranks of the first tensor group get rank 0's values, and may have the model on the meta device;
-    FSDP(sync_module_states=True) gives them to the others.
+    Without tensor parallelism the model stays as it is, apart from `device` (not for models on the meta device) and `dtype`. With it, linear layers
+    of Llama, Mistral and GPT-NeoX shaped transformers are shared out among tensor ranks; names in state dicts stay those of Hugging Face, and
+    parameters that stay whole become those of each tensor group's first rank. `load_state_dict_from_rank0`: ranks of the first tensor group get rank
+    0's values, and may have the model on the meta device; FSDP(sync_module_states=True) gives them to the others.
 
-    Raises `NotImplementedError` for expert and context parallelism and for models of other shapes, `ValueError` for degrees that do not divide heads or columns.
+    Raises `NotImplementedError` for expert and context parallelism and for models of other shapes, `ValueError` for degrees that do not divide heads
+    or columns.
     """
     cfg = state.cfg
     if isinstance(config, MoEConfig) or cfg.expert_parallel_degree > 1:

@@ -36,8 +36,8 @@ def local_rank(variables: MutableMapping[str, str] = os.environ) -> int:
 
 
 def complete(variables: MutableMapping[str, str] = os.environ) -> None:
-    """Sets what torch's rendezvous and scripts read (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, SMDATAPARALLEL_LOCAL_RANK) where only the launcher's
-    own names are set. What is set stays; a process without a launcher stays as it is."""
+    """Sets what torch's rendezvous and scripts read (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, SMDATAPARALLEL_LOCAL_RANK) where only
+    the launcher's own names are set. What is set stays; a process without a launcher stays as it is."""
     if not is_distributed(variables):
         return
     for name in _NAMES:

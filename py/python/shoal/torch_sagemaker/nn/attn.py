@@ -26,8 +26,8 @@ def _parts(packed: Tensors, count: int, layout: str, what: str) -> list[torch.Te
 
 
 class FlashSelfAttention(nn.Module):
-    """Self-attention. `scale`: of the scores; 1/sqrt(head size) if not given. `use_alibi` takes an additive mask, and needs `triton_flash_attention`, which has
-    no dropout."""
+    """Self-attention. `scale`: of the scores; 1/sqrt(head size) if not given. `use_alibi` takes an additive mask, and needs
+    `triton_flash_attention`, which has no dropout."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class FlashSelfAttention(nn.Module):
         cast_dtype: torch.dtype | None = None,
         layout: str = "b h s d",
     ) -> torch.Tensor:
-        """(batch, heads, sequence, head size). `qkv`: one tensor with three times the heads, or three tensors. `attn_mask` (batch or 1, heads or 1, 1 or sequence, sequence)
-        is added to the scores. `cast_dtype`: what `qkv` is made first."""
+        """(batch, heads, sequence, head size). `qkv`: one tensor with three times the heads, or three tensors. `attn_mask` (batch or 1, heads or 1,
+        1 or sequence, sequence) is added to the scores. `cast_dtype`: what `qkv` is made first."""
         query, key, value = _cast(_parts(qkv, 3, layout, "qkv"), cast_dtype)
         if attn_mask is not None:
             if not self.use_alibi:
@@ -62,7 +62,7 @@ class FlashSelfAttention(nn.Module):
             if causal:
                 length = query.shape[2]
                 later = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
-                attn_mask = attn_mask.masked_fill(later, float("-inf")) if attn_mask.shape[-2] == length else attn_mask.expand(-1, -1, length, -1).masked_fill(later, float("-inf"))
+                attn_mask = attn_mask.expand(-1, -1, length, -1).masked_fill(later, float("-inf"))
                 causal = False
         dropout = self.attention_dropout_prob if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, causal, scale=self.scale)

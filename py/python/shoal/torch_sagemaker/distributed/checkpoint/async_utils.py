@@ -22,8 +22,8 @@ class _Call(NamedTuple):
 
 
 class AsyncCallsQueue:
-    """Calls of `async_save` that are not over, oldest first. A thread writes; only the calling thread talks to other ranks, so that collectives of the training
-    and of checkpoints keep one order."""
+    """Calls of `async_save` that are not over, oldest first. A thread writes; only the calling thread talks to other ranks, so that collectives of
+    the training and of checkpoints keep one order."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -44,8 +44,9 @@ class AsyncCallsQueue:
         return len(self._calls)
 
     def maybe_finalize_async_calls(self, blocking: bool = False, process_group: dist.ProcessGroup | None = None) -> list[int]:
-        """Completes the calls that all their ranks have written, or with `blocking` all calls; the ranks that have saved call this alike. Gives their indices. Each call
-        is finalised by the ranks that made it, whatever `process_group` is. Raises torch's `CheckpointException` on all of them if one could not write."""
+        """Completes the calls that all their ranks have written, or with `blocking` all calls; the ranks that have saved call this alike. Gives
+        their indices. Each call is finalised by the ranks that made it, whatever `process_group` is. Raises torch's `CheckpointException` on all of
+        them if one could not write."""
         finalized = []
         while self._calls:
             call = self._calls[0]

@@ -26,7 +26,8 @@ def load(
     s3_region: str | None = None,
     s3client_config: object | None = None,
 ) -> None:
-    """Fills the tensors of `state_dict` where they lie, and replaces its other values; the ranks of the group call it together. `checkpoint_id` is the checkpoint's directory.
+    """Fills the tensors of `state_dict` where they lie, and replaces its other values; the ranks of the group call it together. `checkpoint_id` is
+    the checkpoint's directory.
 
     Raises `ValueError` on all ranks if their keys differ (`check_keys_matched`) or no place is given, torch's `CheckpointException` if one cannot read."""
     refuse_s3(checkpoint_id, s3_region, s3client_config)

@@ -41,10 +41,11 @@ def save(
     s3_region: str | None = None,
     s3client_config: object | None = None,
 ) -> None:
-    """Saves to the directory `checkpoint_id`; the ranks of the group call it together, and it returns when all have written. `coordinator_rank` is a number of the world's.
+    """Saves to the directory `checkpoint_id`; the ranks of the group call it together, and it returns when all have written. `coordinator_rank` is a
+    number of the world's.
 
-    `wait_error_handling` and `force_check_all_plans` may be left out of account: plans are always compared, and errors known to all. Raises `NotImplementedError` for S3,
-    torch's `CheckpointException` on all ranks if one cannot plan or write."""
+    `wait_error_handling` and `force_check_all_plans` may be left out of account: plans are always compared, and errors known to all. Raises
+    `NotImplementedError` for S3, torch's `CheckpointException` on all ranks if one cannot plan or write."""
     refuse_s3(checkpoint_id, s3_region, s3client_config)
     saving = _Saving(state_dict, _writer(storage_writer, checkpoint_id), planner, ranks_of(process_group, coordinator_rank))
     saving.ranks.all_reduce("write", saving.write, saving.finish)
@@ -65,7 +66,8 @@ def async_save(
     s3_region: str | None = None,
     s3client_config: object | None = None,
 ) -> None:
-    """Like `save`, and returns when the state has been copied to the CPU: what is written is the state at the time of the call. The checkpoint is complete when
+    """Like `save`, and returns when the state has been copied to the CPU: what is written is the state at the time of the call. The checkpoint is
+    complete when
     `maybe_finalize_async_calls` of the module, or of `queue`, says so. Raises `ValueError` for another `sharded_strategy` than torch's."""
     refuse_s3(checkpoint_id, s3_region, s3client_config)
     if isinstance(sharded_strategy, tuple):
@@ -80,8 +82,8 @@ def async_save(
 
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group: dist.ProcessGroup | None = None) -> list[int]:
-    """Completes the asynchronous saves that all ranks have written, or with `blocking` waits for all; the ranks that have saved call it alike. Gives the indices of those that
-    were completed. Raises torch's `CheckpointException` on all ranks if one could not write."""
+    """Completes the asynchronous saves that all ranks have written, or with `blocking` waits for all; the ranks that have saved call it alike. Gives
+    the indices of those that were completed. Raises torch's `CheckpointException` on all ranks if one could not write."""
     return DEFAULT_ASYNC_REQUEST_QUEUE.maybe_finalize_async_calls(blocking, process_group)
 
 

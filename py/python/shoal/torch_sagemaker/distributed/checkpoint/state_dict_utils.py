@@ -28,8 +28,8 @@ def sm_state_dict_type(
     state_dict_config: Any = None,
     optim_state_dict_config: Any = None,
 ) -> Iterator[None]:
-    """Within it, `model.state_dict()` and `model.load_state_dict()` are of this kind, as with FSDP.state_dict_type. Local tensors are the parameters' own memory, so that
-    what is loaded into them is loaded into the model."""
+    """Within it, `model.state_dict()` and `model.load_state_dict()` are of this kind, as with FSDP.state_dict_type. Local tensors are the
+    parameters' own memory, so that what is loaded into them is loaded into the model."""
     if not isinstance(state_dict_type, SMStateDictType):
         with FSDP.state_dict_type(model, state_dict_type, state_dict_config, optim_state_dict_config):
             yield

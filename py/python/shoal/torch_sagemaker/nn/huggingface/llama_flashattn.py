@@ -41,8 +41,9 @@ class LlamaFlashAttention(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         **_others,
     ):
-        """The output (batch, sequence, hidden), and what Hugging Face's layer expects behind it: no weights, and (without `position_embeddings`, before transformers 4.48)
-        no cache. `position_ids` (batch, sequence): 0, 1, .. if not given. Padding is not masked: `attention_mask` is causal or not given."""
+        """The output (batch, sequence, hidden), and what Hugging Face's layer expects behind it: no weights, and (without `position_embeddings`,
+        before transformers 4.48) no cache. `position_ids` (batch, sequence): 0, 1, .. if not given. Padding is not masked: `attention_mask` is
+        causal or not given."""
         if output_attentions:
             raise ValueError("LlamaFlashAttention: output_attentions=True: its kernels keep no weights; use Hugging Face's attention, with attn_implementation='eager'")
         if past_key_value is not None and past_key_value.get_seq_length() > 0:
