@@ -254,7 +254,7 @@ def dtensor(rank, size, near):
 
 def meshes(rank, size, near):
     mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("a", "b"))
-    assert mesh.get_coordinate() == [rank // 2, rank % 2] and mesh["b"].get_local_rank() == rank % 2
+    assert list(mesh.get_coordinate()) == [rank // 2, rank % 2] and mesh["b"].get_local_rank() == rank % 2
     number = torch.tensor(float(rank))
     for name, wanted in (("a", sum(range(rank % 2, size, 2))), ("b", rank // 2 * 4 + 1)):
         it = number.clone()

@@ -2,14 +2,17 @@
 `post_param_init_fn`."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, ShardingStrategy, StateDictType
 from torch.distributed.fsdp import _init_utils as initialization
+from torch.distributed.tensor import DTensor
 
+from torch.sagemaker.logger import get_logger
 from torch.sagemaker.world import state
 
 __all__ = ["install", "placement"]
@@ -40,29 +43,53 @@ def install() -> None:
     FullyShardedDataParallel.__init__ = _fsdp(FullyShardedDataParallel.__init__)
     FullStateDictConfig.__init__ = _full_state_dict_config(FullStateDictConfig.__init__)
     initialization._materialize_with_param_init_fn = _materialize(initialization._materialize_with_param_init_fn)
+    check = initialization._check_module_states_for_sync_module_states
+    initialization._check_module_states_for_sync_module_states = _unless_on_cpu(check)
 
 
 def _fsdp(constructor):
+    signature = inspect.signature(constructor)
+
     @functools.wraps(constructor)
-    def init(self, module, process_group=None, sharding_strategy=None, *others, post_param_init_fn=None, **named):
+    def init(self, *arguments, post_param_init_fn=None, **named):
+        given = signature.bind(self, *arguments, **named).arguments
         # Units within a model are given what the model was.
-        if process_group is None and named.get("device_mesh") is None and len(others) < 13:
-            placed = placement(sharding_strategy)
-            process_group = placed.pop("process_group", None)
-            sharding_strategy = placed.pop("sharding_strategy", sharding_strategy)
-            named.update(placed)
-        if len(others) < 7 and named.get("device_id") is None and not torch.cuda.is_available():
-            named["device_id"] = torch.device("cpu")
+        if given.get("process_group") is None and given.get("device_mesh") is None:
+            given.update(placement(given.get("sharding_strategy")))
+        if given.get("device_id") is None and not torch.cuda.is_available():
+            given["device_id"] = torch.device("cpu")
+        if given.get("use_orig_params") and _has_whole_shards(given):
+            # FSDP of one rank, or without shards, takes a DTensor for its local part when it looks for changed parameters.
+            get_logger().debug("FSDP: use_orig_params=False: tensor parallel parameters that are not sharded beside it are kept flat")
+            given["use_orig_params"] = False
         if post_param_init_fn is not None:
             _after.append(post_param_init_fn)
         try:
-            constructor(self, module, process_group, sharding_strategy, *others, **named)
+            constructor(**given)
         finally:
             if post_param_init_fn is not None:
                 _after.pop()
+        if state.is_initialized and state.tp_size > 1:
+            self._register_state_dict_hook(_full_tensors)
 
     init.of_torch_sagemaker = True
+    init.__signature__ = signature
     return init
+
+
+def _has_whole_shards(given: dict[str, Any]) -> bool:
+    if not state.is_initialized or state.tp_size == 1:
+        return False
+    mesh = given.get("device_mesh")
+    return given.get("sharding_strategy") is ShardingStrategy.NO_SHARD or (mesh is not None and mesh.size(mesh.ndim - 1) == 1)
+
+
+def _full_tensors(module, state_dict, _prefix, _metadata):
+    """Full state dicts have whole parameters, also of tensor ranks: all ranks of a tensor group ask for them together."""
+    if module._state_dict_type is StateDictType.FULL_STATE_DICT:
+        for name, it in state_dict.items():
+            if isinstance(it, DTensor):
+                state_dict[name] = it.full_tensor()
 
 
 def _materialize(function):
@@ -74,6 +101,17 @@ def _materialize(function):
             _after[-1](root_module)
 
     return materialize
+
+
+def _unless_on_cpu(function):
+    """FSDP refuses `sync_module_states` for modules on the CPU, as some backends could not broadcast from there."""
+
+    @functools.wraps(function)
+    def check(module_states):
+        if torch.cuda.is_available():
+            function(module_states)
+
+    return check
 
 
 def _full_state_dict_config(constructor):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from torch.sagemaker.layers import FAMILIES, Family, family_of, layers_of, marked
@@ -128,11 +128,22 @@ def _share(layer: nn.Module, family: Family) -> None:
             setattr(attention, name, count // state.tp_size)
     plan = {**dict.fromkeys(family.outward, ColwiseParallel()), **dict.fromkeys(family.inward, RowwiseParallel())}
     parallelize_module(layer, state.mesh["tp"], plan)
-    for path in family.outward:
-        setattr(layer.get_submodule(path), _SHARDED, ("weight", "bias"))
-    for path in family.inward:
-        # The bias is added once, to the sum: each rank has it whole.
-        setattr(layer.get_submodule(path), _SHARDED, ("weight",))
+    for path in (*family.outward, *family.inward):
+        module = layer.get_submodule(path)
+        # The bias of what is added up is added once, to the sum: each rank has it whole.
+        sharded = {"weight": Shard(0), "bias": Shard(0)} if path in family.outward else {"weight": Shard(1)}
+        setattr(module, _SHARDED, sharded)
+        module.register_load_state_dict_pre_hook(_take_part)
+
+
+def _take_part(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_others) -> None:
+    """Whole parameters, as of full state dicts, become this rank's part of them."""
+    mesh = state.mesh["tp"]
+    for name in ("weight", "bias"):
+        whole = state_dict.get(prefix + name)
+        if isinstance(whole, torch.Tensor) and not isinstance(whole, DTensor) and isinstance(getattr(module, name, None), DTensor):
+            placement = getattr(module, _SHARDED).get(name, Replicate())
+            state_dict[prefix + name] = distribute_tensor(whole, mesh, [placement], src_data_rank=None)
 
 
 def _replicate(model: nn.Module) -> None:

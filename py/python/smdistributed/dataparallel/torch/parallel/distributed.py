@@ -1,5 +1,7 @@
 """DistributedDataParallel with the arguments of version 1 of SageMaker's library."""
 
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as _Torch
@@ -37,12 +39,15 @@ class DistributedDataParallel(_Torch):
             raise SMDDPConfigError(f"DistributedDataParallel: device_ids={device_ids}; a rank has one device, give [{environment.local_rank()}]")
         if all(it.device.type == "cpu" for it in module.parameters()):
             device_ids = output_device = None
-        super().__init__(
-            module,
-            device_ids=device_ids,
-            output_device=output_device,
-            broadcast_buffers=broadcast_buffers,
-            process_group=process_group,
-            bucket_cap_mb=BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb,
-            **more,
-        )
+        with warnings.catch_warnings():
+            # Scripts of this version know no other name for it.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            super().__init__(
+                module,
+                device_ids=device_ids,
+                output_device=output_device,
+                broadcast_buffers=broadcast_buffers,
+                process_group=process_group,
+                bucket_cap_mb=BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb,
+                **more,
+            )
