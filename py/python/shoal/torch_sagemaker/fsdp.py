@@ -3,6 +3,7 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,6 @@ from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel
 from torch.distributed.fsdp import _init_utils as initialization
 from torch.distributed.tensor import DTensor
 
-from torch.sagemaker.logger import get_logger
 from torch.sagemaker.world import state
 
 __all__ = ["install", "placement"]
@@ -60,7 +60,7 @@ def _fsdp(constructor):
             given["device_id"] = torch.device("cpu")
         if given.get("use_orig_params") and _has_whole_shards(given):
             # FSDP of one rank, or without shards, takes a DTensor for its local part when it looks for changed parameters.
-            get_logger().debug("FSDP: use_orig_params=False: tensor parallel parameters that are not sharded beside it are kept flat")
+            warnings.warn("torch.sagemaker: use_orig_params=False: FSDP keeps tensor parallel parameters that nobody shards beside it flat", stacklevel=2)
             given["use_orig_params"] = False
         if post_param_init_fn is not None:
             _after.append(post_param_init_fn)
