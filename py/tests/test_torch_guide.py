@@ -15,7 +15,7 @@ def test_the_programs_of_the_guide_run(tmp_path):
     page = PAGE.read_text()
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (command,) = re.findall(r"```sh\n(.*?)\n```", page, re.DOTALL)
-    assert len(programs) == 2
+    assert len(programs) == 3
     torchrun, *arguments = command.split()
     assert torchrun == "torchrun"
     outputs = []
@@ -27,3 +27,4 @@ def test_the_programs_of_the_guide_run(tmp_path):
         outputs.append(done.stdout)
     assert float(re.search(r"loss ([0-9.]+)", outputs[0])[1]) < 5
     assert "sum of ranks 1" in outputs[1] and "shared memory, 2 ranks" in outputs[1]
+    assert float(re.search(r"32 of 64 rows, loss ([0-9.]+)", outputs[2])[1]) < 8

@@ -2,14 +2,18 @@
 
 import torch.distributed as dist
 
+from shoal import torch_sagemaker_finder
+
 #: `smddp` is what scripts for SageMaker's own library ask for.
 NAMES = ("shoal", "smddp")
 
 
 def register() -> None:
-    """Makes `init_process_group("shoal")` and `init_process_group("smddp")` work; a torch that was built without torch.distributed stays as it is."""
+    """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and `import torch.sagemaker` work; a torch that was built without
+    torch.distributed stays as it is."""
     if not dist.is_available():
         return
+    torch_sagemaker_finder.install()
     for name in NAMES:
         if not hasattr(dist.Backend, name.upper()):
             dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu"])

@@ -1,5 +1,5 @@
-"""Where version 1 of SageMaker's library had it."""
+"""DistributedDataParallel where version 1 of SageMaker's library had it."""
 
-from torch.nn.parallel import DistributedDataParallel
+from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel
 
 __all__ = ["DistributedDataParallel"]

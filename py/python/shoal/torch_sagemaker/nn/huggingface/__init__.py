@@ -1,0 +1,1 @@
+"""Modules in place of Hugging Face's."""
