@@ -91,7 +91,8 @@ def load_model(
     if optimizer is not was:
         if was.built:
             optimizer.build(model.trainable_variables)
-            for variable, saved in zip(optimizer.variables, was.variables, strict=True):
+            # Keras does not read the slots within a loss scale from an .h5 file.
+            for variable, saved in zip(optimizer.variables, was.variables, strict=False):
                 variable.assign(saved)
         model.optimizer = optimizer
     model.jit_compile = False
