@@ -3,10 +3,10 @@
     horovodrun -np 4 python py/examples/lbs_keras_mnist.py --data ../shared/data/mnist --out four.json
     python py/examples/lbs_keras_mnist.py --data ../shared/data/mnist --passes 4 --out one.json
 
-Both read the same batches: worker w of 4 is a rank of the first program, and the w-th pass of each step of the second. `--dtype mixed_float16` trains with a
-loss scale. `--how large-batch` uses `shoal.keras.LargeBatch` in the place of Horovod's flags. `--plain` leaves out dropout, which no two programs draw alike: then
-the curves agree to rounding, if `iterations` counts steps (SGD, or large-batch). Writes the loss and accuracy of each epoch, and the loss of each step, averaged
-over all workers, as JSON.
+Both read the same batches: worker w of 4 is a rank of the first program, and the w-th pass of each step of the second. `--dtype mixed_float16` trains
+with a loss scale. `--how large-batch` uses `shoal.keras.LargeBatch` in the place of Horovod's flags. `--plain` leaves out dropout, which no two programs
+draw alike: then the curves agree to rounding, if `iterations` counts steps (SGD, or large-batch). Writes the loss and accuracy of each epoch, and the loss
+of each step, averaged over all workers, as JSON.
 """
 
 import argparse
@@ -133,7 +133,7 @@ def main() -> None:
     model = network(given.plain, given.seed)
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
     # Ranks begin alike with the first batch, not after it: one worker has nobody to be given variables by.
-    hvd.broadcast_variables(model.variables, root_rank=0)
+    hvd.broadcast_variables(model.weights, root_rank=0)
 
     losses, begun = Losses(given.passes), time.time()
     test = keras.callbacks.LambdaCallback()
@@ -157,7 +157,8 @@ def main() -> None:
     per_step = hvd.allreduce(np.asarray(losses.steps, np.float64), name="losses")
     if hvd.rank() == 0 and given.out is not None:
         told = {name: str(value) if isinstance(value, Path) else value for name, value in vars(given).items()}
-        report = {"workers": workers, "ranks": hvd.size(), "options": told, "seconds": time.time() - begun, "epochs": results, "step_losses": list(map(float, per_step))}
+        report = {"workers": workers, "ranks": hvd.size(), "options": told, "seconds": time.time() - begun, "epochs": results}
+        report["step_losses"] = list(map(float, per_step))
         given.out.write_text(json.dumps(report, indent=1))
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod._keras.keras2 import CallableList
+from horovod._keras.keras2 import CallableList, of_keras3
 
 __all__ = ["CallableList", "create_distributed_optimizer", "load_model", "value_of"]
 
@@ -28,7 +28,6 @@ def create_distributed_optimizer(
 ) -> Any:
     """A distributed optimizer around one of Keras 3 or of tf_keras. `ask_environment`: one pass may become several to simulate instances."""
     from horovod._keras import simulate
-    from horovod._keras.keras2 import is_keras3
     from horovod.common.process_sets import global_process_set
 
     if backward_passes_per_step <= 0:
@@ -48,7 +47,7 @@ def create_distributed_optimizer(
         "process_set": process_set or global_process_set,
         "scale_local_gradients": scale_local_gradients,
     }
-    if is_keras3():
+    if of_keras3(optimizer):
         from horovod._keras.optimizer import Settings, wrap
     else:
         from horovod._keras.optimizer2 import Settings, wrap
@@ -73,13 +72,11 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
 ) -> Any:
     """The saved model, its optimizer wrapped and with the state that it was saved with."""
-    from horovod._keras.keras2 import is_keras3
-
-    if not is_keras3():
+    if int(str(keras.__version__).split(".")[0]) < 3:
         kinds = keras.optimizers.Optimizer.__subclasses__() + list(custom_optimizers or [])
-        objects = {it.__name__: (lambda it=it, **config: wrap_optimizer(it(**config))) for it in kinds}
-        objects.update({name.lower(): it for name, it in objects.items()})
-        return keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
+        wrapped = {it.__name__: _made_of(it, wrap_optimizer) for it in kinds}
+        wrapped.update({name.lower(): it for name, it in wrapped.items()})
+        return keras.models.load_model(filepath, custom_objects={**wrapped, **(custom_objects or {})})
     objects = {it.__name__: it for it in custom_optimizers or []}
     model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
     was = getattr(model, "optimizer", None)
@@ -98,3 +95,7 @@ def load_model(
     model.jit_compile = False
     model.train_function = None
     return model
+
+
+def _made_of(kind: type, wrap_optimizer: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda **config: wrap_optimizer(kind(**config))

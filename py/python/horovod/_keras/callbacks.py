@@ -34,7 +34,8 @@ class BroadcastGlobalVariablesCallbackImpl:
             return
         with tf.device(self.device):
             if tf.executing_eagerly():
-                variables = [plain(it) for it in self.model.variables if reference(it) not in self._local_vars]
+                # Of Keras 3, `variables` has metrics and the state of random numbers too, which differ between ranks.
+                variables = [plain(it) for it in self.model.weights if reference(it) not in self._local_vars]
                 known = {reference(it) for it in variables}
                 hvd.broadcast_variables(variables, root_rank=self.root_rank)
                 optimizer = getattr(self.model, "optimizer", None)
@@ -71,8 +72,8 @@ class MetricAverageCallbackImpl:
 
 
 class LearningRateScheduleCallbackImpl:
-    """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` until before `end_epoch`: per epoch (`staircase`), or per batch with the
-    epoch as a fraction. With `momentum_correction`, the momentum of a batch that changes the rate is multiplied by new / old (Goyal et al. 2017, section 2.3)."""
+    """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` until before `end_epoch`: per epoch (`staircase`), or per batch with
+    the epoch as a fraction. With `momentum_correction`, the momentum of a batch that changes the rate is multiplied by new / old (Goyal et al. 2017, section 2.3)."""
 
     def __init__(
         self,
@@ -188,7 +189,9 @@ def checkpoint(base: type) -> type:
     class BestModelCheckpoint(base):
         """Saves the model with the best `monitor` of all epochs, on rank 0, to `filepath` (an attribute, which may be set later)."""
 
-        def __init__(self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch", filepath: str = "best_model.keras") -> None:
+        def __init__(
+            self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch", filepath: str = "best_model.keras"
+        ) -> None:
             given = {"monitor": monitor, "verbose": verbose, "mode": mode, "save_freq": save_freq}
             super().__init__(filepath=filepath, save_best_only=True, save_weights_only=False, **given)
 

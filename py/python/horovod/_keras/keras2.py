@@ -31,6 +31,11 @@ def is_keras3() -> bool:
     return version is not None and int(str(version).split(".")[0]) >= 3
 
 
+def of_keras3(thing: Any) -> bool:
+    """Whether an optimizer or a model is one of Keras 3: both Keras may be in a program."""
+    return any(it.__module__.split(".")[0] == "keras" for it in type(thing).__mro__)
+
+
 @functools.cache
 def note(what: str) -> None:
     """Says something once, on standard error."""
@@ -40,9 +45,12 @@ def note(what: str) -> None:
 @functools.cache
 def accept() -> None:
     """Teaches Keras 3; nothing for another one."""
-    if not is_keras3():
+    if not is_keras3() and "keras" not in sys.modules:
         return
     import keras
+
+    if int(keras.__version__.split(".")[0]) < 3:
+        return
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.trainers.trainer import Trainer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod._keras.keras2 import is_keras3, note
+from horovod._keras.keras2 import note, of_keras3
 
 __all__ = ["Momentum"]
 
@@ -43,7 +43,7 @@ class Momentum:
         """None where there is none."""
         optimizer = getattr(model.optimizer, "inner_optimizer", None) or model.optimizer
         momentum = getattr(optimizer, "momentum", None)
-        if not is_keras3():
+        if not of_keras3(optimizer):
             return None if momentum is None or not hasattr(momentum, "assign") else Momentum(momentum)
         if isinstance(momentum, _Adjustable):
             return Momentum(momentum.variable)

@@ -13,7 +13,7 @@ from horovod.tensorflow.aggregation import Aggregator
 from horovod.tensorflow.gradients import Reducer
 from horovod.tensorflow.util import plain
 
-__all__ = ["Distributed", "Settings", "is_distributed", "wrap"]
+__all__ = ["Distributed", "Pending", "Settings", "is_distributed", "wrap"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(optimizer, Distributed) or isinstance(getattr(optimizer, "inner_optimizer", None), Distributed)
 
 
-class _Pending:
+class Pending:
     """What `compute_gradients` has reduced and is to be applied: the graph, or "eager", and whether that was the step's last pass."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def _place() -> Any:
 class Distributed:
     """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has `_settings`.
 
-    Gradients are reduced in `apply`, which `apply_gradients` and Keras' own training loop call; or in `compute_gradients`, if that is called, as Keras 2 had it.
+    Gradients are reduced in `apply`, which `apply_gradients` and Keras' own training loop call; or in `compute_gradients`, if that is called, as in Keras 2.
     """
 
     _settings: Settings
@@ -66,7 +66,7 @@ class Distributed:
         self._reducer = Reducer(**settings.reducer)
         several = settings.passes > 1
         self._agg_helper = Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
-        self._pending = _Pending()
+        self._pending = Pending()
 
     def register_local_var(self, var: Any) -> None:
         """Gradients of this variable stay on their rank; they are divided by the number of ranks, if `scale_local_gradients`."""
@@ -106,20 +106,9 @@ class Distributed:
         if self._agg_helper is None:
             self._pending.put(True)
             return self._reducer(grads, variables)
-        aggregator = self._agg_helper
-        grads = [aggregator.dense(it) for it in grads]
-        aggregator.prepare(grads)
-        last = aggregator.add(grads)
+        last, results = self._agg_helper.one_pass(grads, lambda held: self._reducer(held, variables))
         self._pending.put(last)
-
-        def sums() -> list[Any]:
-            return [aggregator.sums[i].read_value() for i, it in enumerate(grads) if it is not None]
-
-        def reduced() -> list[Any]:
-            return [it for it in aggregator.take(lambda held: self._reducer(held, variables), grads) if it is not None]
-
-        results = iter(tf.cond(last, reduced, sums))
-        return [None if it is None else next(results) for it in grads]
+        return results
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Computes the gradients and applies them."""

@@ -52,7 +52,8 @@ class Aggregator:
             if grad is not None and i not in self.sums:
                 shape = tf.TensorShape(grad.shape)
                 if not shape.is_fully_defined():
-                    raise ValueError(f"backward_passes_per_step > 1: gradient {i} has the shape {shape}, which must be known; set sparse_as_dense=True if it is sparse")
+                    what = f"gradient {i} has the shape {shape}, which must be known"
+                    raise ValueError(f"backward_passes_per_step > 1: {what}; set sparse_as_dense=True if it is sparse")
                 self.sums[i] = self._variable(lambda shape=shape, grad=grad: tf.zeros(shape, grad.dtype), grad.dtype)
 
     def add(self, grads: Sequence[Any]) -> Any:
@@ -66,13 +67,28 @@ class Aggregator:
         return tf.equal(self.counter, self.passes)
 
     def take(self, reduce: Callable[[list[Any]], list[Any]], grads: Sequence[Any]) -> list[Any]:
-        """The reduced sums, in the places of `grads`, divided by the passes if so wanted. Clears them: by zeros, since nothing else clears what is not finite."""
+        """The reduced sums, in the places of `grads`, divided by the passes if so wanted. Clears them, by zeros: nothing else clears what is not finite."""
         held = [self.sums[i].read_value() if grad is not None else None for i, grad in enumerate(grads)]
         results = reduce(held)
         divisor = self.passes if self.average else 1
         results = [it if it is None or divisor == 1 else it / tf.cast(divisor, it.dtype) for it in results]
         self.clear()
         return results
+
+    def one_pass(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> tuple[Any, list[Any]]:
+        """Adds a pass' gradients. Whether they were the step's last, and the reduced gradients, or before the last pass the sums so far."""
+        grads = [self.dense(it) for it in grads]
+        self.prepare(grads)
+        last = self.add(grads)
+
+        def sums() -> list[Any]:
+            return [self.sums[i].read_value() for i, it in enumerate(grads) if it is not None]
+
+        def reduced() -> list[Any]:
+            return [it for it in self.take(reduce, grads) if it is not None]
+
+        results = iter(tf.cond(last, reduced, sums))
+        return last, [None if it is None else next(results) for it in grads]
 
     def clear(self) -> None:
         """Forgets what was added."""

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from horovod.common.engine import current
 from horovod.common.exceptions import HorovodInternalError
-from shoal.comm import CommError
+from shoal.comm import CommError, ConfigError
 from shoal.named import Mismatch
 
 __all__ = ["call", "collective", "name_of"]
@@ -139,6 +139,8 @@ def collective(
             handle.wait()
         except Mismatch as error:
             raise tf.errors.FailedPreconditionError(None, None, f"Horovod{kind.capitalize()}: {error}") from error
+        except ConfigError as error:
+            raise tf.errors.InvalidArgumentError(None, None, f"Horovod{kind.capitalize()} of {names[0]}: {error}") from error
         except CommError as error:
             raise HorovodInternalError(f"Horovod{kind.capitalize()} of {names[0]}: {error}") from error
     results = []

@@ -18,7 +18,7 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes `func(state, ...)` one that is begun again, with the state of the last commit, when ranks were lost, and with the current one when hosts come or go.
+    """Makes `func(state, ...)` one that is begun again: with the state of the last commit when ranks were lost, with the current one when hosts come or go.
 
     Before it is begun, all ranks get rank 0's state. There must be no collective before its first call.
     """
@@ -70,7 +70,7 @@ class TensorFlowKerasState(ObjectState):
             optimizer.build(self.model.trainable_variables)
 
     def _kept(self) -> list[Any]:
-        return [plain(it) for it in self.model.variables] + _variables(self.optimizer)
+        return [plain(it) for it in self.model.weights] + _variables(self.optimizer)
 
     def _save_model(self) -> None:
         kept = self._kept()

@@ -175,7 +175,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """The optimizer, stepping on the gradients of all ranks: one of TensorFlow 1 (`tf.compat.v1.train`) or of Keras.
 
     With `backward_passes_per_step` n, gradients of n calls are added up before ranks reduce them, and divided by n if `average_aggregated_gradients`. For an
-    optimizer of Keras `use_locking`, `op`, `groups` and `num_groups` are not handed on, as in Horovod: it averages. Adasum is for optimizers of TensorFlow 1 only.
+    optimizer of Keras `use_locking`, `op`, `groups` and `num_groups` are not handed on, as in Horovod: it averages. Adasum is for those of TensorFlow 1 only.
     """
     check_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:
