@@ -34,7 +34,7 @@ class BroadcastGlobalVariablesCallbackImpl:
             return
         with tf.device(self.device):
             if tf.executing_eagerly():
-                # Of Keras 3, `variables` has metrics and the state of random numbers too, which differ between ranks.
+                # The `variables` of Keras 3 have metrics and the state of random numbers too, which differ between ranks.
                 variables = [plain(it) for it in self.model.weights if reference(it) not in self._local_vars]
                 known = {reference(it) for it in variables}
                 hvd.broadcast_variables(variables, root_rank=self.root_rank)

@@ -114,6 +114,7 @@ def wrap(optimizer: Any, settings: Settings) -> Any:
         if settings.passes > 1:
             what = "a LossScaleOptimizer of tf_keras with backward_passes_per_step > 1 changes the scale in the middle of a step"
             raise ValueError(f"{what}; use Keras 3 (without TF_USE_LEGACY_KERAS), or mixed_bfloat16, which needs no loss scale")
-        return kind(wrap(optimizer.inner_optimizer, settings), dynamic=optimizer.dynamic, initial_scale=optimizer.initial_scale, dynamic_growth_steps=optimizer.dynamic_growth_steps)
+        more = {name: getattr(optimizer, name) for name in ("dynamic", "initial_scale", "dynamic_growth_steps")}
+        return kind(wrap(optimizer.inner_optimizer, settings), **more)
     distributed = type(kind.__name__, (Distributed, kind), {"_settings": settings, "__module__": "horovod._keras"})
     return distributed.from_config(optimizer.get_config())
