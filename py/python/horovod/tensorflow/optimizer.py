@@ -128,10 +128,12 @@ class _DistributedAdasumOptimizer(_Wrapper):
             return tf.group(*[start.assign(var.read_value()) for start, var in zip(starts, variables, strict=True)])
 
         def combine() -> Any:
+            assigned = []
             for i, (start, var) in enumerate(zip(starts, variables, strict=True)):
-                delta = allreduce(var.read_value() - start.read_value(), compression=self._compression, op=Adasum, name=f"{self._name}.delta.{i}")
-                var.assign(start.read_value() + delta)
-            return tf.no_op()
+                begun = start.read_value()
+                delta = allreduce(var.read_value() - begun, compression=self._compression, op=Adasum, name=f"{self._name}.delta.{i}")
+                assigned.append(var.assign(begun + delta))
+            return tf.group(*assigned)
 
         with tf.control_dependencies([it for it, _ in pairs]):
             first = tf.equal(tf.math.floormod(self._count.read_value(), self._passes), 0)
@@ -143,7 +145,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
             last = tf.equal(tf.math.floormod(tf.convert_to_tensor(count), self._passes), 0)
             if tf.executing_eagerly():
                 return combine() if bool(last) else None
-            return tf.cond(last, tf.function(combine, autograph=False), tf.no_op, name=name)
+            return tf.cond(last, combine, tf.no_op, name=name)
 
     def _prepare(self, variables: list[Any]) -> None:
         with tf.init_scope() if tf.executing_eagerly() or tf.inside_function() else tf.name_scope(self._name):
