@@ -93,9 +93,9 @@ def reduce_many(
     names, reduction = _names(base, tensors), _op(op)
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
+        more = {"op": reduction, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
         if alone and (not process_set.included() or process_set.size() == 1):
             return list(arrays)
-        more = {"op": reduction, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
         return bridge.collective("allreduce", arrays, names, **more)[0]
 
     return bridge.call(compute, tensors, [it.dtype for it in tensors], [it.shape for it in tensors])
@@ -150,9 +150,10 @@ def gather_many(tensors: Sequence[Any], base: str, process_set: ProcessSet = glo
     names = _names(base, tensors)
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
+        set_id = identity(process_set)
         if alone and (not process_set.included() or process_set.size() == 1):
             return list(arrays)
-        return bridge.collective("allgather", arrays, names, set_id=identity(process_set))[0]
+        return bridge.collective("allgather", arrays, names, set_id=set_id)[0]
 
     return bridge.call(compute, tensors, [it.dtype for it in tensors], [_first_dimension_free(it) for it in tensors])
 
