@@ -1,0 +1,78 @@
+"""Callbacks that keep an elastic state up to date, for `horovod.keras` and `horovod.tensorflow.keras`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CommitStateCallbackImpl:
+    """Commits the state every `batches_per_commit` batches and after each epoch."""
+
+    def __init__(self, backend: Any, state: Any, batches_per_commit: int, *args: Any) -> None:
+        super().__init__(*args)
+        self.backend, self.state = backend, state
+        self.batches_per_commit = self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """All ranks count from the same batch, those that are new as well."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Commits."""
+        self.commit()
+
+    def commit(self) -> None:
+        """Commits."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallbackImpl:
+    """Sets `state.batch` after each batch, and shortens the first epoch after a change by the batches that are done."""
+
+    def __init__(self, backend: Any, state: Any, *args: Any) -> None:
+        super().__init__(*args)
+        self.backend, self.state = backend, state
+        self.steps_per_epoch: int | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """The number of batches is found out anew."""
+        self.steps_per_epoch = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """So many are left."""
+        if self.params.get("steps"):
+            if self.steps_per_epoch is None:
+                self.steps_per_epoch = self.params["steps"]
+            self.params["steps"] = self.steps_per_epoch - self.state.batch
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """This one is done."""
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The next one begins with none."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallbackImpl:
+    """Sets `state.epoch` after each epoch, counted through all changes of the world."""
+
+    def __init__(self, backend: Any, state: Any, *args: Any) -> None:
+        super().__init__(*args)
+        self.backend, self.state = backend, state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras counts from 0."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The epoch that is next."""
+        self.state.epoch = self.initial_epoch + epoch + 1

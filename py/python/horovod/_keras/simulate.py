@@ -1,0 +1,38 @@
+"""Training as on more instances than there are: `SHOAL_SIMULATE_INSTANCES` and `shoal.keras.LargeBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horovod._keras.keras2 import note
+from horovod.common.engine import current, started
+from shoal.parallel import Accumulation, simulated_world
+
+__all__ = ["passes", "passes_for"]
+
+
+def passes_for(workers: int) -> int:
+    """How many passes a rank of this world runs for each step of `workers` workers; `shoal.parallel.Invalid` where ranks do not divide them."""
+    return Accumulation(workers, current().size).passes()
+
+
+def passes(environment: Mapping[str, str]) -> int:
+    """What the environment asks for: 1 unless it names instances to simulate. Says so once."""
+    if not (environment.get("SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HP_SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HPS")):
+        return 1
+    if not started():
+        if not environment.get("SHOAL_SIMULATE_INSTANCES"):
+            return 1
+        raise ValueError("SHOAL_SIMULATE_INSTANCES is set: call hvd.init() before hvd.DistributedOptimizer, which must know how many ranks there are")
+    engine = current()
+    # Each simulated instance has as many ranks as this one.
+    workers = simulated_world({**environment, "LOCAL_WORLD_SIZE": str(engine.local_size)})
+    if workers is None:
+        return 1
+    number = passes_for(workers)
+    if engine.rank == 0 and number > 1:
+        note(
+            f"SHOAL_SIMULATE_INSTANCES: {engine.size} ranks train as {workers} would, in {number} passes for each step of the optimizer; "
+            "iterations and learning rate schedules count steps"
+        )
+    return number

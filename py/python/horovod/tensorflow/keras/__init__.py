@@ -1,0 +1,217 @@
+"""Horovod's interface for Keras as TensorFlow has it: an optimizer that steps on all ranks' gradients, callbacks, collectives on values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+import horovod._keras as _impl
+import horovod.tensorflow as _hvd
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.keras import callbacks, elastic
+from horovod.tensorflow import (
+    Adasum,
+    Average,
+    Compression,
+    Max,
+    Min,
+    Product,
+    Sum,
+    add_process_set,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.tensorflow.functions import allgather_object, broadcast_object, broadcast_variables
+from horovod.tensorflow.gradients import check_groups, variables_of_layers
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | list[list[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """The optimizer, stepping on the gradients of all ranks; a new one of the same configuration and class name.
+
+    op: Average or Sum. With `backward_passes_per_step` n, gradients of n passes are added up, reduced over the ranks in the n-th, and divided by n if
+    `average_aggregated_gradients`; `iterations` counts all passes, as in Horovod (`shoal.keras.LargeBatch` counts steps). IndexedSlices with n > 1 need
+    `sparse_as_dense`. Under a `LossScaleOptimizer`, before or after wrapping, one pass of any rank that is not finite skips the step on all.
+    SHOAL_SIMULATE_INSTANCES in the environment sets the passes where this is 1.
+    """
+    if op not in (Average, Sum):
+        raise ValueError("op currently only supports Average and Sum")
+    return _impl.create_distributed_optimizer(
+        optimizer=optimizer,
+        name=name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=check_groups(num_groups, groups),
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: int | list[list[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A `DistributedOptimizer` that does not reduce the gradients of `local_layers`, one layer or several."""
+    local = variables_of_layers(local_layers)
+    wrapped = DistributedOptimizer(
+        optimizer,
+        name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    within = getattr(wrapped, "inner_optimizer", wrapped)
+    for it in local:
+        within.register_local_var(it)
+    return wrapped
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Gives all ranks the root's global variables, in a graph of TensorFlow 1 (`RuntimeError` when executing eagerly)."""
+    return _impl.value_of(_hvd.broadcast_global_variables(root_rank))
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """The reduction of a value that can be made a tensor, of the same shape on all ranks; Average unless `op`, or the older `average`, says otherwise."""
+    more = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "name": name, "op": op, "compression": compression}
+    return _impl.value_of(_hvd.allreduce(tf.constant(value), average, **more))
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    """The ranks' values one after the other along dimension 0, in which they may differ."""
+    return _impl.value_of(_hvd.allgather(tf.constant(value), name))
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """The root's value."""
+    return _impl.value_of(_hvd.broadcast(tf.constant(value), root_rank, name))
+
+
+def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
+    """This rank's rows of the reduction."""
+    return _impl.value_of(_hvd.reducescatter(tf.constant(value), op=op, name=name))
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Sequence[type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """The model that was saved, its optimizer a `DistributedOptimizer` with the state that it had."""
+    return _impl.load_model(tf.keras, lambda it: DistributedOptimizer(it, compression=compression), filepath, custom_optimizers, custom_objects)
