@@ -1,7 +1,7 @@
 //! What instances of an MPI program say to each other: a line of text each time. The first line of a connection begins with the secret.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use sha2::{Digest, Sha256};
 
@@ -70,6 +70,12 @@ impl Line {
         let mut text = String::new();
         io::Read::take(&mut self.0, MOST).read_line(&mut text)?;
         text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Ends it, for whoever else has a hold on it, too.
+    pub(super) fn close(&self) {
+        // It fails if it has ended by itself.
+        let _ = self.0.get_ref().shutdown(Shutdown::Both);
     }
 
     /// Another hold on the same connection.
