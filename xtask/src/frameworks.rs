@@ -122,8 +122,10 @@ fn deepspeed(python: &Path, workspace: &Workspace) -> Result<bool> {
 
 /// One line about the tests that `--all` would have run; none where it left none out.
 pub(crate) fn left_out(skipped: &[Skip]) -> Option<String> {
-    let is_large =
-        |skip: &&Skip| [NEEDS_DEEPSPEED, NEEDS_ALL].iter().any(|reason| skip.reason.starts_with(reason)) || LARGE.iter().any(|(_, reason)| skip.reason.starts_with(reason));
+    let is_large = |skip: &&Skip| {
+        [NEEDS_DEEPSPEED, NEEDS_ALL].iter().any(|reason| skip.reason.starts_with(reason))
+            || LARGE.iter().any(|(_, reason)| skip.reason.starts_with(reason))
+    };
     let count = skipped.iter().filter(is_large).count();
     (count > 0).then(|| {
         format!("not run: {count} tests with TensorFlow, Hugging Face and DeepSpeed, whose environments are large, or of the same libraries as others; run them with `cargo xtask test --all`")

@@ -1,14 +1,13 @@
 //! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where neither torchrun nor `mpirun` does.
 //!
-//! One rank that tells of nobody else's lines takes the launcher's own place. Of several, the first that fails ends the others, and is named in the failure file
-//! with what it said.
+//! The first that fails ends the others, and is named in the failure file with what it said. One that fails because it has lost another is not the first.
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,8 +27,14 @@ pub(crate) const NAME: &str = "shoal-ranks";
 /// How long ranks may take to end after SIGTERM when another has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a rank that has lost another may say first, before the other's end is known.
+/// How long lines of a rank that has ended may take to be read.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// How long who has lost another is given, until that other one tells why it failed: a Python with much in it takes a second to end.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How often to look whether this program was told to end, when nobody is left to wait for.
+const LOOK: Duration = Duration::from_millis(20);
 
 const READ_BYTES: usize = 32 << 10;
 
@@ -56,10 +61,6 @@ fn started(ranks: &Ranks) -> Result<i32, String> {
     let here = ranks.here();
     if here.is_empty() {
         return Ok(SUCCESS);
-    }
-    if here.len() == 1 && ranks.names == RankNames::DataParallel {
-        let mut command = command(ranks, here.start)?;
-        return Err(not_started(ranks, &command.exec()));
     }
     // Its children are ranks to who looks for those, and not what stands in ssh's place. Without /proc nobody looks.
     let _ = fs::write("/proc/self/comm", NAME);
@@ -105,12 +106,12 @@ fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Pid> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let streams = [stdout.map(|it| reader(it, rank, false, events)), stderr.map(|it| reader(it, rank, true, events))];
     let events = events.clone();
-    thread::spawn(move || ended(child, rank, streams, &events));
+    thread::spawn(move || ended(child, rank, &streams, &events));
     Ok(pid)
 }
 
 /// Tells of a rank's end, behind the lines that it said before, unless others hold its streams.
-fn ended(mut child: Child, rank: u32, streams: [Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
+fn ended(mut child: Child, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
     let Ok(status) = child.wait() else { return };
     let until = Instant::now() + SETTLE;
     while Instant::now() < until && streams.iter().flatten().any(|stream| !stream.is_finished()) {
@@ -140,48 +141,45 @@ fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, eve
 /// Shows what ranks say until all have ended.
 fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event>) -> i32 {
     let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
-    let mut errors = Errors::default();
-    let (mut first, mut kill_at): (Option<(u32, ExitStatus)>, Option<Instant>) = (None, None);
-    while !running.is_empty() {
-        let event = match kill_at {
-            None => heard.recv().ok(),
-            Some(at) => match heard.recv_timeout(at.saturating_duration_since(Instant::now())) {
-                Ok(event) => Some(event),
-                Err(_) if Instant::now() >= at => {
-                    end(&running, Signal::KILL);
-                    kill_at = Some(Instant::now() + GRACE);
-                    continue;
-                }
-                Err(_) => None,
-            },
-        };
-        match event {
+    let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
+    loop {
+        let is_decided = blame.is_certain() || TERMINATING.load(Ordering::Acquire);
+        if running.is_empty() && (is_decided || blame.is_nobody()) {
+            break;
+        }
+        let until = [kill_at, blame.suspected_until().filter(|_| !is_decided)].into_iter().flatten().min();
+        match next(heard, until) {
             Some(Event::Line { rank, is_error, text }) => {
                 let line = RankLine { rank: Some(rank), text };
-                if is_error && first.is_none_or(|(failed, _)| failed == rank) {
+                if is_error && !blame.is_certain() {
                     errors.note(&line);
                 }
                 show(&line, ranks.names, &places, is_error);
             }
             Some(Event::Ended { rank, status }) => {
                 running.retain(|(other, _)| *other != rank);
-                if !status.success() && first.is_none() {
-                    first = Some((rank, status));
-                    if !TERMINATING.load(Ordering::Acquire) {
-                        eprintln!("shoal ranks: {}; the others of this instance end, too", how(rank, status, &places));
-                        end(&running, Signal::TERM);
-                        kill_at = Some(Instant::now() + GRACE);
-                    }
+                if !status.success() {
+                    blame.note(rank, status, errors.has_lost_another(rank));
                 }
             }
-            // All who could say something have ended.
-            None => break,
+            None => {
+                let now = Instant::now();
+                blame.decide(now);
+                if kill_at.is_some_and(|at| now >= at) {
+                    end(&running, Signal::KILL);
+                    kill_at = Some(now + GRACE);
+                }
+            }
+        }
+        if blame.is_certain() && kill_at.is_none() && !TERMINATING.load(Ordering::Acquire) {
+            if let Some((rank, status)) = blame.first.filter(|_| !running.is_empty()) {
+                eprintln!("shoal ranks: {}; the others of this instance end, too", how(rank, status, &places));
+            }
+            end(&running, Signal::TERM);
+            kill_at = Some(Instant::now() + GRACE);
         }
     }
-    while let Ok(Event::Line { rank, is_error, text }) = heard.try_recv() {
-        show(&RankLine { rank: Some(rank), text }, ranks.names, &places, is_error);
-    }
-    let Some((rank, status)) = first else { return SUCCESS };
+    let Some((rank, status)) = blame.first else { return SUCCESS };
     if !TERMINATING.load(Ordering::Acquire) && !failure::is_told() {
         errors.name(rank, status.signal().map(|_| how(rank, status, &places)));
         let text = errors.text(code(status), &places, &ranks.program);
@@ -190,6 +188,53 @@ fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event
         }
     }
     code(status)
+}
+
+/// The next event; `None` at `until`, or after a moment when nobody is left who could say something.
+fn next(heard: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+    let Some(until) = until else { return heard.recv().ok() };
+    match heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(event) => Some(event),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => {
+            thread::sleep(LOOK);
+            None
+        }
+    }
+}
+
+/// Who failed first. One that has lost another is only suspected for a while: the other, here or on another instance, may still be about to say why it failed.
+#[derive(Debug, Default)]
+struct Blame {
+    first: Option<(u32, ExitStatus)>,
+    /// Until when `first` is a suspicion.
+    until: Option<Instant>,
+}
+
+impl Blame {
+    fn note(&mut self, rank: u32, status: ExitStatus, has_lost_another: bool) {
+        match (self.first, self.until, has_lost_another) {
+            (None, _, true) => (self.first, self.until) = (Some((rank, status)), Some(Instant::now() + PATIENCE)),
+            (None, ..) | (Some(_), Some(_), false) => (self.first, self.until) = (Some((rank, status)), None),
+            (Some(_), ..) => {}
+        }
+    }
+
+    fn decide(&mut self, now: Instant) {
+        self.until = self.until.filter(|until| now < *until);
+    }
+
+    fn is_nobody(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn is_certain(&self) -> bool {
+        self.first.is_some() && self.until.is_none()
+    }
+
+    fn suspected_until(&self) -> Option<Instant> {
+        self.until
+    }
 }
 
 /// How a rank has ended.
@@ -258,5 +303,16 @@ mod tests {
         assert!(took < Duration::from_secs(20), "{took:?}");
         let (code, _) = supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2));
         assert_eq!(code, 128 + 9);
+    }
+
+    #[test]
+    fn who_has_lost_another_is_not_to_blame_if_somebody_else_is() {
+        let lost = "echo 'shoal.comm.PeerDied: rank 1 died' >&2; exit 4";
+        let (code, took) = supervised(&shell(&format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && sleep 1 && exit 7; {lost}"), 2));
+        assert_eq!(code, 7);
+        assert!(took < PATIENCE, "{took:?}");
+        let (code, took) = supervised(&shell(lost, 2));
+        assert_eq!(code, 4);
+        assert!(took >= PATIENCE, "{took:?}");
     }
 }

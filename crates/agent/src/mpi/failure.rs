@@ -13,6 +13,8 @@ const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py
 const RULE: &str = "----------";
 /// In what its error handler says.
 const OF_OPEN_MPI: &str = "] *** ";
+/// What ranks say that have lost another: of ours, and of Gloo.
+const LOST: [&str; 5] = ["PeerDied", "PeerGaveUp", " died (", "Connection closed by peer", "Connection reset by peer"];
 /// SageMaker's images have it, environments here have what is asked for.
 const NO_MPI4PY: [&str; 3] = ["No module named mpi4py", "No module named 'mpi4py'", "cannot load MPI library"];
 
@@ -60,9 +62,17 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
-    /// Who failed first, and how it was ended if that was not its own doing; then it is to blame whoever has said more.
+    /// Who failed first, whoever has said more, and how it was ended if that was not its own doing.
     pub(crate) fn name(&mut self, rank: u32, how: Option<String>) {
-        (self.named, self.how) = (Some(rank), how);
+        (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
+    }
+
+    /// Whether what a rank said last is that another one is gone.
+    pub(crate) fn has_lost_another(&self, rank: u32) -> bool {
+        self.tails.get(&Some(rank)).is_some_and(|said| {
+            let text = said.tail.text();
+            LOST.iter().any(|words| text.contains(words))
+        })
     }
 
     /// The failure file's text.
