@@ -62,3 +62,21 @@ fn name_ours(site_packages: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_wheel_has_of_others_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for module in ["horovod", "smdistributed/dataparallel"] {
+            fs::create_dir_all(dir.path().join(module)).unwrap();
+        }
+        name_ours(dir.path()).unwrap();
+        let metadata = fs::read_to_string(dir.path().join("horovod-0.28.1.dist-info/METADATA")).unwrap();
+        assert!(metadata.contains("\nName: horovod\nVersion: 0.28.1\n"), "{metadata}");
+        assert!(dir.path().join("smdistributed_dataparallel-1.8.0.dist-info/INSTALLER").is_file());
+        assert!(!dir.path().join("smdistributed_modelparallel-1.15.0.dist-info").exists());
+    }
+}
