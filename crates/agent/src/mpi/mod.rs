@@ -16,7 +16,7 @@ mod start;
 mod version;
 mod wait;
 
-pub(crate) use line::{SECRET, secret};
+pub(crate) use line::{SECRET, SECRET_OF_GROUPS, secret, secret_of_groups};
 pub use run::run;
 pub use sdk_v3::drive;
 pub(crate) use sdk_v3::{OURS, driver};
