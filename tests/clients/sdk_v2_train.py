@@ -16,12 +16,11 @@ session = sagemaker.Session()
 names = []
 for given in json.loads(each):
     estimator = {"Estimator": Estimator, "PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[kind](
-        entry_point="train.py",
+        **{"entry_point": "train.py", **given},
         source_dir=source,
         role=sagemaker.get_execution_role(),
         output_path="s3://tests/out",
         sagemaker_session=session,
-        **given,
     )
     estimator.fit({"train": channel[0]} if channel else None, wait=False)
     names.append(estimator.latest_training_job.name)

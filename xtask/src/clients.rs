@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 use anyhow::Result;
 
 use crate::{
+    frameworks,
     outcome::Outcome,
     workspace::{Workspace, succeeds},
 };
@@ -62,6 +63,9 @@ impl Pytest<'_> {
         pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=20"]).args(what);
         pytest.current_dir(self.workspace.root.join("tests/clients"));
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
+        if frameworks::all_are_wanted() {
+            pytest.env("SHOAL_TEST_ALL", "1");
+        }
         // What is imported is compiled once, and not into the checkout.
         pytest.env("PYTHONPYCACHEPREFIX", self.workspace.target.join("pycache"));
         let success = succeeds(&mut pytest)?;

@@ -21,6 +21,8 @@ const LARGE: [(&str, &str); 2] =
     [("tensorflow", "needs the TensorFlow environment"), ("huggingface", "needs the Hugging Face environment")];
 /// How tests say that they need the wheel of [`DEEPSPEED`].
 const NEEDS_DEEPSPEED: &str = "needs a wheel of DeepSpeed";
+/// How tests begin that are one of many of their kind.
+const NEEDS_ALL: &str = "needs `cargo xtask test --all`";
 /// Built of its source: the package index has no wheel.
 const DEEPSPEED: &str = "deepspeed==0.19.8";
 /// What builds it.
@@ -120,11 +122,13 @@ fn deepspeed(python: &Path, workspace: &Workspace) -> Result<bool> {
 
 /// One line about the tests that `--all` would have run; none where it left none out.
 pub(crate) fn left_out(skipped: &[Skip]) -> Option<String> {
-    let is_large =
-        |skip: &&Skip| skip.reason.starts_with(NEEDS_DEEPSPEED) || LARGE.iter().any(|(_, reason)| skip.reason.starts_with(reason));
+    let is_large = |skip: &&Skip| {
+        [NEEDS_DEEPSPEED, NEEDS_ALL].iter().any(|reason| skip.reason.starts_with(reason))
+            || LARGE.iter().any(|(_, reason)| skip.reason.starts_with(reason))
+    };
     let count = skipped.iter().filter(is_large).count();
     (count > 0).then(|| {
-        format!("not run: {count} tests with TensorFlow, Hugging Face and DeepSpeed, whose environments are large; run them with `cargo xtask test --all`")
+        format!("not run: {count} tests with TensorFlow, Hugging Face and DeepSpeed, whose environments are large, or of the same libraries as others; run them with `cargo xtask test --all`")
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use crate::frameworks;
+
 /// Whether a test of the repository at `root` that says this reason was right not to run here.
 pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
     REASONS.iter().any(|(prefix, lacks)| reason.starts_with(prefix) && lacks(root))
@@ -43,6 +45,8 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs the TensorFlow environment", |_| !has_environment("tensorflow")),
     // 5.9 GiB, likewise.
     ("needs the Hugging Face environment", |_| !has_environment("huggingface")),
+    // Jobs of libraries whose other jobs run always.
+    ("needs `cargo xtask test --all`", |_| !frameworks::all_are_wanted()),
     // Built of its source, likewise.
     ("needs a wheel of DeepSpeed 0.19.8", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/wheels/deepspeed-0.19.8-cp*.whl")),
     ("needs the wheel of the Python package", |root| {

@@ -89,8 +89,8 @@ impl Hints {
     }
 
     fn of_module(&self, module: &str) -> Option<String> {
-        if module == "shoal" {
-            return Some(of_package("the module shoal"));
+        if ["shoal", "horovod", "smdistributed"].contains(&module) {
+            return Some(of_package(&format!("the module {module}")));
         }
         if self.has_image {
             return None;
@@ -134,7 +134,7 @@ impl Hints {
 
 fn of_package(what: &str) -> String {
     format!(
-        "{what} comes with Shoal's Python package, and this program's Python has none: its wheel is made by cargo xtask package in a checkout; jobs on images of PyTorch get \
+        "{what} comes with Shoal's Python package, and this program's Python has none: its wheel is made by cargo xtask package in a checkout; jobs on images of PyTorch and TensorFlow get \
          it by themselves once the server knows the wheel (python_package in shoal.toml, or beside the program shoal), any other Python by pip \
          install (docs/pytorch.md)"
     )
@@ -229,6 +229,7 @@ mod tests {
             (&on_pytorch, "ModuleNotFoundError: No module named 'tensorflow'", Some("or take the image tensorflow-training")),
             (&on_pytorch, "ModuleNotFoundError: No module named 'left_pad'", Some("requirements.txt beside the script")),
             (&on_pytorch, "ModuleNotFoundError: No module named 'shoal'", Some("the module shoal comes with")),
+            (&on_pytorch, "ModuleNotFoundError: No module named 'horovod.torch'", Some("the module horovod comes with")),
             (&on_pytorch, "AssertionError: Unknown c10d backend type SHOAL", Some("the backend shoal comes with")),
             (&on_pytorch, "ValueError: Unknown backend 'shoal'. Specify a 'device:backend' string", Some("the backend shoal comes with")),
             (&on_pytorch, "ValueError: Invalid backend: 'shoal'", Some("cargo xtask package")),

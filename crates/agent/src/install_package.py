@@ -16,6 +16,7 @@ BASE = os.path.dirname(PLACE)
 OPTIONS = "--isolated --upgrade --no-input --disable-pip-version-check --no-warn-script-location --progress-bar off --no-index --no-deps --no-build-isolation"
 INSTALL = [sys.executable, "-I", "-m", "pip", "install", *OPTIONS.split(), "--target", PLACE, "."]
 LACKING = 75
+SERVED = ("horovod", "smdistributed", "smdistributed-dataparallel", "smdistributed-modelparallel")
 # Of what a failure's text has room for.
 MOST_CHARACTERS = 700
 
@@ -50,9 +51,19 @@ def install():
         fail(pip.returncode, "\n".join(line.strip() for line in raised.group().strip().splitlines()) if raised else text)
 
 
+def is_ours(name):
+    """Whether Shoal's package serves it, whatever the version."""
+    name = name.lower().replace("_", "-")
+    module = "horovod" if name == "horovod" else "smdistributed"
+    return name in SERVED and importlib.util.find_spec(module) is not None
+
+
 def missing(requirement):
     """What the environment has in the place of something that the package requires; nothing if that is there."""
     if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        return None
+    if is_ours(requirement.name):
+        print(f"{requirement}: satisfied by Shoal's {requirement.name}", flush=True)
         return None
     try:
         version = importlib.metadata.version(requirement.name)

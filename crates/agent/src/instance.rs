@@ -196,6 +196,10 @@ pub(crate) fn prepare(
     if command.get(..2).is_some_and(|words| words == [LAUNCHER, "mpi"]) || driver.is_some() {
         env.push((mpi::SECRET.to_owned(), mpi::secret(&options.token)));
     }
+    if matches!(assignment.program, Program::Script { .. }) {
+        // Ranks that meet at MASTER_ADDR have nothing else in common that no stranger knows.
+        env.push((mpi::SECRET_OF_GROUPS.to_owned(), mpi::secret_of_groups(&options.token)));
+    }
     let spec = SandboxSpec {
         id: format!("{}-{}", home.id, assignment.host),
         hostname: facts.current_host().to_owned(),

@@ -34,6 +34,7 @@ pub mod parameter_server;
 mod program;
 mod proxy;
 mod python;
+pub mod ranks;
 mod run;
 mod script;
 mod shared_disk;
@@ -78,7 +79,7 @@ pub struct Options {
     pub program: PathBuf,
     /// The Python environments of this machine.
     pub environments: Cache,
-    /// The wheel of Shoal's Python package, for environments with PyTorch; a server may have none.
+    /// The wheel of Shoal's Python package, for environments with PyTorch or TensorFlow; a server may have none.
     pub python_package: Option<PathBuf>,
     /// The trees of images of this machine.
     pub images: Images,

@@ -35,7 +35,7 @@ pub(crate) fn package_for(assignment: &Assignment, wanted: &PythonEnvironment) -
     if Script::has_parameter_servers(&assignment.hyperparameters) && !has(&TENSORFLOW) {
         return Some(PackageFor::ParameterServer);
     }
-    has(&["torch"]).then_some(PackageFor::Torch)
+    (has(&["torch"]) || has(&TENSORFLOW)).then_some(PackageFor::Framework)
 }
 
 /// Whether the package is for this version of Python, as in `3.11.7`: 3.10 and newer (`abi3-py310` in py/Cargo.toml).
@@ -48,8 +48,10 @@ pub(crate) fn takes_package(version: &str) -> bool {
 /// What Shoal's Python package is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PackageFor {
-    /// PyTorch finds its backends `shoal` and `smddp` in it.
-    Torch,
+    /// PyTorch finds its backends `shoal` and `smddp` in it, scripts find Horovod and `smdistributed`, as SageMaker's images have them.
+    Framework,
+    /// The job requires Horovod or `smdistributed`.
+    Required,
     /// The job's distribution is parameter servers, and nobody else has one.
     ParameterServer,
 }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_package_is_for_torch_and_for_parameter_servers() {
+    fn the_package_is_for_frameworks_and_for_parameter_servers() {
         let of = |lock: &str, hyperparameters: &[(&str, &str)]| {
             let mut assignment = assignment();
             assignment.hyperparameters = hyperparameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -144,12 +146,12 @@ mod tests {
             package_for(&assignment, &wanted)
         };
         let [on, off] = ["true", "false"].map(|value| [("sagemaker_parameter_server_enabled", value)]);
-        assert_eq!(of("torch==2.9\n", &[]), Some(PackageFor::Torch));
+        assert_eq!(of("torch==2.9\n", &[]), Some(PackageFor::Framework));
         assert_eq!(of("numpy==2.0\n", &[]), None);
         assert_eq!(of("numpy==2.0\n", &on), Some(PackageFor::ParameterServer));
         assert_eq!(of("numpy==2.0\n", &off), None);
-        // It has its own.
-        assert_eq!(of("tensorflow-cpu==2.20\n", &on), None);
+        // It has servers of its own, and no Horovod.
+        assert_eq!(of("tensorflow-cpu==2.20\n", &on), Some(PackageFor::Framework));
         for (version, expected) in [("3.11.7", true), ("3.10", true), ("4.0.1", true), ("3.9.18", false), ("2.7", false), ("?", false)] {
             assert_eq!(takes_package(version), expected, "{version}");
         }

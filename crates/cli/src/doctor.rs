@@ -164,7 +164,7 @@ fn package(wheel: Option<&Path>) -> Check {
         import.ok().filter(|output| output.status.success()).map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let python = imported.as_ref().map_or("python3 cannot import shoal".to_owned(), |file| format!("python3 imports {file}"));
     let Some(wheel) = wheel.map(Path::display) else {
-        let todo = "for torch.distributed's backend \"shoal\", smdistributed.dataparallel and shoal.parameter_server: build the wheel \
+        let todo = "for Horovod, smdistributed, torch.distributed's backend \"shoal\" and shoal.parameter_server: build the wheel \
                     (cargo xtask package in a checkout), name it as python_package in shoal.toml, and pip install it where python3 needs it";
         return Check::new(name, State::Note, format!("no wheel for PyTorch jobs; {python}"), todo);
     };

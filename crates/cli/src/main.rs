@@ -27,6 +27,7 @@ mod log;
 mod mpi;
 mod output;
 mod patient;
+mod ranks;
 mod serve;
 mod settings;
 mod setup;
@@ -144,6 +145,9 @@ enum Command {
     /// A program of MPI: started by the agent.
     #[command(subcommand, hide = true)]
     Mpi(mpi::MpiCommand),
+    /// The ranks of an instance: started by the agent.
+    #[command(hide = true)]
+    Ranks(ranks::RanksArgs),
     /// A script with TensorFlow's parameter server beside it: started by the agent.
     #[command(hide = true)]
     ParameterServer {
@@ -160,11 +164,12 @@ fn main() -> ExitCode {
     shoal_sandbox::reexec_entry();
     shoal_agent::packer_entry();
     match Cli::parse_from(train::separate(std::env::args_os().collect(), &Cli::command())).command {
-        // The last five are programs in their own right with exit codes of their own.
+        // The last six are programs in their own right with exit codes of their own.
         Command::Agent(args) => agent::run(args),
         Command::Algorithm(args) => algorithm::run(&args),
         Command::Stacks(args) => stacks::run(&args),
         Command::Mpi(command) => mpi::run(command),
+        Command::Ranks(args) => ranks::run(args),
         Command::ParameterServer { index, command } => exit::of_program(parameter_server::beside(index, &command)),
         command => run(command).unwrap_or_else(|error| exit::report(&error)).into(),
     }
@@ -202,7 +207,12 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             written.with_context(|| format!("could not write to {}", directory.display()))?;
             Ok(Exit::Ok)
         }
-        Command::Agent(_) | Command::Algorithm(_) | Command::Stacks(_) | Command::Mpi(_) | Command::ParameterServer { .. } => {
+        Command::Agent(_)
+        | Command::Algorithm(_)
+        | Command::Stacks(_)
+        | Command::Mpi(_)
+        | Command::Ranks(_)
+        | Command::ParameterServer { .. } => {
             unreachable!("main runs these itself")
         }
     }

@@ -18,6 +18,9 @@ pub(crate) enum MpiCommand {
         /// Ranks on each.
         #[arg(long)]
         per_host: u32,
+        /// How many of the last words are what each rank runs.
+        #[arg(long)]
+        program: usize,
         /// mpirun and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -42,7 +45,7 @@ pub(crate) enum MpiCommand {
 /// Runs it to its end, and ends as it does.
 pub(crate) fn run(command: MpiCommand) -> ExitCode {
     let code = match command {
-        MpiCommand::Run { hosts, per_host, command } => mpi::run(&Places { hosts, per_host }, &command),
+        MpiCommand::Run { hosts, per_host, program, command } => mpi::run(&Places { hosts, per_host }, program, &command),
         MpiCommand::Wait => mpi::wait(),
         MpiCommand::Drive { python } => mpi::drive(&python),
         MpiCommand::Start { host, command } => mpi::start(&host, &command),

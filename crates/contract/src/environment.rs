@@ -7,13 +7,17 @@ use serde_json::{Map, Value, json};
 use crate::config::{input_data_config, resource_config, sorted_hosts};
 use crate::groups::Groups;
 use crate::python::repr_of_float;
-use crate::script::{Hyperparameters, MASTER_PORT, arguments};
+use crate::script::{DATAPARALLEL, Hyperparameters, MASTER_PORT, arguments};
 use crate::tf_config::{self, tf_config};
-use crate::{Facts, Script};
+use crate::{Facts, Script, ranks};
 
 /// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
 const FACTS: [&str; 6] =
     ["TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SAGEMAKER_JOB_NAME", "SAGEMAKER_BASE_DIR", "CURRENT_HOST", "SHOAL_HOST_ADDRESSES"];
+
+/// What a job may set of what is ours, by a variable or a hyperparameter in small letters: as on how many instances a script trains, and how many
+/// processes each instance has.
+const SETTINGS: [&str; 2] = ["SHOAL_SIMULATE_INSTANCES", ranks::PER_INSTANCE];
 
 /// Belong together: a request that brings one of its own brings all that it needs.
 const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
@@ -32,6 +36,9 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
     let told: Vec<_> = FACTS.iter().filter_map(|name| variables.remove_entry(*name)).collect();
     variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| !name.starts_with("SHOAL_")));
     variables.extend(told);
+    let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
+    let set = SETTINGS.iter().filter_map(|name| Some(((*name).to_owned(), ranks::setting(facts, &hyperparameters, name)?)));
+    variables.extend(set);
     let script = Script::of(&facts.hyperparameters, &facts.environment);
     if script.is_some() {
         for_scripts(facts, &mut variables);
@@ -105,7 +112,14 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
         None => code,
     };
     variables.insert("PYTHONPATH".into(), path);
-    if let Some(told) = tf_config(facts, &Hyperparameters::of(&facts.hyperparameters)) {
+    let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
+    if hyperparameters.is_on(DATAPARALLEL) {
+        let hosts = Groups::of(facts, &hyperparameters);
+        for (name, value) in ranks::told_to_all(facts, &hosts.hosts_of_distribution()) {
+            variables.entry(name.into()).or_insert(value);
+        }
+    }
+    if let Some(told) = tf_config(facts, &hyperparameters) {
         variables.entry(tf_config::VARIABLE.into()).or_insert_with(|| told.to_string());
     }
     for (name, value) in [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")] {
@@ -121,7 +135,7 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let groups = Groups::of(facts, &hyperparameters);
     let (distribution_groups, distribution_hosts) = (groups.of_distribution(), groups.hosts_of_distribution());
     let master = distribution_hosts.first().copied().unwrap_or(hosts[0]);
-    let Hyperparameters { own, framework, reserved } = hyperparameters;
+    let Hyperparameters { own, framework, reserved, .. } = hyperparameters;
     let module_dir = script.and_then(|script| script.source.clone()).unwrap_or_else(|| text(&paths.code()));
     let channel_dirs: Map<String, Value> = facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
     let channel_names: Vec<String> =

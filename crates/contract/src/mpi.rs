@@ -1,6 +1,8 @@
 //! Programs of MPI, as sagemaker-training-toolkit starts them (`mpi.py`): the first instance runs `mpirun`, which starts its daemon on each of
 //! the others; there a program of ours waits to be told (`shoal mpi wait`) where SageMaker's images have sshd.
 //!
+//! Where there is no `mpirun`, the ranks are started without one ([`crate::Ranks`]).
+//!
 //! Unlike there, each rank keeps the variables of its own instance: `SM_CURRENT_HOST` is where it runs.
 
 use serde_json::Value;
@@ -66,16 +68,23 @@ pub(crate) fn command(
         return Ok([LAUNCHER, "mpi", "wait"].map(str::to_owned).to_vec());
     }
     let said = framework.framework.get(OPTIONS).filter(|value| !value.is_null()).map(python::str).unwrap_or_default();
+    let options = options(&said)?;
     let run = Mpirun {
         hosts,
         per_host: number(framework, PER_HOST)?.unwrap_or(facts.gpus.max(1)),
         processes: number(framework, IN_ALL)?,
         interface: facts.network_interface.clone(),
-        options: of_user(words(&said).ok_or(LaunchError::MpiOptions(said.clone()))?),
+        options,
         program,
     };
-    let launcher = format!("{LAUNCHER} mpi run --hosts {} --per-host {} --", run.hosts.join(","), run.per_host);
+    let launcher =
+        format!("{LAUNCHER} mpi run --hosts {} --per-host {} --program {} --", run.hosts.join(","), run.per_host, run.program.len());
     Ok(launcher.split(' ').map(str::to_owned).chain(run.command()).collect())
+}
+
+/// Options of `mpirun` as the user writes them.
+pub(crate) fn options(said: &str) -> Result<Vec<String>, LaunchError> {
+    words(said).map(of_user).ok_or_else(|| LaunchError::MpiOptions(said.to_owned()))
 }
 
 /// A hyperparameter's number, if it has one.

@@ -9,7 +9,7 @@ use crate::failure::TRACEBACK;
 use crate::groups::Groups;
 use crate::headline::headline;
 use crate::python::{self, decoded};
-use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, tf_config};
+use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, ranks, tf_config};
 
 /// Hyperparameters that are for the toolkit alone.
 const RESERVED: [&str; 9] = [
@@ -30,6 +30,9 @@ const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
 /// Other hyperparameters that begin so are a framework's: `sagemaker_mpi_enabled`.
 const PREFIX: &str = "sagemaker_";
 
+/// Those that begin so are the platform's, for whatever it starts: `shoal_simulate_instances`.
+const PREFIX_OF_SHOAL: &str = "shoal_";
+
 /// Python of the image.
 const PYTHON: &str = "python3";
 
@@ -48,8 +51,8 @@ const MOST_COMMAND: usize = 200;
 const SILENT: &str = "the script printed nothing, and left no failure file";
 
 /// A hyperparameter of a framework that asks for a launcher.
-const TORCHRUN: [&str; 3] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled", DATAPARALLEL];
-const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
+const TORCHRUN: [&str; 2] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled"];
+pub(crate) const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
 pub(crate) const MPI: &str = "sagemaker_mpi_enabled";
 
 /// A script that a job brings.
@@ -75,6 +78,9 @@ pub enum LaunchError {
     /// A number of processes that is none.
     #[error("{0} is {1:?}, which is no number of processes")]
     MpiNumber(String, String),
+    /// A number of processes that is none.
+    #[error("SHOAL_PROCESSES_PER_INSTANCE is {0:?}; give a number of processes, such as 8")]
+    ProcessesNumber(String),
     /// Options of mpirun that are not words.
     #[error("custom_mpi_options is {0:?}, and a quote in it is not closed")]
     MpiOptions(String),
@@ -133,11 +139,13 @@ impl Script {
         // mpi4py's launcher ends all ranks when one raises.
         let python: &[&str] = if is_mpi { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };
         let python = python.iter().map(|word| (*word).to_owned());
-        let command = if hyperparameters.asks_for_torchrun() && groups.is_launched() && !is_mpi {
+        let is_torchrun = hyperparameters.asks_for_torchrun() && groups.is_launched() && !is_mpi;
+        let is_dataparallel = hyperparameters.is_on(DATAPARALLEL) && groups.is_launched() && !is_mpi && !is_torchrun;
+        let command = if is_torchrun {
             if is_package || self.is_command(is_package) {
                 return Err(LaunchError::NoPythonScript(program));
             }
-            torchrun(facts, &groups.hosts_of_distribution()).into_iter().chain([program]).chain(arguments).collect()
+            torchrun(facts, &groups.hosts_of_distribution())?.into_iter().chain([program]).chain(arguments).collect()
         } else if is_package {
             python.chain(["-m".to_owned(), self.module().to_owned()]).chain(arguments).collect()
         } else if self.is_command(is_package) {
@@ -150,28 +158,30 @@ impl Script {
         };
         if is_mpi {
             mpi::command(facts, &groups.hosts_of_distribution(), &hyperparameters, command)
+        } else if is_dataparallel {
+            ranks::of_dataparallel(facts, &groups.hosts_of_distribution(), &hyperparameters, command)
         } else {
             Ok(tf_config::with_server(facts, &hyperparameters, command))
         }
     }
 }
 
-/// torchrun on every instance; a process for each GPU, else one.
-fn torchrun(facts: &Facts, hosts: &[&str]) -> Vec<String> {
+/// torchrun on every instance.
+fn torchrun(facts: &Facts, hosts: &[&str]) -> Result<Vec<String>, LaunchError> {
     let rank = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
     let mut words = vec![
         "torchrun".to_owned(),
         "--nnodes".to_owned(),
         hosts.len().to_string(),
         "--nproc_per_node".to_owned(),
-        facts.gpus.max(1).to_string(),
+        ranks::per_instance(facts)?.to_string(),
     ];
     if hosts.len() > 1 {
         let [address, rank] = [facts.address(hosts[0]).to_owned(), rank.to_string()];
         words.extend(["--master_addr".to_owned(), address, "--master_port".to_owned(), MASTER_PORT.to_owned()]);
         words.extend(["--node_rank".to_owned(), rank]);
     }
-    words
+    Ok(words)
 }
 
 /// The toolkit's failure file for a script that has ended with `code`, behind its cause in one line and a `hint` of what to do about it. `stderr` is the end of what it
@@ -232,20 +242,23 @@ pub(crate) struct Hyperparameters {
     pub(crate) framework: Map<String, Value>,
     /// The toolkit's.
     pub(crate) reserved: Map<String, Value>,
+    /// Ours.
+    pub(crate) of_shoal: Map<String, Value>,
 }
 
 impl Hyperparameters {
     pub(crate) fn of(all: &BTreeMap<String, String>) -> Self {
-        let [mut own, mut framework, mut reserved] = [Map::new(), Map::new(), Map::new()];
+        let [mut own, mut framework, mut reserved, mut of_shoal] = [Map::new(), Map::new(), Map::new(), Map::new()];
         for (name, value) in all {
             let of_whom = match name.as_str() {
                 name if RESERVED.contains(&name) => &mut reserved,
                 name if name.starts_with(PREFIX) => &mut framework,
+                name if name.starts_with(PREFIX_OF_SHOAL) => &mut of_shoal,
                 _ => &mut own,
             };
             of_whom.insert(name.clone(), decoded(value));
         }
-        Self { own, framework, reserved }
+        Self { own, framework, reserved, of_shoal }
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
@@ -263,8 +276,9 @@ impl Hyperparameters {
 
     /// Whether the instances are to be launched as one distributed program.
     pub(crate) fn is_distributed(&self) -> bool {
-        const OTHERS: [&str; 4] = [
+        const OTHERS: [&str; 5] = [
             MPI,
+            DATAPARALLEL,
             tf_config::PARAMETER_SERVER,
             "sagemaker_pytorch_xla_multi_worker_enabled",
             "sagemaker_multi_worker_mirrored_strategy_enabled",

@@ -11,9 +11,9 @@
 //!   small layers that has the machine to itself half of its speed; 4,000 rounds cost it nothing that can be measured, and with a neighbour it
 //!   takes a fifth less than with the default. (<https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html>)
 
-use crate::Facts;
 use crate::mpi;
 use crate::script::Hyperparameters;
+use crate::{Facts, LAUNCHER};
 
 /// Rounds of libgomp's waiting loop: 70 to 200 microseconds.
 const SPINS: &str = "4000";
@@ -75,7 +75,8 @@ impl Threads {
 fn processes(facts: &Facts, command: &[String]) -> u32 {
     let of_torchrun = command.iter().enumerate().find_map(|(at, word)| {
         let (name, value) = word.split_once('=').unwrap_or((word, command.get(at + 1).map_or("", String::as_str)));
-        matches!(name, "--nproc_per_node" | "--nproc-per-node").then_some(value)
+        let is_ours = command.first().is_some_and(|program| program == LAUNCHER) && name == "--per-host";
+        (is_ours || matches!(name, "--nproc_per_node" | "--nproc-per-node")).then_some(value)
     });
     match of_torchrun {
         // `auto`, `gpu`: one for each GPU, or else for each core.

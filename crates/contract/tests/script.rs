@@ -168,14 +168,53 @@ fn commands_are_those_of_the_toolkit() {
         assert_eq!(command(&facts(1, 1, &[torch]), false).unwrap(), format!("torchrun|--nnodes|1|--nproc_per_node|1|{tail}"));
     }
     let ddp = ("sagemaker_distributed_dataparallel_enabled", "true");
+    let gpus = Facts { gpus: 4, ..facts(2, 3, &[torch]) };
+    let expected =
+        |each| format!("torchrun|--nnodes|3|--nproc_per_node|{each}|--master_addr|algo-1|--master_port|7777|--node_rank|1|{tail}");
+    assert_eq!(command(&gpus, false).unwrap(), expected(4));
+    let eight = Facts { environment: map(&[("SHOAL_PROCESSES_PER_INSTANCE", "8")]), ..gpus.clone() };
+    assert_eq!(command(&eight, false).unwrap(), expected(8));
     let gpus = Facts { gpus: 4, ..facts(2, 3, &[ddp]) };
-    assert_eq!(
-        command(&gpus, false).unwrap(),
-        format!("torchrun|--nnodes|3|--nproc_per_node|4|--master_addr|algo-1|--master_port|7777|--node_rank|1|{tail}")
-    );
+    let ours = |each, more| {
+        format!("/opt/shoal/bin/shoal|ranks|--names|data-parallel|--hosts|algo-1,algo-2,algo-3|--node|1|--per-host|{each}|{more}--")
+    };
+    assert_eq!(command(&gpus, false).unwrap(), format!("{}|python3|{tail}", ours(4, "")));
+    assert!(command(&gpus, true).unwrap().ends_with("|--|python3|-m|train|--batch-size|32|--lr|1e-05|-n|a name"));
+    let options = ("sagemaker_distributed_dataparallel_custom_mpi_options", "\"-verbose -x A='b c'\"");
+    let with_options = facts(2, 3, &[ddp, options, ("shoal_processes_per_instance", "\"2\"")]);
+    assert_eq!(command(&with_options, false).unwrap(), format!("{}|python3|{tail}", ours(2, "--variable|A=b c|")));
+    let none = Facts { environment: map(&[("SHOAL_PROCESSES_PER_INSTANCE", "none")]), ..facts(1, 1, &[ddp]) };
+    assert_eq!(command(&none, false), Err(LaunchError::ProcessesNumber("none".into())));
+    let variables = environment(&with_options);
+    for (name, expected) in [
+        ("SMDATAPARALLEL_USE_HOMOGENEOUS", "1"),
+        ("SMDATAPARALLEL_SERVER_ADDR", "algo-1"),
+        ("SMDATAPARALLEL_SERVER_PORT", "7592"),
+        ("SAGEMAKER_INSTANCE_TYPE", "ml.m5.large"),
+        ("SHOAL_PROCESSES_PER_INSTANCE", "2"),
+        ("SM_HPS", r#"{"batch-size":32,"lr":0.00001,"n":"a name"}"#),
+    ] {
+        assert_eq!(variables[name], expected, "{name}");
+    }
     assert_eq!(environment(&gpus)["SM_DISTRIBUTION_INSTANCE_GROUPS"], r#"["homogeneousCluster"]"#);
     assert_eq!(command(&facts(1, 1, &[("sagemaker_torch_distributed_enabled", "false")]), false).unwrap(), format!("python3|{tail}"));
     assert_eq!(command(&facts(1, 1, &[torch]), true), Err(LaunchError::NoPythonScript("train.py".into())));
+}
+
+/// On how many instances a script is to train as if there were so many.
+#[test]
+fn a_job_says_how_many_instances_are_simulated() {
+    let of = |hyperparameters: &[(&str, &str)], variables: &[(&str, &str)]| {
+        let facts = Facts { environment: map(variables), ..facts(1, 2, hyperparameters) };
+        let command = script(&facts).command(&facts, false).unwrap().join(" ");
+        assert_eq!(command, "python3 train.py --batch-size 32 --lr 1e-05 -n a name", "it is no argument of the script");
+        environment(&facts).get("SHOAL_SIMULATE_INSTANCES").cloned()
+    };
+    let [given, encoded] = [("shoal_simulate_instances", "8"), ("shoal_simulate_instances", "\"8\"")];
+    assert_eq!(of(&[given], &[]).as_deref(), Some("8"));
+    assert_eq!(of(&[encoded], &[]).as_deref(), Some("8"));
+    assert_eq!(of(&[given], &[("SHOAL_SIMULATE_INSTANCES", "16"), ("SHOAL_AGENT_TOKEN", "x")]).as_deref(), Some("16"));
+    assert_eq!(of(&[], &[("SHOAL_COMM_STALL", "1")]), None);
 }
 
 /// What SDK v2 sends for `distribution={"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "-x A='b c'"}}`.
@@ -194,7 +233,7 @@ fn mpirun_is_started_on_the_first_instance_and_awaited_on_the_others() {
     assert_eq!(
         command(&facts(1, 3, &mpi)).unwrap(),
         format!(
-            "/opt/shoal/bin/shoal|mpi|run|--hosts|algo-1,algo-2,algo-3|--per-host|2|--|mpirun|--host|algo-1:2,algo-2:2,algo-3:2|-np|6|{ours}|\
+            "/opt/shoal/bin/shoal|mpi|run|--hosts|algo-1,algo-2,algo-3|--per-host|2|--program|10|--|mpirun|--host|algo-1:2,algo-2:2,algo-3:2|-np|6|{ours}|\
              -x|A=b c|-x|NCCL_DEBUG=TRACE|python3|-m|mpi4py|{tail}"
         )
     );
@@ -210,7 +249,7 @@ fn mpirun_is_started_on_the_first_instance_and_awaited_on_the_others() {
 
     let [place, own] = [("algo-1", "127.0.1.1"), ("algo-2", "127.0.1.2")];
     let alone = Facts { addresses: map(&[place]), ..facts(1, 1, &mpi) };
-    assert!(command(&alone).unwrap().contains("--hosts|algo-1|--per-host|2|--|mpirun|--host|localhost:2|-np|2|"));
+    assert!(command(&alone).unwrap().contains("--hosts|algo-1|--per-host|2|--program|10|--|mpirun|--host|localhost:2|-np|2|"));
     let together = Facts { addresses: map(&[place, own]), ..facts(1, 2, &mpi) };
     assert_eq!(command(&together), Err(LaunchError::MpiNeedsHosts(2)));
     for (name, value, expected) in [

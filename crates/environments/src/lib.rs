@@ -41,7 +41,7 @@ pub use images::{ImageRecord, Images, PreparedImage};
 pub use imports::{Choice, imports};
 pub use installer::{Source, VARIABLE_PREFIXES, is_for_installers};
 pub use record::Record;
-pub use requirements::{RequirementsError, check};
+pub use requirements::{RequirementsError, check, without_ours};
 pub use run::Watcher;
 pub use shelf::{Cached, Kept};
 pub use table::{Environment, Found, Table, TableError};

@@ -46,6 +46,47 @@ pub fn check(text: &str) -> Result<String, RequirementsError> {
     Ok(plain)
 }
 
+/// What Shoal's Python package has under another's name: its distribution, its module, and the version of which it has the API.
+pub(crate) const OURS: [(&str, &str, &str); 4] = [
+    ("horovod", "horovod", "0.28.1"),
+    ("smdistributed-dataparallel", "smdistributed/dataparallel", "1.8.0"),
+    ("smdistributed-modelparallel", "smdistributed/modelparallel", "1.15.0"),
+    ("smdistributed", "smdistributed", "1.15.0"),
+];
+
+/// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left out, what to say of it.
+pub fn without_ours(text: &str) -> (String, Vec<String>) {
+    let (mut rest, mut said) = (String::new(), Vec::new());
+    for (_, line) in logical_lines(text) {
+        match OURS.iter().find(|(name, ..)| names(&line, name)) {
+            Some((name, _, version)) => said.push(format!("{line}: satisfied by Shoal's {name} (the API of {version})")),
+            None => {
+                rest.push_str(&line);
+                rest.push('\n');
+            }
+        }
+    }
+    (rest, said)
+}
+
+/// Whether a requirement is of this distribution: by its name, or by the file or the repository that an address ends with.
+fn names(line: &str, name: &str) -> bool {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "-");
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let of_address = first.contains("://").then(|| {
+        let path = first.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+        let file = path.rsplit('/').next().unwrap_or_default();
+        // A wheel's or an archive's name goes on with its version, a repository's with a branch.
+        let end = file.find(['@', '-']).unwrap_or(file.len());
+        plain(file[..end].trim_end_matches(".git"))
+    });
+    let of_name = || {
+        let end = line.find(|letter: char| !(letter.is_ascii_alphanumeric() || "._-".contains(letter))).unwrap_or(line.len());
+        plain(&line[..end])
+    };
+    of_address.unwrap_or_else(of_name) == name
+}
+
 /// Lines that end in a backslash go on in the next; a comment begins at the line's start or behind a blank.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let (mut lines, mut open) = (Vec::new(), None);
@@ -108,6 +149,19 @@ mod tests {
              torch==2.1.0+cu118 --hash=sha256:00  --hash=sha256:01\nzope.interface\n"
         );
         assert_eq!(check("# nothing\n").unwrap(), "");
+    }
+
+    #[test]
+    fn what_our_package_serves_is_left_out() {
+        let text = "numpy==2.0\nhorovod[pytorch,keras]==0.21.0  # pinned\nHorovod>=0.2 \\\n ; python_version > '3'\nsmdistributed_modelparallel\n\
+                    https://smdataparallel.s3.amazonaws.com/binary/pytorch/2.0.1/smdistributed_dataparallel-1.8.0-cp310-cp310-linux_x86_64.whl\n\
+                    git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ https://example.org/x.zip\nhorovod-tools\n--pre\n";
+        let (rest, said) = without_ours(text);
+        assert_eq!(rest, "numpy==2.0\nhorovod-tools\n--pre\n");
+        assert_eq!(said[0], "horovod[pytorch,keras]==0.21.0: satisfied by Shoal's horovod (the API of 0.28.1)");
+        assert_eq!(said.len(), 6, "{said:?}");
+        assert!(said[3].ends_with("satisfied by Shoal's smdistributed-dataparallel (the API of 1.8.0)"), "{}", said[3]);
+        assert_eq!(without_ours("-e .\nx==1"), ("-e .\nx==1\n".to_owned(), Vec::new()));
     }
 
     #[test]

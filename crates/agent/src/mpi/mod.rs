@@ -2,10 +2,13 @@
 //! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's program
 //! is [`wait()`], which starts there what [`start()`] brings, and ends when the first says that all is over, or is gone.
 //!
+//! Where there is no `mpirun`, the first instance has each start its ranks by itself ([`own`]): libraries that only ask who they are need no MPI.
+//!
 //! They meet on the network that a job's instances have for themselves, and know each other by a secret of the attempt.
 
-mod failure;
+pub(crate) mod failure;
 mod line;
+mod own;
 mod ranks;
 mod run;
 mod sdk_v3;
@@ -13,7 +16,7 @@ mod start;
 mod version;
 mod wait;
 
-pub(crate) use line::{SECRET, secret};
+pub(crate) use line::{SECRET, SECRET_OF_GROUPS, secret, secret_of_groups};
 pub use run::run;
 pub use sdk_v3::drive;
 pub(crate) use sdk_v3::{OURS, driver};

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 use super::failure::{self, Errors};
 use super::line::{Line, SECRET, Wish};
 use super::version::OpenMpi;
-use super::{TERMINATED, ranks, say};
+use super::{TERMINATED, own, ranks, say};
 use crate::lines::Splitter;
 use crate::outcome::code;
 
@@ -32,11 +32,11 @@ const READ_BYTES: usize = 32 << 10;
 static TERMINATING: AtomicBool = AtomicBool::new(false);
 
 /// `mpirun`, once it runs.
-type Running = Arc<Mutex<Option<Pid>>>;
+pub(super) type Running = Arc<Mutex<Option<Pid>>>;
 
-/// Runs `mpirun` (`command`) when all instances are there; gives its exit code.
-pub fn run(places: &Places, command: &[String]) -> i32 {
-    run_to_the_end(places, command).unwrap_or_else(|text| {
+/// Runs `mpirun` (`command`, whose last `program` words are what each rank runs) when all instances are there; gives its exit code.
+pub fn run(places: &Places, program: usize, command: &[String]) -> i32 {
+    run_to_the_end(places, program, command).unwrap_or_else(|text| {
         say(&text);
         // What was said above is in the log all the same.
         let _ = failure::tell(&text);
@@ -44,16 +44,24 @@ pub fn run(places: &Places, command: &[String]) -> i32 {
     })
 }
 
-fn run_to_the_end(places: &Places, command: &[String]) -> Result<i32, String> {
+fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result<i32, String> {
     let Some((mpirun, arguments)) = command.split_first() else { return Err("no mpirun is named behind --".to_owned()) };
-    let version = OpenMpi::find(mpirun)?;
+    let (options, program) = arguments.split_at(arguments.len().saturating_sub(program));
+    let found = OpenMpi::find(mpirun)?;
     let running = Running::default();
     heed_signals(&running).map_err(|error| format!("SIGTERM cannot be waited for: {error}"))?;
     let mut others = meet(places.hosts.get(1..).unwrap_or_default());
+    let Some(version) = found else {
+        say(
+            "there is no mpirun here, so the ranks are started without one: Horovod and smdistributed need none, mpi4py needs openmpi in requirements.txt",
+        );
+        return own::run(places, options, program, &running, |code| tell_all(&mut others, code));
+    };
+    let arguments = [options, &own::runnable(program)].concat();
     let mut child = {
         // Either it is started, or there is nothing to end in order.
         let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = spawn(mpirun, arguments, version).map_err(|error| format!("{mpirun} cannot be started: {error}"))?;
+        let child = spawn(mpirun, &arguments, version).map_err(|error| format!("{mpirun} cannot be started: {error}"))?;
         *running = Some(Pid::from_child(&child));
         child
     };

@@ -56,7 +56,7 @@ pub fn drive(python: &str) -> i32 {
     let mpirun = told.mpirun(python);
     let command = mpirun.command();
     say(format_args!("executing {}", command.join(" ")));
-    run(&Places { hosts: mpirun.hosts, per_host: mpirun.per_host }, &command)
+    run(&Places { hosts: mpirun.hosts, per_host: mpirun.per_host }, mpirun.program.len(), &command)
 }
 
 impl Told {

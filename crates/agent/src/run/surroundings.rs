@@ -1,16 +1,25 @@
 //! What the program finds around itself, made ready before it starts: its Python environment, or the files of its image.
 
-use shoal_environments::{EnvironmentError, Prepared, Watcher};
+use shoal_environments::{EnvironmentError, Prepared, Watcher, without_ours};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{SandboxSpec, Support};
 
 use super::Agent;
+use crate::Options;
 use crate::python::PackageFor;
 use crate::{image, package, python, toolkit};
 
 /// Why a job goes without.
 const NO_PACKAGE: &str = "it is in Shoal's Python package, and this server has none; build its wheel (cargo xtask package in a checkout) and name it \
                           as python_package in shoal.toml";
+
+/// Why our package is not laid over an environment that has this version of Python.
+fn why_not(options: &Options, version: &str) -> String {
+    match options.python_package {
+        Some(_) => format!("it is in Shoal's Python package, which is for Python 3.10 and newer, and this environment has {version}"),
+        None => NO_PACKAGE.to_owned(),
+    }
+}
 
 /// Tells the job's log what is made, and asks whether the job is still wanted.
 struct Waiting<'a, 'b>(&'a mut Agent<'b>);
@@ -68,18 +77,20 @@ impl Agent<'_> {
         }
         requirements.push_str(&format!("\n\n{found}"));
         let options = self.options.clone();
-        let package_for = python::package_for(assignment, wanted);
+        let (others, satisfied) = without_ours(&requirements);
+        let required = (!satisfied.is_empty()).then_some(PackageFor::Required);
+        let package_for = python::package_for(assignment, wanted).or(required);
         let version = &below.record().python;
         let wheel = options.python_package.as_deref().filter(|_| package_for.is_some() && python::takes_package(version));
+        if wheel.is_some() {
+            requirements = others;
+            let _ = self.tell(&satisfied);
+        } else if required.is_some() {
+            let _ = self.tell(&[format!("Horovod and smdistributed are looked for at the package index: {}", why_not(&options, version))]);
+        }
         if package_for == Some(PackageFor::ParameterServer) && wheel.is_none() {
-            let why = match options.python_package {
-                Some(_) => {
-                    format!("it is in Shoal's Python package, which is for Python 3.10 and newer, and this environment has {version}")
-                }
-                None => NO_PACKAGE.to_owned(),
-            };
             // A script may do without: instances have addresses of servers all the same.
-            let _ = self.tell(&[format!("shoal.parameter_server is not there for the script: {why}")]);
+            let _ = self.tell(&[format!("shoal.parameter_server is not there for the script: {}", why_not(&options, version))]);
         }
         // Instances without a route to the server are isolated.
         let cache = if assignment.endpoint.is_none() { cache.isolated() } else { cache };

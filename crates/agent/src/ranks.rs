@@ -1,0 +1,318 @@
+//! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where neither torchrun nor `mpirun` does.
+//!
+//! The first that fails ends the others, and is named in the failure file with what it said. One that fails because it has lost another is not the first.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use shoal_contract::{FAILURE, Places, RankLine, SUCCESS};
+pub use shoal_contract::{RankNames, Ranks};
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
+
+use crate::lines::Splitter;
+use crate::mpi::failure::{self, Errors};
+use crate::outcome::code;
+
+/// By this name `shoal mpi` knows whose children are ranks.
+pub(crate) const NAME: &str = "shoal-ranks";
+
+/// How long ranks may take to end after SIGTERM when another has failed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long lines of a rank that has ended may take to be read.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// How long who has lost another is given, until that other one tells why it failed: a Python with much in it takes a second to end.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How often to look whether this program was told to end, when nobody is left to wait for.
+const LOOK: Duration = Duration::from_millis(20);
+
+const READ_BYTES: usize = 32 << 10;
+
+/// This program was told to end.
+static TERMINATING: AtomicBool = AtomicBool::new(false);
+
+/// What comes of a rank: a line of one of its streams, or its end.
+enum Event {
+    Line { rank: u32, is_error: bool, text: Vec<u8> },
+    Ended { rank: u32, status: ExitStatus },
+}
+
+/// Runs the ranks of this instance to their end; gives the exit code: that of the first that failed.
+pub fn run(ranks: &Ranks) -> i32 {
+    started(ranks).unwrap_or_else(|text| {
+        eprintln!("shoal ranks: {text}");
+        // What was said above is in the log all the same.
+        let _ = failure::tell(&text);
+        FAILURE
+    })
+}
+
+fn started(ranks: &Ranks) -> Result<i32, String> {
+    let here = ranks.here();
+    if here.is_empty() {
+        return Ok(SUCCESS);
+    }
+    // Its children are ranks to who looks for those, and not what stands in ssh's place. Without /proc nobody looks.
+    let _ = fs::write("/proc/self/comm", NAME);
+    let (events, heard) = channel();
+    let mut signals = Signals::new([SIGTERM]).map_err(|error| format!("SIGTERM cannot be waited for: {error}"))?;
+    let mut pids = Vec::new();
+    for rank in here {
+        match spawn(ranks, rank, &events) {
+            Ok(pid) => pids.push((rank, pid)),
+            Err(error) => {
+                end(&pids, Signal::KILL);
+                return Err(not_started(ranks, &error));
+            }
+        }
+    }
+    drop(events);
+    let all = pids.clone();
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            TERMINATING.store(true, Ordering::Release);
+            end(&all, Signal::TERM);
+        }
+    });
+    Ok(supervise(ranks, pids, &heard))
+}
+
+fn not_started(ranks: &Ranks, error: &io::Error) -> String {
+    format!("{} cannot be started: {error}", ranks.program.first().map_or("", String::as_str))
+}
+
+fn command(ranks: &Ranks, rank: u32) -> Result<Command, String> {
+    let (program, arguments) = ranks.program.split_first().ok_or("no program is named behind --")?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(ranks.told(rank)).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Starts a rank, whose lines and end come as events.
+fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Pid> {
+    let mut command = command(ranks, rank).map_err(io::Error::other)?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = Pid::from_child(&child);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let streams = [stdout.map(|it| reader(it, rank, false, events)), stderr.map(|it| reader(it, rank, true, events))];
+    let events = events.clone();
+    thread::spawn(move || ended(child, rank, &streams, &events));
+    Ok(pid)
+}
+
+/// Tells of a rank's end, behind the lines that it said before, unless others hold its streams.
+fn ended(mut child: Child, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
+    let Ok(status) = child.wait() else { return };
+    let until = Instant::now() + SETTLE;
+    while Instant::now() < until && streams.iter().flatten().any(|stream| !stream.is_finished()) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    // Whoever listened has ended.
+    let _ = events.send(Event::Ended { rank, status });
+}
+
+fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, events: &Sender<Event>) -> thread::JoinHandle<()> {
+    let events = events.clone();
+    thread::spawn(move || {
+        let (mut buffer, mut splitter) = (vec![0; READ_BYTES], Splitter::default());
+        let put = |text: Vec<u8>| drop(events.send(Event::Line { rank, is_error, text }));
+        loop {
+            match stream.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A pipe that cannot be read is at its end.
+                Ok(0) | Err(_) => break,
+                Ok(count) => splitter.push(&buffer[..count], put),
+            }
+        }
+        splitter.finish().into_iter().for_each(put);
+    })
+}
+
+/// Shows what ranks say until all have ended.
+fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event>) -> i32 {
+    let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
+    let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
+    loop {
+        let is_decided = blame.is_certain() || TERMINATING.load(Ordering::Acquire);
+        if running.is_empty() && (is_decided || blame.is_nobody()) {
+            break;
+        }
+        let until = [kill_at, blame.suspected_until().filter(|_| !is_decided)].into_iter().flatten().min();
+        match next(heard, until) {
+            Some(Event::Line { rank, is_error, text }) => {
+                let line = RankLine { rank: Some(rank), text };
+                if is_error && !blame.is_certain() {
+                    errors.note(&line);
+                }
+                show(&line, ranks.names, &places, is_error);
+            }
+            Some(Event::Ended { rank, status }) => {
+                running.retain(|(other, _)| *other != rank);
+                if !status.success() {
+                    blame.note(rank, status, errors.has_lost_another(rank));
+                }
+            }
+            None => {
+                let now = Instant::now();
+                blame.decide(now);
+                if kill_at.is_some_and(|at| now >= at) {
+                    end(&running, Signal::KILL);
+                    kill_at = Some(now + GRACE);
+                }
+            }
+        }
+        if blame.is_certain() && kill_at.is_none() && !TERMINATING.load(Ordering::Acquire) {
+            if let Some((rank, status)) = blame.first.filter(|_| !running.is_empty()) {
+                eprintln!("shoal ranks: {}; the others of this instance end, too", how(rank, status, &places));
+            }
+            end(&running, Signal::TERM);
+            kill_at = Some(Instant::now() + GRACE);
+        }
+    }
+    let Some((rank, status)) = blame.first else { return SUCCESS };
+    if !TERMINATING.load(Ordering::Acquire) && !failure::is_told() {
+        errors.name(rank, status.signal().map(|_| how(rank, status, &places)));
+        let text = errors.text(code(status), &places, &ranks.program);
+        if let Err(error) = failure::tell(&text) {
+            eprintln!("shoal ranks: the failure file cannot be written: {error}");
+        }
+    }
+    code(status)
+}
+
+/// The next event; `None` at `until`, or after a moment when nobody is left who could say something.
+fn next(heard: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+    let Some(until) = until else { return heard.recv().ok() };
+    match heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(event) => Some(event),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => {
+            thread::sleep(LOOK);
+            None
+        }
+    }
+}
+
+/// Who failed first. One that has lost another is only suspected for a while: the other, here or on another instance, may still be about to say why it failed.
+#[derive(Debug, Default)]
+struct Blame {
+    first: Option<(u32, ExitStatus)>,
+    /// Until when `first` is a suspicion.
+    until: Option<Instant>,
+}
+
+impl Blame {
+    fn note(&mut self, rank: u32, status: ExitStatus, has_lost_another: bool) {
+        match (self.first, self.until, has_lost_another) {
+            (None, _, true) => (self.first, self.until) = (Some((rank, status)), Some(Instant::now() + PATIENCE)),
+            (None, ..) | (Some(_), Some(_), false) => (self.first, self.until) = (Some((rank, status)), None),
+            (Some(_), ..) => {}
+        }
+    }
+
+    fn decide(&mut self, now: Instant) {
+        self.until = self.until.filter(|until| now < *until);
+    }
+
+    fn is_nobody(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn is_certain(&self) -> bool {
+        self.first.is_some() && self.until.is_none()
+    }
+
+    fn suspected_until(&self) -> Option<Instant> {
+        self.until
+    }
+}
+
+/// How a rank has ended.
+fn how(rank: u32, status: ExitStatus, places: &Places) -> String {
+    let host = places.host(rank);
+    match status.signal() {
+        Some(signal) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
+            format!("rank {rank} on {host} was ended by signal {signal} ({name})")
+        }
+        None => format!("rank {rank} on {host} has ended with exit code {}", code(status)),
+    }
+}
+
+/// In one write, so that no line is torn.
+fn show(line: &RankLine, names: RankNames, places: &Places, is_error: bool) {
+    let name = if is_error { "stderr" } else { "stdout" };
+    let mut bytes = match names {
+        RankNames::Mpi => line.shown(places, name),
+        RankNames::DataParallel => line.text.clone(),
+    };
+    bytes.push(b'\n');
+    // Nobody reads it any more when the agent is gone, and this process is about to follow it.
+    let _ = if is_error { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
+    let _ = io::stdout().flush();
+}
+
+/// Whoever has ended by itself needs to be told nothing.
+fn end(ranks: &[(u32, Pid)], signal: Signal) {
+    for (_, pid) in ranks {
+        let _ = kill_process(*pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str, per_host: u32) -> Ranks {
+        Ranks {
+            names: RankNames::Mpi,
+            hosts: vec!["algo-1".to_owned()],
+            node: 0,
+            per_host,
+            in_all: None,
+            variables: Vec::new(),
+            program: ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        }
+    }
+
+    /// Runs as [`started`] does, without its process' name and signals; gives the exit code and how long it took.
+    fn supervised(ranks: &Ranks) -> (i32, Duration) {
+        let (events, heard) = channel();
+        let begun = Instant::now();
+        let pids = ranks.here().map(|rank| (rank, spawn(ranks, rank, &events).unwrap())).collect();
+        drop(events);
+        (supervise(ranks, pids, &heard), begun.elapsed())
+    }
+
+    #[test]
+    fn all_end_well_or_the_first_that_fails_ends_the_others() {
+        assert_eq!(supervised(&shell("exit 0", 3)).0, SUCCESS);
+        // Nobody waits for those that would never end.
+        let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3));
+        assert_eq!(code, 7);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let (code, _) = supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2));
+        assert_eq!(code, 128 + 9);
+    }
+
+    #[test]
+    fn who_has_lost_another_is_not_to_blame_if_somebody_else_is() {
+        let lost = "echo 'shoal.comm.PeerDied: rank 1 died' >&2; exit 4";
+        let (code, took) = supervised(&shell(&format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && sleep 1 && exit 7; {lost}"), 2));
+        assert_eq!(code, 7);
+        assert!(took < PATIENCE, "{took:?}");
+        let (code, took) = supervised(&shell(lost, 2));
+        assert_eq!(code, 4);
+        assert!(took >= PATIENCE, "{took:?}");
+    }
+}
