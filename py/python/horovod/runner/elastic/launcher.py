@@ -1,0 +1,202 @@
+"""Runs an elastic job: the launcher's port, the driver, and a process for each worker, here or over ssh."""
+
+import os
+import random
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
+from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler, make_secret, own_address
+from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.elastic.slots import SlotInfo
+from horovod.runner.elastic.worker import DRIVER, SECRET
+
+#: Seconds that a worker gets to end after SIGTERM.
+GRACE_S = 5.0
+#: Seconds in which workers of a new world have to come. A new one has to load its framework first.
+PATIENCE_S = 120.0
+
+#: What is said when a job fails; users match it.
+FAILED = "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
+        return True
+    try:
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return any(address.startswith("127.") or address == "::1" for address in addresses) or own_address() in addresses
+
+
+def settings_of(args: Any) -> ElasticSettings:
+    """What `horovodrun`'s arguments ask for. `ValueError` says which of them do not go together."""
+    script, hosts = getattr(args, "host_discovery_script", None), getattr(args, "hosts", None)
+    slots = getattr(args, "slots", None)
+    if not script and not hosts:
+        raise ValueError("an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay")
+    if script:
+        discovery = HostDiscoveryScript(script, slots)
+    else:
+        pairs = [it.rpartition(":") for it in hosts.split(",")]
+        discovery = FixedHosts({host or count: int(count) if host else 1 for host, _, count in pairs})
+    least = getattr(args, "min_num_proc", None) or args.num_proc
+    if least is None:
+        raise ValueError("give -np or --min-np: how many workers the job needs")
+    most = getattr(args, "max_num_proc", None)
+    if most is not None and most < least:
+        raise ValueError(f"--max-np {most} is less than --min-np {least}")
+    cooldown = getattr(args, "cooldown_range", None)
+    names = ("elastic_timeout", "reset_limit", "verbose", "ssh_port", "ssh_identity_file", "output_filename", "prefix_output_with_timestamp")
+    known = {name: getattr(args, name, None) for name in names}
+    return ElasticSettings(
+        discovery=discovery,
+        min_num_proc=least,
+        max_num_proc=most,
+        cooldown_range=tuple(cooldown) if cooldown else None,
+        num_proc=args.num_proc or least,
+        **known,
+    )
+
+
+def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequence[str]) -> None:
+    """Runs the command as an elastic job until it is over. `RuntimeError` if it failed."""
+    secret = make_secret()
+    rendezvous = RendezvousServer()
+    least = settings.min_num_proc or 1
+    driver = ElasticDriver(
+        rendezvous,
+        settings.discovery,
+        least,
+        settings.max_num_proc,
+        timeout=settings.elastic_timeout,
+        reset_limit=settings.reset_limit,
+        cooldown_range=settings.cooldown_range,
+        verbose=settings.verbose or 0,
+    )
+    try:
+        hosts = driver.wait_for_available_slots(least)
+        here = all(is_local(host) for host in hosts.available_hosts) and not isinstance(settings.discovery, HostDiscoveryScript)
+        port = rendezvous.start(create_rendezvous_handler(driver), "127.0.0.1" if here else "", secret)
+        address = "127.0.0.1" if here else own_address()
+        driver.meeting_of = lambda first, free: _meeting(driver, first, free)
+        common = {
+            **env,
+            DRIVER: f"{address}:{port}",
+            SECRET: secret,
+            "SHOAL_COMM_SECRET": env.get("SHOAL_COMM_SECRET") or make_secret(),
+            "HOROVOD_ELASTIC": "1",
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+            "PYTHONUNBUFFERED": "1",
+        }
+        driver.start(settings.num_proc, _runner(settings, driver, common, list(command)))
+        results = driver.get_results()
+    finally:
+        driver.stop()
+    if results.error_message:
+        raise RuntimeError(results.error_message)
+    bad = {name: code for name, (code, _) in sorted(results.worker_results.items()) if code != 0}
+    if bad or not results.worker_results:
+        name, code = next(iter(bad.items()), ("none is left", 1))
+        raise RuntimeError(f"{FAILED} The first process to do so was:\nProcess name: {name}\nExit code: {code}\n")
+
+
+def _meeting(driver: ElasticDriver, first: SlotInfo, free: int | None) -> dict[str, str]:
+    """Where rank 0 of the next world serves: a port that its worker has found free, or for a new one a guess (elsewhere) or a free one (here)."""
+    here = is_local(first.hostname)
+    if free is None and here:
+        with socket.socket() as it:
+            it.bind(("", 0))
+            free = it.getsockname()[1]
+    if all(is_local(host) for host in driver.host_assignments):
+        address = "127.0.0.1"
+    else:
+        address = own_address() if here else first.hostname
+    patience = max(PATIENCE_S, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 0)))
+    return {
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(free or random.randint(20000, 32000)),
+        "SHOAL_COMM_PATIENCE": str(patience),
+    }
+
+
+def _runner(
+    settings: ElasticSettings, driver: ElasticDriver, common: Mapping[str, str], command: list[str]
+) -> Callable[[SlotInfo, list[threading.Event]], tuple[int, float]]:
+    def run(slot: SlotInfo, events: list[threading.Event]) -> tuple[int, float]:
+        variables = {**common, **slot.environment(), **driver.meeting()}
+        argv = command if is_local(slot.hostname) else _over_ssh(settings, slot.hostname, variables, command)
+        process = subprocess.Popen(
+            argv,
+            env=variables if argv is command else None,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        pumps = [
+            threading.Thread(target=_pump, args=(source, into, f"[{slot.rank}]<{name}>:"), daemon=True)
+            for source, into, name in ((process.stdout, sys.stdout, "stdout"), (process.stderr, sys.stderr, "stderr"))
+        ]
+        for pump in pumps:
+            pump.start()
+        code = _until_end(process, events)
+        for pump in pumps:
+            pump.join(1)
+        return code, time.time()
+
+    return run
+
+
+def _until_end(process: subprocess.Popen, events: list[threading.Event]) -> int:
+    told: float | None = None
+    while True:
+        try:
+            return process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            if told is None and any(event.is_set() for event in events):
+                told = time.monotonic()
+                _signal(process, signal.SIGTERM)
+                # One that is stopped hears no signal but these.
+                _signal(process, signal.SIGCONT)
+            elif told is not None and time.monotonic() > told + GRACE_S:
+                _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen, number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _pump(source: IO[bytes], into: Any, prefix: str) -> None:
+    for line in source:
+        into.write(f"{prefix}{line.decode(errors='replace')}")
+        into.flush()
+
+
+#: Which of the launcher's variables go to other hosts.
+_EXPORTED = ("HOROVOD_", "SHOAL_", "PYTHON", "PATH", "LD_LIBRARY_PATH", "OMP_", "NCCL_", "CUDA_", "TF_", "SM_")
+
+
+def _over_ssh(settings: ElasticSettings, host: str, variables: Mapping[str, str], command: list[str]) -> list[str]:
+    options = ["-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=no"]
+    if getattr(settings, "ssh_port", None):
+        options += ["-p", str(settings.ssh_port)]
+    if getattr(settings, "ssh_identity_file", None):
+        options += ["-i", settings.ssh_identity_file]
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items()) if name.startswith(_EXPORTED))
+    # -tt: the remote program ends with this connection.
+    return ["ssh", "-tt", *options, host, f"cd {shlex.quote(os.getcwd())} >/dev/null 2>&1; env {exports} {shlex.join(command)}"]
