@@ -10,8 +10,9 @@ from typing import Any
 
 from horovod.runner.elastic import constants
 from horovod.runner.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
-from horovod.runner.elastic.slots import INVALID_SLOT_INFO, HostInfo, SlotInfo, assign
+from horovod.runner.elastic.slots import INVALID_SLOT_INFO, Slot, assign
 from horovod.runner.elastic.worker import HostUpdateResult
+from horovod.runner.hosts import HostInfo
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class ElasticDriver:
         self._shutdown = threading.Event()
         self._error_message: str | None = None
         self._world = 0
-        self._slots: dict[Key, SlotInfo] = {}
+        self._slots: dict[Key, Slot] = {}
         self._states: dict[Key, str] = {}
         self._first_ready: float | None = None
         self._ending = False
@@ -77,9 +78,9 @@ class ElasticDriver:
         self._untold = HostUpdateResult.no_update
         self._results: dict[str, tuple[int, float]] = {}
         self._workers: queue.Queue[threading.Thread] = queue.Queue()
-        self._create_worker_fn: Callable[[SlotInfo, list[threading.Event]], tuple[int, float]] | None = None
+        self._create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]] | None = None
         #: Where rank 0 of a world serves, from the port that it has named: variables for the workers.
-        self.meeting_of: Callable[[SlotInfo, int | None], dict[str, str]] = lambda first, port: {}
+        self.meeting_of: Callable[[Slot, int | None], dict[str, str]] = lambda first, port: {}
         self._meeting: dict[str, str] = {}
 
         self._thread = threading.Thread(target=self._discover_hosts, name="horovod-discovery", daemon=True)
@@ -87,7 +88,7 @@ class ElasticDriver:
 
     # What the launcher calls.
 
-    def start(self, num_proc: int, create_worker_fn: Callable[[SlotInfo, list[threading.Event]], tuple[int, float]]) -> None:
+    def start(self, num_proc: int, create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]]) -> None:
         """Starts workers as soon as there are so many slots."""
         self._create_worker_fn = create_worker_fn
         self._next_world(num_proc)
@@ -145,7 +146,7 @@ class ElasticDriver:
             result, self._untold = self._untold, HostUpdateResult.no_update
         self._tell(client, result)
 
-    def get_worker_client(self, slot_info: SlotInfo) -> Any:
+    def get_worker_client(self, slot_info: Slot) -> Any:
         """What tells a worker of hosts; None if it does not listen."""
         return self._clients.get((slot_info.hostname, slot_info.local_rank))
 
@@ -155,7 +156,7 @@ class ElasticDriver:
             self._ports[(host, slot)] = port
         self._record((host, slot), READY)
 
-    def get_slot_info(self, host: str, slot: int) -> SlotInfo:
+    def get_slot_info(self, host: str, slot: int) -> Slot:
         """A worker's place in the world; `INVALID_SLOT_INFO` if it has none."""
         return self._slots[(host, slot)] if self.has_rank_assignment(host, slot) else INVALID_SLOT_INFO
 
@@ -178,11 +179,11 @@ class ElasticDriver:
         return len(self.host_assignments[host])
 
     @property
-    def host_assignments(self) -> dict[str, list[SlotInfo]]:
+    def host_assignments(self) -> dict[str, list[Slot]]:
         """The places of each host."""
         return _by_host(list(self._slots.values()))
 
-    def get_coordinator_info(self) -> SlotInfo | None:
+    def get_coordinator_info(self) -> Slot | None:
         """Rank 0's place."""
         return next((slot for slot in self._slots.values() if slot.rank == 0), None)
 
@@ -277,10 +278,10 @@ class ElasticDriver:
         for slot in new:
             self._start_worker(slot)
 
-    def _places(self, hosts: DiscoveredHosts) -> list[SlotInfo]:
+    def _places(self, hosts: DiscoveredHosts) -> list[Slot]:
         return assign([HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order], self._min_num_proc, self._max_num_proc)
 
-    def _start_worker(self, slot: SlotInfo) -> None:
+    def _start_worker(self, slot: Slot) -> None:
         create, events = self._create_worker_fn, [self._shutdown, self._host_manager.get_host_event(slot.hostname)]
         if create is None:
             raise RuntimeError("a worker cannot be started before start(num_proc, create_worker_fn)")
@@ -297,7 +298,7 @@ class ElasticDriver:
         thread.start()
         self._workers.put(thread)
 
-    def _ended(self, slot: SlotInfo, code: int, when: float) -> None:
+    def _ended(self, slot: Slot, code: int, when: float) -> None:
         if not self.has_rank_assignment(slot.hostname, slot.local_rank):
             return
         world = self._record((slot.hostname, slot.local_rank), SUCCESS if code == 0 else FAILURE)
@@ -346,8 +347,8 @@ class ElasticDriver:
             log.info("rank 0 could not be told of hosts: %s", error)
 
 
-def _by_host(slots: list[SlotInfo]) -> dict[str, list[SlotInfo]]:
-    found: dict[str, list[SlotInfo]] = {}
+def _by_host(slots: list[Slot]) -> dict[str, list[Slot]]:
+    found: dict[str, list[Slot]] = {}
     for slot in slots:
         found.setdefault(slot.hostname, []).append(slot)
     return found

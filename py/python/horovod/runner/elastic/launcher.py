@@ -2,7 +2,6 @@
 
 import os
 import random
-import shlex
 import signal
 import socket
 import subprocess
@@ -16,8 +15,11 @@ from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler, make_secret, own_address
 from horovod.runner.elastic.settings import ElasticSettings
-from horovod.runner.elastic.slots import SlotInfo
+from horovod.runner.elastic.slots import Slot
 from horovod.runner.elastic.worker import DRIVER, SECRET
+from horovod.runner.hosts import is_local, parse_host_file, parse_hosts
+from horovod.runner.launch import place_variables
+from horovod.runner.workers import _script as remote_script
 
 #: Seconds that a worker gets to end after SIGTERM.
 GRACE_S = 5.0
@@ -28,28 +30,17 @@ PATIENCE_S = 120.0
 FAILED = "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
 
 
-def is_local(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
-        return True
-    try:
-        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return any(address.startswith("127.") or address == "::1" for address in addresses) or own_address() in addresses
-
-
 def settings_of(args: Any) -> ElasticSettings:
     """What `horovodrun`'s arguments ask for. `ValueError` says which of them do not go together."""
     script, hosts = getattr(args, "host_discovery_script", None), getattr(args, "hosts", None)
-    slots = getattr(args, "slots", None)
-    if not script and not hosts:
-        raise ValueError("an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay")
     if script:
-        discovery = HostDiscoveryScript(script, slots)
+        discovery = HostDiscoveryScript(script, getattr(args, "slots", None))
+    elif hosts:
+        discovery = FixedHosts({it.hostname: it.slots for it in parse_hosts(hosts)})
+    elif getattr(args, "hostfile", None):
+        discovery = FixedHosts({it.hostname: it.slots for it in parse_host_file(args.hostfile)})
     else:
-        pairs = [it.rpartition(":") for it in hosts.split(",")]
-        discovery = FixedHosts({host or count: int(count) if host else 1 for host, _, count in pairs})
+        raise ValueError("an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay")
     least = getattr(args, "min_num_proc", None) or args.num_proc
     if least is None:
         raise ValueError("give -np or --min-np: how many workers the job needs")
@@ -96,8 +87,6 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
             SECRET: secret,
             "SHOAL_COMM_SECRET": env.get("SHOAL_COMM_SECRET") or make_secret(),
             "HOROVOD_ELASTIC": "1",
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
             "PYTHONUNBUFFERED": "1",
         }
         driver.start(settings.num_proc, _runner(settings, driver, common, list(command)))
@@ -112,7 +101,7 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
         raise RuntimeError(f"{FAILED} The first process to do so was:\nProcess name: {name}\nExit code: {code}\n")
 
 
-def _meeting(driver: ElasticDriver, first: SlotInfo, free: int | None) -> dict[str, str]:
+def _meeting(driver: ElasticDriver, first: Slot, free: int | None) -> dict[str, str]:
     """Where rank 0 of the next world serves: a port that its worker has found free, or for a new one a guess (elsewhere) or a free one (here)."""
     here = is_local(first.hostname)
     if free is None and here:
@@ -133,18 +122,10 @@ def _meeting(driver: ElasticDriver, first: SlotInfo, free: int | None) -> dict[s
 
 def _runner(
     settings: ElasticSettings, driver: ElasticDriver, common: Mapping[str, str], command: list[str]
-) -> Callable[[SlotInfo, list[threading.Event]], tuple[int, float]]:
-    def run(slot: SlotInfo, events: list[threading.Event]) -> tuple[int, float]:
-        variables = {**common, **slot.environment(), **driver.meeting()}
-        argv = command if is_local(slot.hostname) else _over_ssh(settings, slot.hostname, variables, command)
-        process = subprocess.Popen(
-            argv,
-            env=variables if argv is command else None,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+) -> Callable[[Slot, list[threading.Event]], tuple[int, float]]:
+    def run(slot: Slot, events: list[threading.Event]) -> tuple[int, float]:
+        variables = {**common, **place_variables(slot), **driver.meeting()}
+        process = _start(settings, slot.hostname, command, variables)
         pumps = [
             threading.Thread(target=_pump, args=(source, into, f"[{slot.rank}]<{name}>:"), daemon=True)
             for source, into, name in ((process.stdout, sys.stdout, "stdout"), (process.stderr, sys.stderr, "stderr"))
@@ -167,6 +148,8 @@ def _until_end(process: subprocess.Popen, events: list[threading.Event]) -> int:
         except subprocess.TimeoutExpired:
             if told is None and any(event.is_set() for event in events):
                 told = time.monotonic()
+                if process.stdin is not None:
+                    process.stdin.close()
                 _signal(process, signal.SIGTERM)
                 # One that is stopped hears no signal but these.
                 _signal(process, signal.SIGCONT)
@@ -187,16 +170,15 @@ def _pump(source: IO[bytes], into: Any, prefix: str) -> None:
         into.flush()
 
 
-#: Which of the launcher's variables go to other hosts.
-_EXPORTED = ("HOROVOD_", "SHOAL_", "PYTHON", "PATH", "LD_LIBRARY_PATH", "OMP_", "NCCL_", "CUDA_", "TF_", "SM_")
-
-
-def _over_ssh(settings: ElasticSettings, host: str, variables: Mapping[str, str], command: list[str]) -> list[str]:
-    options = ["-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=no"]
-    if getattr(settings, "ssh_port", None):
-        options += ["-p", str(settings.ssh_port)]
-    if getattr(settings, "ssh_identity_file", None):
-        options += ["-i", settings.ssh_identity_file]
-    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items()) if name.startswith(_EXPORTED))
-    # -tt: the remote program ends with this connection.
-    return ["ssh", "-tt", *options, host, f"cd {shlex.quote(os.getcwd())} >/dev/null 2>&1; env {exports} {shlex.join(command)}"]
+def _start(settings: ElasticSettings, host: str, command: list[str], variables: Mapping[str, str]) -> subprocess.Popen:
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    if is_local(host):
+        return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, **how)
+    ssh = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+    ssh += ["-p", str(settings.ssh_port)] if settings.ssh_port else []
+    ssh += ["-i", settings.ssh_identity_file] if settings.ssh_identity_file else []
+    process = subprocess.Popen([*ssh, host, "bash", "-s"], stdin=subprocess.PIPE, **how)
+    # By standard input, which no `ps` shows. The other side ends the worker when it is closed.
+    process.stdin.write(remote_script(command, dict(variables)).encode())
+    process.stdin.flush()
+    return process

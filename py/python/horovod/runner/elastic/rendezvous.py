@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from horovod.runner.elastic.wire import Channel
+from horovod.runner.launch import place_variables
 
 __all__ = ["RendezvousServer", "WorkerClient", "create_rendezvous_handler"]
 
@@ -56,7 +57,7 @@ def create_rendezvous_handler(driver: Any):
             elif message.get("op") == "next":
                 driver.record_ready(host, local_rank, int(message.get("port", 0)))
                 slot = driver.get_slot_info(host, local_rank)
-                settings = {**slot.environment(), **driver.meeting()} if slot.rank >= 0 else {}
+                settings = {**place_variables(slot), **driver.meeting()} if slot.rank >= 0 else {}
                 channel.send({"rank": slot.rank, "settings": settings})
 
     return Handler

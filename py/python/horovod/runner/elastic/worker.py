@@ -95,6 +95,8 @@ def settings() -> dict[str, str] | None:
         print(f"horovod: this worker ({hostname}[{local_rank}]) has no place in the next world; it ends", file=sys.stderr, flush=True)
         # Threads of the engine are over; what the program does at its end is done.
         raise SystemExit(0)
+    # Programs look there for their place.
+    os.environ.update({name: value for name, value in answer["settings"].items() if name.startswith("HOROVOD_")})
     return answer["settings"]
 
 
