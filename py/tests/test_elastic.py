@@ -129,6 +129,20 @@ def test_a_rank_that_hangs_is_left_behind_and_hosts_leave_the_roster(ranks, weig
     assert set(end["sizes"]) == {1, 2, 3}
 
 
+@needs_torch
+def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_path):
+    for what in ("plain", "in_place"):
+        command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
+        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
+        command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path), what]
+        done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+    plain = [json.loads((tmp_path / f"plain.{rank}").read_text()) for rank in range(2)]
+    assert [(it["restarts"], it["first"]) for it in plain] == [(1, 3), (1, 3)]
+    assert plain[0]["weights"] == plain[1]["weights"]
+    assert json.loads((tmp_path / "in_place.1").read_text()) == {"once": True, "size": 2}
+
+
 def test_samples_are_read_once_whatever_the_ranks():
     samples = Samples(50, workers=4, batch=3, seed=1)
     read = []

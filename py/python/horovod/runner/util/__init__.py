@@ -1,0 +1,1 @@
+"""Small questions about the machine."""
