@@ -20,6 +20,8 @@ use crate::{Error, ProcessGroup, ProcessGroupExt};
 
 /// How often rank 0 looks for newcomers while it waits for some.
 const STEP: Duration = Duration::from_millis(20);
+/// How long it looks before it shows the others that it lives.
+const SLICE: Duration = Duration::from_millis(500);
 /// In what time a newcomer that was taken in has to connect with all others.
 const CONNECT: Duration = Duration::from_secs(10);
 /// What a newcomer waits in one step for its number.
@@ -151,59 +153,29 @@ impl Formed {
         }
     }
 
-    /// Rank 0 finds newcomers; all hear of them, or nobody goes on. The first word of the list names the formation.
+    /// Rank 0 finds newcomers; all hear of them, or nobody goes on. Nothing if there are none.
     fn choose(&self, living: &Front, size: usize, end: Instant) -> Result<Vec<u8>, Error> {
-        let list = if living.rank() == 0 { self.find_newcomers(living.size(), size, end)? } else { Vec::new() };
-        let mut length = (list.len() as u64).to_le_bytes();
-        living.broadcast(&mut length, 0)?;
-        let mut bytes = list;
-        bytes.resize(usize::try_from(u64::from_le_bytes(length)).map_err(|_| torn())?, 0);
-        if !bytes.is_empty() {
-            living.broadcast(&mut bytes, 0)?;
-            living.barrier()?;
-        }
-        Ok(bytes)
-    }
-
-    /// Those that answer, as a list to broadcast; empty if there are none.
-    fn find_newcomers(&self, living: usize, size: usize, end: Instant) -> Result<Vec<u8>, Error> {
-        let desk = self.node.desk()?;
-        let heartbeat = self.node.member(self.node.me).heartbeat;
-        let room = size.saturating_sub(living);
-        let mut found: Vec<Member> = Vec::new();
-        let mut seen = BTreeSet::new();
-        while found.len() < room {
-            for member in desk.queue.waiting(&*desk.store)? {
-                if found.len() == room || !seen.insert(member.incarnation) {
-                    continue;
-                }
-                let refusal = if !is_there(&member) {
-                    Some("it did not answer".to_owned())
-                } else if member.heartbeat != heartbeat {
-                    let (theirs, ours) = (member.heartbeat, heartbeat);
-                    Some(format!("its heartbeat is {theirs} ms, the group's {ours} ms: set the same SHOAL_COMM_HEARTBEAT everywhere"))
-                } else {
-                    None
-                };
-                match refusal {
-                    Some(why) => drop(desk.store.put(&ticket(&member), &Ticket::Refused(why).encode())?),
-                    None => found.push(member),
-                }
+        let mut search = Search::new(&self.node, size.saturating_sub(living.size()), end);
+        loop {
+            // In slices, so that a loss among the living is known while newcomers are waited for.
+            let (mut over, mut list) = ([1_u8], Vec::new());
+            if living.rank() == 0 {
+                over = [u8::from(search.look()?)];
+                list = search.list();
             }
-            let lost = self.node.mesh.expelled().is_some() || self.living().len() < living;
-            if found.len() == room || lost || Instant::now() >= end {
-                break;
+            living.broadcast(&mut over, 0)?;
+            if over == [0] {
+                continue;
             }
-            thread::sleep(STEP.min(end.saturating_duration_since(Instant::now())));
+            let mut length = (list.len() as u64).to_le_bytes();
+            living.broadcast(&mut length, 0)?;
+            list.resize(usize::try_from(u64::from_le_bytes(length)).map_err(|_| torn())?, 0);
+            if !list.is_empty() {
+                living.broadcast(&mut list, 0)?;
+                living.barrier()?;
+            }
+            return Ok(list);
         }
-        if found.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut list = rand_word().to_le_bytes().to_vec();
-        for member in &found {
-            put_bytes(&mut list, &member.encode());
-        }
-        Ok(list)
     }
 
     /// Makes the group of the living and the chosen.
@@ -240,6 +212,76 @@ impl Formed {
     }
 }
 
+/// Rank 0's search for newcomers.
+struct Search<'a> {
+    node: &'a Node,
+    /// How many are wanted.
+    room: usize,
+    end: Instant,
+    found: Vec<Member>,
+    seen: BTreeSet<u64>,
+}
+
+impl<'a> Search<'a> {
+    fn new(node: &'a Node, room: usize, end: Instant) -> Self {
+        Self { node, room, end, found: Vec::new(), seen: BTreeSet::new() }
+    }
+
+    /// Looks for a while; whether the search is over.
+    fn look(&mut self) -> Result<bool, Error> {
+        let slice = self.end.min(Instant::now() + SLICE);
+        loop {
+            if self.found.len() < self.room {
+                self.look_once()?;
+            }
+            let now = Instant::now();
+            if self.found.len() == self.room || now >= self.end {
+                self.found.retain(is_there);
+                if self.found.len() == self.room || now >= self.end {
+                    return Ok(true);
+                }
+            }
+            if now >= slice {
+                return Ok(false);
+            }
+            thread::sleep(STEP.min(slice.saturating_duration_since(now)));
+        }
+    }
+
+    fn look_once(&mut self) -> Result<(), Error> {
+        let desk = self.node.desk()?;
+        let ours = self.node.member(self.node.me).heartbeat;
+        for member in desk.queue.waiting(&*desk.store)? {
+            if self.found.len() == self.room || !self.seen.insert(member.incarnation) {
+                continue;
+            }
+            let theirs = member.heartbeat;
+            let refusal = if !is_there(&member) {
+                "it did not answer".to_owned()
+            } else if theirs != ours {
+                format!("its heartbeat is {theirs} ms, the group's {ours} ms: set the same SHOAL_COMM_HEARTBEAT everywhere")
+            } else {
+                self.found.push(member);
+                continue;
+            };
+            desk.store.put(&ticket(&member), &Ticket::Refused(refusal).encode())?;
+        }
+        Ok(())
+    }
+
+    /// Those that were found, as a list to broadcast, which begins with the formation's name; empty if there are none.
+    fn list(&self) -> Vec<u8> {
+        let mut list = Vec::new();
+        if !self.found.is_empty() {
+            list.extend(rand_word().to_le_bytes());
+        }
+        for member in &self.found {
+            put_bytes(&mut list, &member.encode());
+        }
+        list
+    }
+}
+
 fn torn() -> Error {
     Error::rendezvous("rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts".to_owned())
 }
@@ -249,13 +291,16 @@ fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
     let end = Instant::now() + CONNECT.min(node.config.patience);
     let name = Name { purpose: Purpose::Control, group: node.group, epoch };
     let all: Vec<_> = (0..node.config.size).collect();
+    let mut complete = true;
     for other in all.iter().copied().filter(|other| *other != node.me) {
         match node.reach(other, name, None, end) {
             Ok(stream) => node.watch(other, stream)?,
-            Err(error) => node.mesh.lose(other, &format!("it did not come to the group that was formed: {error}")),
+            // Whoever has not come is not among the living.
+            Err(_) => complete = false,
         }
     }
-    match node.form(epoch, None) {
+    let formed = if complete { node.form(epoch, None) } else { Err(Error::Revoked { epoch }) };
+    match formed {
         Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
             if node.mesh.expelled().is_none() =>
         {
@@ -279,7 +324,7 @@ pub(super) fn arrive(mut config: Config) -> Result<Parts, Error> {
         match queue_up(&place, &me, end) {
             Ok(answer) => break (place, door, me, answer),
             // Whoever served the meeting place is gone; one of the others will.
-            Err(Error::Io { .. }) if Instant::now() + LISTEN < end => thread::sleep(STEP),
+            Err(Error::Io { .. } | Error::Rendezvous { .. }) if Instant::now() + LISTEN < end => thread::sleep(STEP),
             Err(error) => return Err(error),
         }
     };

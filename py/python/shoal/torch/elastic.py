@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shoal.comm import ConfigError, Group
+from shoal.comm import CommError, ConfigError, Group
 from shoal.elastic import Dismissed, RanksChanged, Samples, Settings, State, TooFewRanks, World
 from shoal.elastic import run as _run
 from shoal.torch import backend as _backend
@@ -82,12 +82,15 @@ def _is_loss(error: BaseException) -> bool:
 
 def _adopt(group: Group, timeout: timedelta) -> None:
     """Makes this the default process group."""
-    store = _reform.meet(group, timeout)
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    _reform.formed = group
     try:
+        store = _reform.meet(group, timeout)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        _reform.formed = group
         dist.init_process_group("shoal", store=store, rank=group.rank, world_size=group.size, timeout=timeout)
+    except dist.DistError as error:
+        # torch's store of rank 0 does not answer: it was lost in between.
+        raise CommError(f"the default process group could not be made anew: {error}") from error
     finally:
         _reform.formed = None
     _reform.meeting = store
