@@ -66,12 +66,6 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// The living could not agree in time.
     fn shrink(&self) -> Result<Arc<dyn ProcessGroup>, Error>;
 
-    /// Like [`ProcessGroup::shrink`], but with replacements for those that died, who take their numbers. Waits at most `patience` for them.
-    ///
-    /// # Errors
-    /// No replacement came in time, or the transport takes none.
-    fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
-
     /// The group of those that live and of newcomers behind them, under the next epoch: processes that were started with
     /// [`joins`](crate::rendezvous::Config::joins) and wait at the meeting place, in the order in which they came. Waits at most `patience` until there are `size` ranks
     /// in all, then goes on with those that are there. Called by all that live, after a failure or without one; numbers stay in their order, so rank 0 is the oldest.
@@ -85,6 +79,12 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The meeting place cannot be reached.
     fn newcomers(&self) -> Result<usize, Error>;
+
+    /// Like [`ProcessGroup::shrink`], but with replacements for those that died, who take their numbers. Waits at most `patience` for them.
+    ///
+    /// # Errors
+    /// No replacement came in time, or the transport takes none.
+    fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
 
     /// Which algorithm and protocol runs for which operation and size, for people.
     fn plan(&self) -> String;

@@ -364,12 +364,6 @@ impl ProcessGroup for Front {
         Ok(Arc::new(Self::with(parts, self.core.track.clone())))
     }
 
-    fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {
-        let parts = self.core.parts.reform.rejoin(patience)?;
-        self.core.revoke();
-        Ok(Arc::new(Self::with(parts, self.core.track.clone())))
-    }
-
     fn grow(&self, size: usize, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {
         let grown = self.core.parts.reform.grow(size, patience)?;
         self.core.revoke();
@@ -378,6 +372,12 @@ impl ProcessGroup for Front {
 
     fn newcomers(&self) -> Result<usize, Error> {
         self.core.parts.reform.newcomers()
+    }
+
+    fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {
+        let parts = self.core.parts.reform.rejoin(patience)?;
+        self.core.revoke();
+        Ok(Arc::new(Self::with(parts, self.core.track.clone())))
     }
 
     fn plan(&self) -> String {
