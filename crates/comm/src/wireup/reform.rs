@@ -17,7 +17,7 @@ use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, kno
 use crate::watch::message::Message;
 use crate::watch::{Fate, Formation, Mesh};
 
-/// What a leader waits in one step before it looks for replacements again.
+/// What is waited in one step before it is looked again who lives, and for replacements: a loss just before a wait does not end it.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A group as it was formed: what it can be formed anew from.
@@ -148,8 +148,7 @@ impl Formed {
                 let missing: Vec<_> = late.iter().chain(vacant.iter().filter(|place| !newcomers.contains_key(place))).copied().collect();
                 return Err(self.out_of_time(attempt, &missing, "waited to form the group anew, and these have not come"));
             }
-            let step = if desk.is_some() { attempt.end.min(now + STEP) } else { attempt.end };
-            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(step) {
+            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(attempt.end.min(now + STEP)) {
                 if rejoin != (attempt.who == Who::WithReplacements) {
                     let problem =
                         format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
@@ -185,7 +184,7 @@ impl Formed {
     fn follow(&self, attempt: &mut Attempt, leader: usize) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
         loop {
-            match node.mesh.next_reform(attempt.end) {
+            match node.mesh.next_reform(attempt.end.min(Instant::now() + STEP)) {
                 Some((from, Message::Form { epoch, nodes })) if from == leader && epoch > attempt.seen => {
                     return Ok(Some((epoch, nodes.into_iter().map(|node| node as usize).collect())));
                 }
@@ -231,7 +230,7 @@ fn settle(
     let mut formed = BTreeSet::from([node.me]);
     while !(leads && formed.len() == nodes.len()) {
         node.check(Some(parts.watch.alarm()), epoch)?;
-        match node.mesh.next_reform(end) {
+        match node.mesh.next_reform(end.min(Instant::now() + STEP)) {
             Some((from, Message::Formed { epoch: of })) if of == epoch => drop(formed.insert(from)),
             Some((from, Message::Go { epoch: of })) if of == epoch && from == leader => return Ok(Some(parts.clone())),
             Some((from, Message::Ready { epoch, .. })) => drop(ready.insert(from, epoch)),
