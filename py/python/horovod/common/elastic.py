@@ -11,7 +11,7 @@ from collections.abc import Callable
 from shoal.comm import CommError
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager
+from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager, next_world
 
 #: Hears of hosts that come and go, from the launcher.
 notification_manager = WorkerNotificationManager()
@@ -156,6 +156,7 @@ def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
     """Leaves the world and joins the next one. A worker that is lost while the next one forms leads to another one."""
     for attempt in range(ATTEMPTS):
         shutdown()
+        next_world()
         try:
             return init()
         except (CommError, HorovodInternalError) as error:

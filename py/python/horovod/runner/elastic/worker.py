@@ -13,8 +13,6 @@ from horovod.runner.elastic.wire import Channel
 DRIVER = "SHOAL_ELASTIC_DRIVER"
 SECRET = "SHOAL_ELASTIC_SECRET"
 
-_worlds = 0
-
 
 class HostUpdateResult(IntFlag):
     """What has changed about the hosts."""
@@ -74,16 +72,12 @@ class WorkerNotificationManager:
             channel.send({"heard": True})
 
 
-def settings() -> dict[str, str] | None:
-    """Where the world is that this process joins next, as the variables of the engine say it; None for the one of the environment: where there is no elastic launcher,
-    and the first time. Waits until all workers are ready. A worker whose host has left ends here, well."""
-    global _worlds
+def next_world() -> None:
+    """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
+    host has left ends here, well."""
     address, port, secret = _driver()
     if not address:
-        return None
-    _worlds += 1
-    if _worlds == 1:
-        return None
+        return
     hostname, local_rank = _place(None, None)
     channel = Channel.connect(address, port, secret)
     try:
@@ -93,11 +87,8 @@ def settings() -> dict[str, str] | None:
         channel.close()
     if answer is None or answer.get("rank", -1) < 0:
         print(f"horovod: this worker ({hostname}[{local_rank}]) has no place in the next world; it ends", file=sys.stderr, flush=True)
-        # Threads of the engine are over; what the program does at its end is done.
         raise SystemExit(0)
-    # Programs look there for their place.
-    os.environ.update({name: value for name, value in answer["settings"].items() if name.startswith("HOROVOD_")})
-    return answer["settings"]
+    os.environ.update(answer["settings"])
 
 
 def _driver() -> tuple[str, int, str]:
