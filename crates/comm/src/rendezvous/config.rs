@@ -271,7 +271,10 @@ impl Config {
             )));
         }
         if self.joins && self.replaces {
-            return Err(Error::config("a process either replaces a lost rank or joins as a new one: set SHOAL_COMM_REPLACES or SHOAL_COMM_JOINS, not both".to_owned()));
+            return Err(Error::config(
+                "a process either replaces a lost rank or joins as a new one: set SHOAL_COMM_REPLACES or SHOAL_COMM_JOINS, not both"
+                    .to_owned(),
+            ));
         }
         for (what, time) in [("heartbeat", self.heartbeat), ("patience", self.patience)] {
             if time > UNLIMITED {

@@ -283,7 +283,9 @@ impl<'a> Search<'a> {
 }
 
 fn torn() -> Error {
-    Error::rendezvous("rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts".to_owned())
+    Error::rendezvous(
+        "rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts".to_owned(),
+    )
 }
 
 /// Connects with all ranks and makes the group; of those that are left, if some do not come.
@@ -331,7 +333,10 @@ pub(super) fn arrive(mut config: Config) -> Result<Parts, Error> {
     let (rank, size, group, epoch, formation) = match answer {
         Ticket::Taken { rank, size, group, epoch, formation } => (rank, size, group, epoch, formation),
         Ticket::Refused(why) => {
-            return Err(Error::rendezvous(format!("this process came to {} to join the group, which did not take it in: {why}", place.store.place())));
+            return Err(Error::rendezvous(format!(
+                "this process came to {} to join the group, which did not take it in: {why}",
+                place.store.place()
+            )));
         }
     };
     let mut members = Vec::new();
