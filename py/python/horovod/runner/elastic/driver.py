@@ -2,7 +2,6 @@
 
 import logging
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -77,7 +76,7 @@ class ElasticDriver:
         #: Changes of hosts that rank 0 has not heard of, because it does not listen yet.
         self._untold = HostUpdateResult.no_update
         self._results: dict[str, tuple[int, float]] = {}
-        self._workers: queue.Queue[threading.Thread] = queue.Queue()
+        self._workers: list[threading.Thread] = []
         self._create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]] | None = None
         #: Where rank 0 of a world serves, from the port that it has named: variables for the workers.
         self.meeting_of: Callable[[Slot, int | None], dict[str, str]] = lambda first, port: {}
@@ -110,11 +109,12 @@ class ElasticDriver:
 
     def get_results(self) -> Results:
         """Waits for all workers."""
-        while True:
-            try:
-                self._workers.get_nowait().join()
-            except queue.Empty:
-                return Results(self._error_message, self._results)
+        # More may be started meanwhile.
+        joined = 0
+        while joined < len(self._workers):
+            self._workers[joined].join()
+            joined += 1
+        return Results(self._error_message, self._results)
 
     def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
         """The hosts, as soon as they have so many slots. `TimeoutError` after the time that the job allows, `RuntimeError` if it is over meanwhile."""
@@ -296,7 +296,7 @@ class ElasticDriver:
 
         thread = threading.Thread(target=run, name=f"horovod-{slot.hostname}-{slot.local_rank}", daemon=True)
         thread.start()
-        self._workers.put(thread)
+        self._workers.append(thread)
 
     def _ended(self, slot: Slot, code: int, when: float) -> None:
         if not self.has_rank_assignment(slot.hostname, slot.local_rank):

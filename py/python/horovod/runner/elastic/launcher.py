@@ -1,5 +1,6 @@
 """Runs an elastic job: the launcher's port, the driver, and a process for each worker, here or over ssh."""
 
+import contextlib
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
@@ -75,6 +77,7 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
         cooldown_range=settings.cooldown_range,
         verbose=settings.verbose or 0,
     )
+    before = _end_by_signals()
     try:
         hosts = driver.wait_for_available_slots(least)
         here = all(is_local(host) for host in hosts.available_hosts) and not isinstance(settings.discovery, HostDiscoveryScript)
@@ -93,12 +96,27 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
         results = driver.get_results()
     finally:
         driver.stop()
+        # Workers are told to end, and waited for: none is left behind.
+        driver.get_results()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if results.error_message:
         raise RuntimeError(results.error_message)
     bad = {name: code for name, (code, _) in sorted(results.worker_results.items()) if code != 0}
     if bad or not results.worker_results:
         name, code = next(iter(bad.items()), ("none is left", 1))
         raise RuntimeError(f"{FAILED} The first process to do so was:\nProcess name: {name}\nExit code: {code}\n")
+
+
+def _end_by_signals() -> dict[int, Any]:
+    """Requests to end unwind the launcher, so that its workers end, too. The handlers before, to be put back."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
 
 
 def _meeting(driver: ElasticDriver, first: Slot, free: int | None) -> dict[str, str]:
@@ -127,7 +145,7 @@ def _runner(
         variables = {**common, **place_variables(slot), **driver.meeting()}
         process = _start(settings, slot.hostname, command, variables)
         pumps = [
-            threading.Thread(target=_pump, args=(source, into, f"[{slot.rank}]<{name}>:"), daemon=True)
+            threading.Thread(target=_pump, args=(settings, slot.rank, name, source, into), daemon=True)
             for source, into, name in ((process.stdout, sys.stdout, "stdout"), (process.stderr, sys.stderr, "stderr"))
         ]
         for pump in pumps:
@@ -158,16 +176,25 @@ def _until_end(process: subprocess.Popen, events: list[threading.Event]) -> int:
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
 
 
-def _pump(source: IO[bytes], into: Any, prefix: str) -> None:
-    for line in source:
-        into.write(f"{prefix}{line.decode(errors='replace')}")
-        into.flush()
+def _pump(settings: ElasticSettings, rank: int, name: str, source: IO[bytes], into: Any) -> None:
+    """Passes a worker's lines on, and writes them to a file of its first rank's, if asked for."""
+    with contextlib.ExitStack() as files:
+        kept = None
+        if settings.output_filename:
+            directory = Path(settings.output_filename) / f"rank.{rank}"
+            directory.mkdir(parents=True, exist_ok=True)
+            kept = files.enter_context((directory / name).open("ab"))
+        for line in source:
+            if kept is not None:
+                kept.write(line)
+                kept.flush()
+            when = time.strftime("%a %b %d %H:%M:%S %Y") if settings.prefix_output_with_timestamp else ""
+            into.write(f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}")
+            into.flush()
 
 
 def _start(settings: ElasticSettings, host: str, command: list[str], variables: Mapping[str, str]) -> subprocess.Popen:
