@@ -89,16 +89,15 @@ def near(given, wanted) -> bool:
 def test_ranks_are_killed_and_others_come(ranks, weights, tmp_path):
     go = tmp_path / "go"
     first = [ranks(rank, 3, pause=0.02, until=str(go)) for rank in range(3)]
-    # While it loads, the others train.
-    fourth = ranks(0, 1, joins=True, pause=0.02, until=str(go))
     first[0].step(5)
     # The oldest rank, which began with the meeting place.
     first[0].process.send_signal(signal.SIGKILL)
     killed = time.monotonic()
     first[1].size(2)
     took = time.monotonic() - killed
-    fourth.hear(lambda said: "step" in said)
-    first[1].size(3)
+    # While it loads, the others train.
+    fourth = ranks(0, 1, joins=True, pause=0.02, until=str(go))
+    fourth.hear(lambda said: "here" in said)
     go.touch()
     ends = [it.last() for it in (first[1], first[2], fourth)]
     assert [it["rank"] for it in ends] == [0, 1, 2], "the oldest first, newcomers behind"
