@@ -49,7 +49,7 @@ class Rank:
         return self.hear(lambda said: said.get("step", 0) >= number)
 
     def size(self, size: int) -> dict:
-        return self.hear(lambda said: "step" in said and said["size"] == size)
+        return self.hear(lambda said: said.get("of") == size)
 
     def last(self) -> dict:
         said = self.hear(lambda said: "once" in said)
