@@ -3,6 +3,7 @@
 //! distributed training (`parallel`).
 
 mod comm;
+mod named;
 mod parallel;
 
 use std::sync::Mutex;
@@ -235,6 +236,7 @@ fn names() -> Vec<(&'static str, &'static str)> {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Study>()?;
     comm::register(module)?;
+    named::register(module)?;
     parallel::register(module)?;
     module.add_function(wrap_pyfunction!(names, module)?)
 }

@@ -76,9 +76,12 @@ def said(process: subprocess.Popen) -> str:
 class Ranks:
     """Ranks that wait for checks."""
 
+    #: What each runs.
+    PROGRAM = "torch_rank.py"
+
     def __init__(self, size: int, **more: str):
         port = free_port()
-        self.processes = [start(rank, size, port, str(HERE / "torch_rank.py"), **more) for rank in range(size)]
+        self.processes = [start(rank, size, port, str(HERE / self.PROGRAM), **more) for rank in range(size)]
         self.lines = [queue.Queue() for _ in self.processes]
         for process, lines in zip(self.processes, self.lines, strict=True):
             threading.Thread(target=lambda it=process, to=lines: [*map(to.put, it.stdout), to.put("")], daemon=True).start()

@@ -86,6 +86,9 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// No replacement came in time, or the transport takes none.
     fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
 
+    /// This rank gives up: operations that run or wait fail on all ranks, and say why. Nothing where that is known already.
+    fn give_up(&self, why: &str);
+
     /// Which algorithm and protocol runs for which operation and size, for people.
     fn plan(&self) -> String;
 }

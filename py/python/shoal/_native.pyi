@@ -1,4 +1,4 @@
-"""The native half of `shoal.tuner`, `shoal.parallel`, `shoal.comm`, `shoal.parameter_server` and `shoal.torch`; use those."""
+"""The native half of `shoal.tuner`, `shoal.parallel`, `shoal.comm`, `shoal.named`, `shoal.parameter_server` and `shoal.torch`; use those."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -101,6 +101,91 @@ class Group:
     def newcomers(self) -> int: ...
     def plan(self) -> str: ...
     def close(self) -> None: ...
+
+class NamedError(CommError):
+    """An operation by name failed. `tensors`: the names that it is about, as far as known."""
+
+    tensors: list[str]
+
+class Mismatch(NamedError):
+    """Ranks named one operation and meant different ones (kind, shape, type, reduction, root, factors), or it cannot be beside joined ranks; other operations go on."""
+
+class DuplicateName(NamedError):
+    """At submit: an operation of that name is not done yet."""
+
+class ShutDown(NamedError):
+    """The engine was shut down, here or on another rank, before the operation was done."""
+
+#: Name, address to send from, address to receive at (0: the engine allocates; the same for in place), shape, type of the elements.
+NamedTensor = tuple[str, int, int, Sequence[int], str]
+
+class NamedHandle:
+    """An operation that was submitted."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is done, at most `timeout` seconds. Whether it is done; raises what it failed with (Mismatch, ShutDown, CommError's kinds)."""
+    def done(self) -> bool: ...
+    def error(self) -> CommError | None: ...
+    def output(self, index: int) -> tuple[Memory, tuple[int, ...]]:
+        """Of tensor `index` for which the engine allocated: its memory (bytes, DLPack, at least one byte long) and its shape. Only when it is done."""
+    def received_splits(self) -> list[int] | None:
+        """Of an alltoall: rows that came from each rank."""
+    def last_joined(self) -> int | None:
+        """Of a join: the rank that joined last."""
+
+class NamedEngine:
+    @staticmethod
+    def start(settings: dict[str, str], number: int, group: Group | None) -> NamedEngine: ...
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    #: Whether all hosts have the same number of ranks.
+    homogeneous: bool
+    def submit(
+        self,
+        kind: Literal["allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join"],
+        tensors: Sequence[NamedTensor],
+        *,
+        op: Literal["sum", "average", "min", "max", "product", "adasum"] = "sum",
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        root: int = 0,
+        splits: Sequence[int] | None = None,
+        set: int = 0,
+        grouped: bool = False,
+        keep: object = None,
+        wait: bool = False,
+    ) -> NamedHandle:
+        """Begins an operation. Several tensors are one operation (all or nothing) with `grouped`, which allreduce, allgather, reducescatter and broadcast take; barrier and
+        join take one tensor of which only the name counts, or none. `root`: a rank of the world. `splits`: rows of dimension 0 for each rank of the set (alltoall;
+        none: equal). `keep`: what must live until the operation is done. `wait`: it is done when this returns, and what `NamedHandle.wait` raises is raised here
+        (for blocking calls: the caller's own thread does the work, which is the fastest way for small tensors).
+
+        Raises DuplicateName, ConfigError (what cannot be), and what broke the engine."""
+    def submit_external(
+        self, name: str, signature: str, callback: Callable[[], object], *, set: int = 0, joined: bool = False, wait: bool = False
+    ) -> NamedHandle:
+        """An operation of the caller's: when all ranks have submitted `name` with the same `signature`, `callback` is called on each, in one order on all ranks
+        and one at a time, from a thread of the engine's or from one that waits (which device is current there, it must say itself; it must not wait for other operations by name). What it raises is the handle's error, of this rank alone. `joined`: it may run
+        beside joined ranks, which then get `on_joined`'s callback."""
+    def on_joined(self, callback: Callable[[str, str], object] | None) -> None:
+        """What a joined rank calls, with name and signature, in the place of an external operation of the others."""
+    def add_set(self, ranks: Sequence[int]) -> int:
+        """A process set of these ranks; all ranks of the world call this in the same order. Its number."""
+    def remove_set(self, set: int) -> None:
+        """Removes a set; all ranks of the world call this in the same order."""
+    def sets(self) -> dict[int, list[int]]:
+        """Ranks of each set; 0 is the world."""
+    def timeline_start(self, path: str, mark_cycles: bool = False) -> None:
+        """Begins to write a Chrome trace; on rank 0, nothing elsewhere."""
+    def timeline_stop(self) -> None: ...
+    def cycles(self) -> int:
+        """How often this rank has negotiated in the world."""
+    def shutdown(self) -> None:
+        """Leaves. What is outstanding fails with ShutDown."""
 
 class Invalid(ValueError):
     field: str

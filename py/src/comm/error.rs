@@ -39,7 +39,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// The exception that says the same. `ranks`: those at fault, by their numbers in the group; `operation` and `number`: what this rank
 /// called, if it was an operation.
-pub(super) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let text = error.to_string();
     // A group that is broken says why: by the kind of what broke it.
     let mut first = error;

@@ -24,7 +24,7 @@ use super::{
 /// operation is done.
 #[pyclass(frozen)]
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// None once it is closed.
     group: RwLock<Option<Arc<dyn ProcessGroup>>>,
     rank: usize,
@@ -209,6 +209,16 @@ impl Group {
     fn new(group: Arc<dyn ProcessGroup>) -> Self {
         let (rank, size) = (group.rank(), group.size());
         Self { rank, size, group: RwLock::new(Some(group)), reporter: Reporter::default(), home: Home::new() }
+    }
+
+    /// The group itself, which is no longer this object's.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Arc<dyn ProcessGroup>> {
+        let check = || {
+            self.home.check("process group")?;
+            let group = self.group.write().unwrap_or_else(PoisonError::into_inner).take();
+            group.ok_or_else(|| wrong("this process group was closed; make a new one".to_owned()))
+        };
+        check().map_err(|error| exception(py, &error))
     }
 
     pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {

@@ -8,20 +8,20 @@ use super::error::wrong;
 
 /// The process in which something was made. Its connections and threads are there, and not in a process that was forked from that.
 #[derive(Debug)]
-pub(super) struct Home(u32);
+pub(crate) struct Home(u32);
 
 impl Home {
     /// This process.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(process::id())
     }
 
-    pub(super) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.0 == process::id()
     }
 
     /// Refuses `what` in a forked process.
-    pub(super) fn check(&self, what: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, what: &str) -> Result<(), Error> {
         if self.is_here() {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use pyo3::{ffi, prelude::*, types::PyCapsule};
 /// Bytes that a group gave. `torch.from_dlpack` views them as a tensor of `uint8`, which keeps them alive.
 #[pyclass(frozen)]
 #[derive(Debug)]
-pub(super) struct Memory(pub(super) Arc<shoal_comm::Memory>);
+pub(crate) struct Memory(pub(crate) Arc<shoal_comm::Memory>);
 
 #[pymethods]
 impl Memory {

@@ -10,13 +10,20 @@ mod parameter_server;
 mod store;
 mod work;
 
+pub(crate) use self::{
+    error::{CommError, exception},
+    group::Group,
+    home::Home,
+    memory::Memory,
+    work::LOOK,
+};
 use pyo3::prelude::*;
 
 /// Adds the classes and exceptions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<group::Group>()?;
+    module.add_class::<Group>()?;
     module.add_class::<compress::Compressor>()?;
-    module.add_class::<memory::Memory>()?;
+    module.add_class::<Memory>()?;
     module.add_class::<parameter_server::ParameterServer>()?;
     module.add_class::<work::Work>()?;
     error::register(module)

@@ -17,7 +17,7 @@ use shoal_comm::Error;
 use super::error::exception;
 
 /// How long a wait goes on before it looks whether the user pressed Ctrl-C.
-pub(super) const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// An operation that progresses by itself.
 #[pyclass(frozen)]

@@ -380,6 +380,15 @@ impl ProcessGroup for Front {
         Ok(Arc::new(Self::with(parts, self.core.track.clone())))
     }
 
+    fn give_up(&self, why: &str) {
+        let Parts { rank, watch, .. } = &self.core.parts;
+        if !watch.alarm().is_raised() {
+            let fault = Fault::GaveUp { rank: *rank, why: why.to_owned() };
+            watch.tell(&fault);
+            watch.alarm().raise(fault);
+        }
+    }
+
     fn plan(&self) -> String {
         let Parts { rank, size, epoch, transport, .. } = &self.core.parts;
         let how = if *size == 1 && !transport.serves_one() { "one rank: copies only\n".to_owned() } else { transport.plan() };

@@ -1,0 +1,368 @@
+//! One process set: what this rank has submitted, who negotiates it, and what becomes of it.
+//!
+//! A rank with something outstanding takes part in cycles; one without holds no core and no thread of it runs. One thread at a time drives: the set's own, or one that waits.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    Settings,
+    driver::Driver,
+    error::{Failure, of_world},
+    handle::{Handle, Outcome},
+    request::Request,
+    timeline::Timeline,
+};
+use crate::ProcessGroup;
+
+/// Where a tensor is.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer {
+    /// What this rank gives; may be null where it gives nothing.
+    pub send: *const u8,
+    /// What it gets; null: the engine allocates.
+    pub recv: *mut u8,
+}
+
+#[expect(unsafe_code, reason = "buffers go to the thread that drives")]
+// SAFETY: a description; whoever submits it promises that the memory stays valid and untouched.
+unsafe impl Send for Buffer {}
+
+/// An operation of the caller's.
+pub type Callback = Box<dyn FnOnce() -> Result<(), String> + Send>;
+/// What a joined rank does in the place of another's operation, by name and signature.
+pub type OnJoined = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
+
+/// An operation that this rank has submitted.
+pub(super) struct Submission {
+    pub(super) request: Arc<Request>,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) handle: Handle,
+    pub(super) callback: Option<Callback>,
+    pub(super) since: Instant,
+}
+
+/// What the set's threads share under a lock that nobody keeps while he waits for other ranks.
+#[derive(Default)]
+struct State {
+    new: Vec<Submission>,
+    /// When the first of these was submitted, and the bytes of all.
+    first: Option<Instant>,
+    bytes: usize,
+    /// Names of what is not done, and since when.
+    names: HashMap<Arc<str>, Instant>,
+    outstanding: usize,
+    driving: bool,
+    /// The set's own thread sleeps until something is submitted.
+    parked: bool,
+    /// Threads that wait, and those of them that do not drive.
+    waiters: usize,
+    timed: usize,
+    /// Cycles in a row in which no rank had anything new.
+    empty: u32,
+    ended: Option<Instant>,
+    stop: bool,
+    failure: Option<Failure>,
+}
+
+/// One process set.
+pub(super) struct Circle {
+    /// Its ranks in the world, in order; and which of them is this.
+    pub(super) members: Arc<[usize]>,
+    pub(super) rank: usize,
+    pub(super) settings: Arc<Settings>,
+    pub(super) timeline: Arc<Timeline>,
+    pub(super) on_joined: Arc<Mutex<Option<OnJoined>>>,
+    group: Mutex<Option<Arc<dyn ProcessGroup>>>,
+    state: Mutex<State>,
+    /// For the set's own thread.
+    work: Condvar,
+    /// For threads that wait.
+    done: Condvar,
+    driver: Mutex<Driver>,
+    pub(super) cycles: AtomicU64,
+}
+
+impl fmt::Debug for Circle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process set of {:?}", self.members)
+    }
+}
+
+/// So many bytes wait for no others.
+const URGENT: usize = 1 << 20;
+/// How long a rank rests after cycles in which nobody had anything new.
+const SHORTEST_REST: Duration = Duration::from_micros(50);
+const LONGEST_REST: Duration = Duration::from_millis(2);
+/// How long a shutdown waits for the operation that runs.
+const GRACE: Duration = Duration::from_millis(500);
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Circle {
+    pub(super) fn new(
+        members: Vec<usize>,
+        rank: usize,
+        group: Arc<dyn ProcessGroup>,
+        settings: Arc<Settings>,
+        timeline: Arc<Timeline>,
+        on_joined: Arc<Mutex<Option<OnJoined>>>,
+    ) -> Arc<Self> {
+        let driver = Mutex::new(Driver::new(&members, &settings));
+        Arc::new(Self {
+            members: members.into(),
+            rank,
+            settings,
+            timeline,
+            on_joined,
+            group: Mutex::new(Some(group)),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            driver,
+            cycles: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes an operation. `drives`: the caller waits for it next.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        request: Request,
+        buffers: Vec<Buffer>,
+        callback: Option<Callback>,
+        keeps: Option<Box<dyn Any + Send>>,
+        drives: bool,
+    ) -> Result<Handle, Failure> {
+        let (handle, since) = (Handle::new(Arc::clone(self), keeps), Instant::now());
+        let mut state = lock(&self.state);
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.stop {
+            return Err(Failure::ShutDown { tensors: vec![request.name.to_string()] });
+        }
+        if let Some(name) = request.names().find(|name| state.names.contains_key(*name)) {
+            return Err(Failure::Duplicate { action: request.action.name(), tensor: name.to_string() });
+        }
+        for name in request.names() {
+            state.names.insert(Arc::clone(name), since);
+        }
+        state.bytes += request.bytes();
+        state.outstanding += 1;
+        state.first.get_or_insert(since);
+        state.new.push(Submission { request: Arc::new(request), buffers, handle: handle.clone(), callback, since });
+        // Who drives now wakes the set's own thread when it leaves something.
+        if !drives && !state.driving && (state.parked || state.bytes >= URGENT) {
+            state.parked = false;
+            self.work.notify_one();
+        }
+        Ok(handle)
+    }
+
+    /// Operations that are over: their names are free, then their callers hear.
+    pub(super) fn finish(&self, over: Vec<(Submission, Result<Outcome, Failure>)>) {
+        if over.is_empty() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        for (submission, _) in &over {
+            for name in submission.request.names() {
+                state.names.remove(name);
+            }
+        }
+        state.outstanding -= over.len();
+        for (submission, result) in over {
+            submission.handle.finish(result);
+        }
+        if state.waiters > 0 {
+            self.done.notify_all();
+        }
+    }
+
+    /// Does one cycle; the caller has seen that nobody else is at it.
+    fn drive<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.driving = true;
+        let new = std::mem::take(&mut state.new);
+        (state.bytes, state.first) = (0, None);
+        drop(state);
+        self.cycles.fetch_add(1, Ordering::Relaxed);
+        let group = lock(&self.group).clone();
+        let result = {
+            let mut driver = lock(&self.driver);
+            let cycle = AssertUnwindSafe(|| match &group {
+                Some(group) => driver.cycle(self, &**group, new),
+                None => Err(Failure::ShutDown { tensors: Vec::new() }),
+            });
+            catch_unwind(cycle)
+                .unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
+        };
+        drop(group);
+        let is_empty = match result {
+            Ok(is_empty) => is_empty,
+            Err(failure) => {
+                self.fail(&failure);
+                false
+            }
+        };
+        let mut state = lock(&self.state);
+        state.driving = false;
+        state.ended = Some(Instant::now());
+        state.empty = if is_empty { state.empty.saturating_add(1) } else { 0 };
+        if state.waiters > 0 {
+            self.done.notify_all();
+        }
+        state
+    }
+
+    /// Ends everything that is outstanding, and what comes later, with this.
+    fn fail(&self, failure: &Failure) {
+        let mut over = lock(&self.driver).abandon();
+        let mut state = lock(&self.state);
+        over.append(&mut state.new);
+        let mut tensors: Vec<_> = over.iter().flat_map(|it| it.request.names()).map(ToString::to_string).collect();
+        tensors.sort_unstable();
+        let failure = match failure.clone() {
+            Failure::Comm { error, .. } => Failure::Comm { tensors, error: of_world(error, &self.members) },
+            Failure::ShutDown { .. } => Failure::ShutDown { tensors },
+            other => other,
+        };
+        let later = match &failure {
+            Failure::Comm { error, .. } => Failure::Comm { tensors: Vec::new(), error: error.clone() },
+            other => other.clone(),
+        };
+        state.failure.get_or_insert(later);
+        state.names.clear();
+        state.outstanding = 0;
+        for submission in over {
+            submission.handle.finish(Err(failure.clone()));
+        }
+        self.done.notify_all();
+        self.work.notify_all();
+    }
+
+    fn rest(empty: u32) -> Duration {
+        if empty == 0 { Duration::ZERO } else { (SHORTEST_REST * (1 << empty.min(6))).min(LONGEST_REST) }
+    }
+
+    /// Waits for an operation, and drives where nobody does, unless the wait has a limit.
+    pub(super) fn wait(&self, handle: &Handle, limit: Option<Duration>) {
+        let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
+        let mut state = lock(&self.state);
+        state.waiters += 1;
+        state.timed += usize::from(end.is_some());
+        while !handle.is_done() {
+            let free = !state.driving && !state.stop;
+            let time = match end {
+                Some(end) => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    if free {
+                        self.work.notify_one();
+                    }
+                    left
+                }
+                None if free => {
+                    let rest = if state.new.is_empty() { Self::rest(state.empty) } else { Duration::ZERO };
+                    let rested = state.ended.map_or(rest, |ended| ended.elapsed());
+                    if rested >= rest {
+                        state = self.drive(state);
+                        continue;
+                    }
+                    rest - rested
+                }
+                None => LONGEST_REST * 50,
+            };
+            state = self.done.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.waiters -= 1;
+        state.timed -= usize::from(end.is_some());
+        if !state.driving {
+            if state.outstanding > 0 {
+                self.work.notify_one();
+            }
+            if state.waiters > 0 {
+                self.done.notify_all();
+            }
+        }
+    }
+
+    /// The set's own thread.
+    pub(super) fn serve(&self) {
+        let mut state = lock(&self.state);
+        while !state.stop {
+            if state.outstanding == 0 || state.driving || state.failure.is_some() {
+                state.parked = true;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.parked = false;
+                continue;
+            }
+            let now = Instant::now();
+            let due = match state.first {
+                _ if state.timed > 0 || state.bytes >= URGENT => now,
+                Some(first) => first + self.settings.cycle,
+                None => state.ended.unwrap_or(now) + Self::rest(state.empty),
+            };
+            if due > now {
+                state = self.work.wait_timeout(state, due - now).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state = self.drive(state);
+        }
+    }
+
+    /// Whether a thread is in the middle of a cycle.
+    pub(super) fn is_driven(&self) -> bool {
+        lock(&self.state).driving
+    }
+
+    /// Ends: what is outstanding fails, and the group is left.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.stop, true) {
+            return;
+        }
+        self.work.notify_all();
+        state.waiters += 1;
+        let mut end = Instant::now() + GRACE;
+        let mut said = false;
+        while state.driving {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                if said {
+                    break;
+                }
+                said = true;
+                end = Instant::now() + 4 * GRACE;
+                let names: Vec<_> = state.names.keys().map(ToString::to_string).collect();
+                drop(state);
+                if let Some(group) = lock(&self.group).clone() {
+                    group.give_up(&format!("it was shut down while it waited for others in {}", super::error::quoted(&names)));
+                }
+                state = lock(&self.state);
+                continue;
+            }
+            state = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.waiters -= 1;
+        let stuck = state.driving;
+        drop(state);
+        if !stuck {
+            self.fail(&Failure::ShutDown { tensors: Vec::new() });
+            lock(&self.driver).forget();
+        }
+        *lock(&self.group) = None;
+    }
+}

@@ -1,0 +1,302 @@
+//! One cycle: what is new goes to all ranks in one all-gather, and what all have named is done.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Settings,
+    circle::{Circle, Submission},
+    error::{Failure, quoted, ranks},
+    execute,
+    negotiate::{Item, Table},
+    request::Action,
+    timeline::label,
+};
+use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, guard};
+
+/// Bytes of what each rank gives to the first all-gather of a cycle: what shared memory carries in the line that announces it. The first four are the announcement's length.
+const SLOT: usize = 56;
+const HEAD: usize = 4;
+/// Data of so many bytes comes along with its announcement, and so much with all of a cycle.
+const LITTLE: usize = 1024;
+const LITTLE_IN_ALL: usize = 8192;
+/// How often a rank that has something outstanding looks at the clock.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What one cycle leaves to the next.
+pub(super) struct Driver {
+    pub(super) table: Table,
+    /// What this rank has announced and is not done.
+    pub(super) mine: HashMap<Arc<str>, Submission>,
+    /// Memory in which small tensors are reduced together.
+    pub(super) fusion: Option<Memory>,
+    out: Vec<u8>,
+    all: Vec<u8>,
+    rest: Vec<u8>,
+    looked: Instant,
+    /// When it was last said of an operation that it waits.
+    said: HashMap<Arc<str>, Instant>,
+}
+
+impl Driver {
+    pub(super) fn new(members: &[usize], settings: &Settings) -> Self {
+        Self {
+            table: Table::new(members, settings.cache),
+            mine: HashMap::new(),
+            fusion: None,
+            out: Vec::new(),
+            all: vec![0; SLOT * members.len()],
+            rest: Vec::new(),
+            looked: Instant::now(),
+            said: HashMap::new(),
+        }
+    }
+
+    /// All that is not done, which nobody will do.
+    pub(super) fn abandon(&mut self) -> Vec<Submission> {
+        self.mine.drain().map(|(_, it)| it).collect()
+    }
+
+    /// Gives memory back.
+    pub(super) fn forget(&mut self) {
+        self.fusion = None;
+    }
+
+    /// One cycle. Whether no rank had anything new.
+    pub(super) fn cycle(&mut self, circle: &Circle, group: &dyn ProcessGroup, new: Vec<Submission>) -> Result<bool, Failure> {
+        let timeline = circle.timeline.is_active();
+        if timeline {
+            circle.timeline.cycle();
+        }
+        self.out.clear();
+        let mut left = LITTLE_IN_ALL;
+        for submission in new {
+            let known = self.table.known(circle.rank, &submission.request);
+            let data = execute::little(circle, &submission, left.min(LITTLE));
+            left -= data.as_ref().map_or(0, Vec::len);
+            Item::write(&submission.request, known, data.as_deref(), &mut self.out);
+            self.mine.insert(Arc::clone(&submission.request.name), submission);
+        }
+        let announced = self.exchange(circle, group)?;
+        let is_empty = announced.iter().all(Vec::is_empty);
+        if timeline {
+            self.announce_in_timeline(circle, &announced);
+        }
+        let ready = self.table.cycle(announced).map_err(|nonsense| {
+            let problem =
+                format!("rank {} announced what this rank does not know: use the same Shoal on all ranks", circle.members[nonsense.rank]);
+            group.give_up(&problem);
+            Failure::config(problem)
+        })?;
+        execute::perform(circle, group, self, ready)?;
+        self.look(circle, group)?;
+        Ok(is_empty)
+    }
+
+    /// What each rank has announced, by rank.
+    fn exchange(&mut self, circle: &Circle, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
+        let size = group.size();
+        let mut slot = [0_u8; SLOT];
+        let length =
+            u32::try_from(self.out.len()).map_err(|_| Failure::config("an announcement of more than 4 GiB: submit less at once"))?;
+        slot[..HEAD].copy_from_slice(&length.to_le_bytes());
+        let first = self.out.len().min(SLOT - HEAD);
+        slot[HEAD..HEAD + first].copy_from_slice(&self.out[..first]);
+        let call = Call::new(Kind::AllGather, DType::U8, slot.as_ptr(), self.all.as_mut_ptr(), SLOT);
+        let watch = Rc::new(Watch::new(circle, self));
+        // The circle outlives the call, which is why the watch may look at it.
+        let told = Rc::clone(&watch);
+        run(group, &call, told)?;
+        let lengths: Vec<_> = self.all.chunks(SLOT).map(|slot| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]) as usize).collect();
+        let counts: Vec<_> = lengths.iter().map(|length| length.saturating_sub(SLOT - HEAD)).collect();
+        let more: usize = counts.iter().sum();
+        if more > 0 {
+            self.rest.resize(more, 0);
+            let mine = &self.out[first..];
+            let call = Call::new(Kind::AllGather, DType::U8, mine.as_ptr(), self.rest.as_mut_ptr(), mine.len());
+            run(group, &Call { counts: Some(counts.clone().into()), ..call }, watch)?;
+        }
+        let (mut at, mut announced) = (0, Vec::with_capacity(size));
+        let mut whole = Vec::new();
+        for (rank, length) in lengths.iter().enumerate() {
+            let head = &self.all[rank * SLOT + HEAD..][..(*length).min(SLOT - HEAD)];
+            let items = if counts[rank] == 0 {
+                Item::read_all(head)
+            } else {
+                whole.clear();
+                whole.extend(head);
+                whole.extend(&self.rest[at..at + counts[rank]]);
+                at += counts[rank];
+                Item::read_all(&whole)
+            };
+            announced.push(items.ok_or_else(|| {
+                let problem = format!("rank {} sent no announcement: use the same Shoal on all ranks", circle.members[rank]);
+                group.give_up(&problem);
+                Failure::config(problem)
+            })?);
+        }
+        Ok(announced)
+    }
+
+    fn announce_in_timeline(&self, circle: &Circle, announced: &[Vec<Item>]) {
+        for (rank, items) in announced.iter().enumerate() {
+            for item in items {
+                let (name, action) = match item {
+                    Item::New(request, _) => (&request.name, request.action),
+                    Item::Known(id, _) => match self.table.request(*id) {
+                        Some(request) => (&request.name, request.action),
+                        None => continue,
+                    },
+                };
+                let label = label(action.name(), name);
+                if self.table.missing(name).is_none() && announced[..rank].iter().flatten().all(|item| self.is_other(item, name)) {
+                    circle.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
+                }
+                circle.timeline.tick(&label, circle.members[rank]);
+            }
+        }
+    }
+
+    fn is_other(&self, item: &Item, name: &str) -> bool {
+        match item {
+            Item::New(request, _) => &*request.name != name,
+            Item::Known(id, _) => self.table.request(*id).is_none_or(|request| &*request.name != name),
+        }
+    }
+
+    /// Operations that only some ranks have named, while all go on with others.
+    fn look(&mut self, circle: &Circle, group: &dyn ProcessGroup) -> Result<(), Failure> {
+        if self.mine.is_empty() {
+            self.said.clear();
+            return Ok(());
+        }
+        if self.looked.elapsed() < LOOK {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let mut stalled = Vec::new();
+        for (name, submission) in &self.mine {
+            let age = submission.since.elapsed();
+            // (A join is not in the table by its name.)
+            let Some((missing, first)) = self.table.missing(name) else { continue };
+            if let Some(limit) = circle.settings.stall_shutdown
+                && age >= limit
+            {
+                let milliseconds = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                let at = crate::At { operation: format!("{} {:?}", submission.request, &**name), number: 0 };
+                // By the set's numbers, as the group's own errors are.
+                let place = |it: usize| circle.members.iter().position(|member| *member == it);
+                let waiting_for = missing.into_iter().filter_map(place).collect();
+                let error = Error::Deadline { waiting_for, milliseconds, at };
+                group.give_up(&error.to_string());
+                return Err(error.into());
+            }
+            let is_due = |every: Duration| age >= every && self.said.get(name).is_none_or(|said| said.elapsed() >= every);
+            if first == circle.members[circle.rank] && circle.settings.stall.is_some_and(is_due) {
+                stalled.push((Arc::clone(name), missing));
+            }
+        }
+        if let (Some(every), false) = (circle.settings.stall, stalled.is_empty()) {
+            stalled.sort_unstable();
+            let lines: Vec<_> = stalled.iter().map(|(name, missing)| (name.to_string(), missing.clone())).collect();
+            say(every, &lines);
+            for (name, _) in stalled {
+                self.said.insert(name, Instant::now());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says that some ranks have not named these operations.
+fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
+    let mut text = format!(
+        "shoal: one or more tensors were submitted to be reduced, gathered or broadcasted by a subset of ranks and are waiting for the remainder of ranks \
+         for more than {:.0} seconds. This may indicate that different ranks submit different tensors, or that a rank is late.\nMissing ranks:",
+        every.as_secs_f64()
+    );
+    for (name, missing) in stalled {
+        text += &format!("\n  {name}: {}", ranks(missing));
+    }
+    eprintln!("{text}");
+}
+
+/// Runs a call of the cycle's, whose memory its caller holds.
+#[expect(unsafe_code, reason = "calls are addresses")]
+fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Failure> {
+    // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched until it returns.
+    guard::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
+}
+
+/// Who tells that ranks do not come to a cycle.
+struct Watch {
+    members: Arc<[usize]>,
+    settings: Arc<Settings>,
+    /// Names in the announcement of this cycle and before: since when, and who has not named them, where that is known.
+    open: Vec<(Arc<str>, Instant, Option<Vec<usize>>)>,
+    next: Cell<Duration>,
+    rank: usize,
+}
+
+impl Watch {
+    fn new(circle: &Circle, driver: &Driver) -> Self {
+        let settings = Arc::clone(&circle.settings);
+        let next = settings.stall.unwrap_or(Duration::MAX).min(settings.stall_shutdown.unwrap_or(Duration::MAX)).min(LOOK);
+        let wanted = settings.stall.is_some() || settings.stall_shutdown.is_some();
+        // One that has just been submitted is a likely one to wait for; a thousand need not all be listed.
+        let open = if wanted {
+            let one = |(name, it): (&Arc<str>, &Submission)| (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0));
+            // A rank that has joined may wait as long as the others have data.
+            driver.mine.iter().filter(|(_, it)| it.request.action != Action::Join).take(MOST_LISTED).map(one).collect()
+        } else {
+            Vec::new()
+        };
+        Self { members: Arc::clone(&circle.members), settings, open, next: Cell::new(next), rank: circle.rank }
+    }
+}
+
+const MOST_LISTED: usize = 16;
+
+impl guard::Observer for Watch {
+    fn after(&self) -> Duration {
+        self.next.get()
+    }
+
+    fn waits(&self, waited: Duration, missing: &[usize]) -> bool {
+        self.next.set(waited + LOOK);
+        let absent: Vec<_> = missing.iter().map(|rank| self.members[*rank]).collect();
+        let oldest = self.open.iter().map(|(_, since, _)| since.elapsed()).max().unwrap_or_default();
+        if self.settings.stall_shutdown.is_some_and(|limit| oldest >= limit) {
+            let names: Vec<_> = self.open.iter().map(|(name, ..)| name.to_string()).collect();
+            eprintln!(
+                "shoal: rank {} gives up after {:.0} s: {} still wait for {}",
+                self.members[self.rank],
+                oldest.as_secs_f64(),
+                quoted(&names),
+                ranks(&absent)
+            );
+            return true;
+        }
+        // The first rank that waits speaks for all.
+        let speaks = (0..self.members.len()).find(|rank| !missing.contains(rank)) == Some(self.rank);
+        if let Some(every) = self.settings.stall
+            && speaks
+            && oldest >= every
+        {
+            let stalled: Vec<_> = self
+                .open
+                .iter()
+                .filter(|(_, since, _)| since.elapsed() >= every)
+                .map(|(name, _, known)| (name.to_string(), known.clone().unwrap_or_else(|| absent.clone())))
+                .collect();
+            say(every, &stalled);
+            self.next.set(waited + every);
+        }
+        false
+    }
+}

@@ -1,0 +1,80 @@
+//! An operation that was submitted, as its caller holds it.
+
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use super::{circle::Circle, error::Failure};
+use crate::Memory;
+
+/// What an operation gave.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// By tensor: memory that the engine allocated, and the shape of what is in it.
+    pub outputs: Vec<Option<(Arc<Memory>, Vec<usize>)>>,
+    /// Of an all-to-all: rows that came from each rank of the set.
+    pub received: Option<Vec<usize>>,
+    /// Of a join: the rank that joined last, as the world numbers it.
+    pub last_joined: Option<usize>,
+}
+
+/// An operation that was submitted. Dropping it does not stop it.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    result: OnceLock<Result<Outcome, Failure>>,
+    /// What must live as long as the operation.
+    keeps: Mutex<Option<Box<dyn Any + Send>>>,
+    circle: Arc<Circle>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({:?})", self.shared.result.get())
+    }
+}
+
+impl Handle {
+    pub(super) fn new(circle: Arc<Circle>, keeps: Option<Box<dyn Any + Send>>) -> Self {
+        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), circle }) }
+    }
+
+    /// It is over; the first word counts.
+    pub(super) fn finish(&self, result: Result<Outcome, Failure>) {
+        let _ = self.shared.result.set(result);
+    }
+
+    /// Whether it is done, well or not.
+    pub fn is_done(&self) -> bool {
+        self.shared.result.get().is_some()
+    }
+
+    /// What came of it, if it is done.
+    pub fn result(&self) -> Option<Result<&Outcome, &Failure>> {
+        self.shared.result.get().map(Result::as_ref)
+    }
+
+    /// Waits until it is done; without a limit the caller does the work itself where nobody else is at it. With one it may be over before: whether it is done.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Failure> {
+        if !self.is_done() {
+            self.shared.circle.wait(self, limit);
+        }
+        match self.result() {
+            None => Ok(false),
+            Some(Ok(_)) => {
+                drop(self.shared.keeps.lock().unwrap_or_else(PoisonError::into_inner).take());
+                Ok(true)
+            }
+            Some(Err(failure)) => Err(failure.clone()),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! Operations by name: every rank submits its tensors in whatever order, and an operation is done when all ranks have named it.
+//!
+//! There is no coordinator. A cycle is one all-gather of what each rank newly announces; all ranks then compute the same list of operations that can be done, in the same order
+//! (`negotiate`), and do them: small tensors of one type together. What was done before is announced by a number, and little data comes along with its announcement, so
+//! that a small all-reduce is one all-gather of 56 bytes. A rank takes part in cycles while it has something outstanding; one that has nothing holds no core, and
+//! the others wait for it in the all-gather.
+//!
+//! Each process set has a group, a thread and a table of its own. Mismatches fail on all ranks that named the operation, and others go on; what breaks the group ends all that is
+//! outstanding, with the names of the tensors and the ranks.
+
+mod arithmetic;
+mod circle;
+mod driver;
+mod error;
+mod execute;
+mod handle;
+mod meeting;
+mod negotiate;
+mod reduce;
+mod request;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashSet},
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+pub use self::{
+    circle::{Buffer, Callback, OnJoined},
+    error::Failure,
+    handle::{Handle, Outcome},
+    meeting::join,
+    request::{Action, Part, Reduction, Request},
+    settings::Settings,
+};
+use self::{
+    circle::{Circle, lock},
+    timeline::Timeline,
+};
+use crate::{Call, DType, Error, Kind, ProcessGroup, rendezvous};
+
+/// This rank's place among the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its number among the ranks of its host, and how many these are.
+    pub local: (usize, usize),
+    /// Its host's number among those that have a rank with that number, and how many these are.
+    pub cross: (usize, usize),
+    /// Whether all hosts have the same number of ranks.
+    pub homogeneous: bool,
+}
+
+/// A process set as this rank sees it.
+enum Set {
+    /// It is in it; the set's thread.
+    Inside(Arc<Circle>, Option<thread::JoinHandle<()>>),
+    /// Of other ranks.
+    Outside(Vec<usize>),
+}
+
+/// Does operations by name among the ranks of a world and of its process sets.
+pub struct Engine {
+    world: Mutex<Option<Arc<dyn ProcessGroup>>>,
+    rank: usize,
+    size: usize,
+    place: Place,
+    settings: Arc<Settings>,
+    sets: Mutex<BTreeMap<u32, Set>>,
+    /// Sets that were made, and orders about sets.
+    made: AtomicU64,
+    orders: AtomicU64,
+    /// One order at a time.
+    ordering: Mutex<()>,
+    timeline: Arc<Timeline>,
+    on_joined: Arc<Mutex<Option<OnJoined>>>,
+    down: AtomicBool,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine of rank {} of {}", self.rank, self.size)
+    }
+}
+
+impl Engine {
+    /// Starts an engine in a world, which belongs to it from then on. `lookup`: variables as [`Settings::read`] names them; `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `CROSS_RANK`,
+    /// `CROSS_SIZE` for this rank's place, which else follows from who shares a host; `SHOAL_COMM_HOST`; and `HOROVOD_TIMELINE`, the file of rank 0's timeline (`DYNAMIC`: later),
+    /// with `HOROVOD_TIMELINE_MARK_CYCLES`. All ranks call this.
+    ///
+    /// # Errors
+    /// A variable cannot be; or as for [`ProcessGroup::run`].
+    pub fn start(world: Arc<dyn ProcessGroup>, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let (rank, size) = (world.rank(), world.size());
+        let settings = Settings::read(lookup)?;
+        let (settings, place) = agree(&*world, settings, lookup)?;
+        let timeline = Arc::new(Timeline::default());
+        let text = |name: &str| lookup(name).filter(|it| !it.trim().is_empty());
+        if let Some(path) = text("HOROVOD_TIMELINE").filter(|path| path != "DYNAMIC" && rank == 0) {
+            timeline.start(&path, text("HOROVOD_TIMELINE_MARK_CYCLES").is_some_and(|it| it != "0"))?;
+        }
+        let engine = Self {
+            world: Mutex::new(Some(world)),
+            rank,
+            size,
+            place,
+            settings: Arc::new(settings),
+            sets: Mutex::default(),
+            made: AtomicU64::new(0),
+            orders: AtomicU64::new(0),
+            ordering: Mutex::default(),
+            timeline,
+            on_joined: Arc::default(),
+            down: AtomicBool::new(false),
+        };
+        engine.make(&(0..size).collect::<Vec<_>>())?;
+        Ok(engine)
+    }
+
+    /// This rank's number in the world.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks of the world.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// This rank's place among the hosts.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Ranks of each set.
+    pub fn sets(&self) -> BTreeMap<u32, Vec<usize>> {
+        let ranks = |set: &Set| match set {
+            Set::Inside(circle, _) => circle.members.to_vec(),
+            Set::Outside(members) => members.clone(),
+        };
+        lock(&self.sets).iter().map(|(id, set)| (*id, ranks(set))).collect()
+    }
+
+    fn circle(&self, set: u32) -> Result<Arc<Circle>, Failure> {
+        match lock(&self.sets).get(&set) {
+            Some(Set::Inside(circle, _)) => Ok(Arc::clone(circle)),
+            Some(Set::Outside(members)) => Err(Failure::config(format!(
+                "rank {} is not in process set {set} of ranks {members:?}: only its ranks do operations there",
+                self.rank
+            ))),
+            None if self.down.load(Ordering::Relaxed) => Err(Failure::ShutDown { tensors: Vec::new() }),
+            None => Err(Failure::config(format!("there is no process set {set}: add it on all ranks first"))),
+        }
+    }
+
+    /// Begins an operation in a set. `drives`: the caller waits for it next, and drives.
+    ///
+    /// # Safety
+    /// Each buffer's `send` is valid for its part's elements and `recv`, if not null, for the result's, until the operation is done; nobody else touches them until then.
+    ///
+    /// # Errors
+    /// It cannot be, its name is taken, or the engine has failed before.
+    #[expect(unsafe_code, reason = "tensors come as addresses")]
+    pub unsafe fn submit(
+        &self,
+        set: u32,
+        request: Request,
+        buffers: Vec<Buffer>,
+        callback: Option<Callback>,
+        keeps: Option<Box<dyn Any + Send>>,
+        drives: bool,
+    ) -> Result<Handle, Failure> {
+        let circle = self.circle(set)?;
+        check(&request, &buffers, &circle.members)
+            .map_err(|problem| Failure::config(format!("{} {:?}: {problem}", request.action.name(), &*request.name)))?;
+        circle.submit(request, buffers, callback, keeps, drives)
+    }
+
+    /// What a joined rank does in the place of external operations of the others.
+    pub fn on_joined(&self, then: Option<OnJoined>) {
+        *lock(&self.on_joined) = then;
+    }
+
+    /// A process set of these ranks of the world, which are numbered in ascending order; all ranks of the world call this in the same order. Its number.
+    ///
+    /// # Errors
+    /// Ranks that cannot be, or that differ between the ranks that call; or as for [`ProcessGroup::split`].
+    pub fn add_set(&self, ranks: &[usize]) -> Result<u32, Failure> {
+        let mut members = ranks.to_vec();
+        members.sort_unstable();
+        members.dedup();
+        let refuse = |why: String| Err(Failure::config(format!("a process set of ranks {ranks:?}: {why}")));
+        if members.len() != ranks.len() {
+            return refuse("name each rank once".to_owned());
+        }
+        match members.last() {
+            None => return refuse("name at least one".to_owned()),
+            Some(last) if *last >= self.size => {
+                return refuse(format!("rank {last} is not in the world; its ranks are 0 to {}", self.size - 1));
+            }
+            Some(_) => {}
+        }
+        let _turn = lock(&self.ordering);
+        self.order(format!("add ranks {members:?}"))?;
+        Ok(self.make(&members)?)
+    }
+
+    /// Removes a set; all ranks of the world call this in the same order.
+    ///
+    /// # Errors
+    /// It does not exist, is the world, or the ranks that call mean different sets.
+    pub fn remove_set(&self, set: u32) -> Result<(), Failure> {
+        if set == 0 || !lock(&self.sets).contains_key(&set) {
+            return Err(Failure::config(format!(
+                "process set {set} cannot be removed: {}",
+                if set == 0 { "it is the world" } else { "there is none" }
+            )));
+        }
+        let _turn = lock(&self.ordering);
+        self.order(format!("remove {set}"))?;
+        let removed = lock(&self.sets).remove(&set);
+        removed.into_iter().for_each(Set::close);
+        Ok(())
+    }
+
+    /// All ranks agree about what is done with sets.
+    fn order(&self, signature: String) -> Result<(), Failure> {
+        let number = self.orders.fetch_add(1, Ordering::Relaxed);
+        let request = Request { signature, ..Request::new(Action::Barrier, format!("process_set.{number}")) };
+        self.circle(0)?.submit(request, Vec::new(), None, None, true)?.wait(None).map(drop)
+    }
+
+    fn make(&self, members: &[usize]) -> Result<u32, Error> {
+        let id = u32::try_from(self.made.fetch_add(1, Ordering::Relaxed))
+            .map_err(|_| Error::config("too many process sets: start the engine anew"))?;
+        let Some(world) = lock(&self.world).clone() else { return Err(Error::config("the engine was shut down: start another")) };
+        let set = match world.split(members)? {
+            None => Set::Outside(members.to_vec()),
+            Some(group) => {
+                let rank = group.rank();
+                let circle = Circle::new(
+                    members.to_vec(),
+                    rank,
+                    group,
+                    Arc::clone(&self.settings),
+                    Arc::clone(&self.timeline),
+                    Arc::clone(&self.on_joined),
+                );
+                let of_thread = Arc::clone(&circle);
+                let thread = thread::Builder::new()
+                    .name(format!("shoal-named-{id}"))
+                    .spawn(move || of_thread.serve())
+                    .map_err(|error| Error::io("start a thread for operations by name", error))?;
+                Set::Inside(circle, Some(thread))
+            }
+        };
+        lock(&self.sets).insert(id, set);
+        Ok(id)
+    }
+
+    /// Begins a timeline; on rank 0, nothing elsewhere.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn timeline_start(&self, path: &str, mark_cycles: bool) -> Result<(), Error> {
+        if self.rank == 0 { self.timeline.start(path, mark_cycles) } else { Ok(()) }
+    }
+
+    /// Ends the timeline, if there is one.
+    pub fn timeline_stop(&self) {
+        self.timeline.stop();
+    }
+
+    /// How often this rank has negotiated in the world.
+    pub fn cycles(&self) -> u64 {
+        self.circle(0).map_or(0, |circle| circle.cycles.load(Ordering::Relaxed))
+    }
+
+    /// Leaves: what is outstanding fails.
+    pub fn shutdown(&self) {
+        if self.down.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let sets = std::mem::take(&mut *lock(&self.sets));
+        sets.into_values().rev().for_each(Set::close);
+        self.timeline.stop();
+        *lock(&self.world) = None;
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Set {
+    fn close(self) {
+        if let Self::Inside(circle, thread) = self {
+            circle.close();
+            // A callback of the caller's may have ended the engine from this very thread.
+            if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id() && !circle.is_driven()) {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// The settings and places of all ranks: those of rank 0 where they must be the same.
+fn agree(world: &dyn ProcessGroup, settings: Settings, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(Settings, Place), Error> {
+    const FIELDS: usize = 7;
+    let number = |name: &str| match lookup(name).filter(|it| !it.trim().is_empty()) {
+        None => Ok(None),
+        Some(it) => it.trim().parse::<u64>().map(Some).map_err(|_| Error::config(format!("{name} is {it:?}: give a number from 0 up"))),
+    };
+    let mut hasher = DefaultHasher::new();
+    lookup("SHOAL_COMM_HOST").unwrap_or_else(rendezvous::host_identity).hash(&mut hasher);
+    let [fusion, cache] = settings.common();
+    // Numbers from 1, 0 for none.
+    let said = |name: &str| number(name).map(|it| it.map_or(0, |it| it + 1));
+    let mine: [u64; FIELDS] =
+        [fusion, cache, hasher.finish(), said("LOCAL_RANK")?, said("LOCAL_WORLD_SIZE")?, said("CROSS_RANK")?, said("CROSS_SIZE")?];
+    let mut all = vec![0_u64; FIELDS * world.size()];
+    let call = Call::new(Kind::AllGather, DType::I64, mine.as_ptr().cast(), all.as_mut_ptr().cast(), FIELDS);
+    #[expect(unsafe_code, reason = "calls are addresses")]
+    // SAFETY: both live until this returns and have the lengths of the call.
+    unsafe {
+        world.run(&call)?;
+    }
+    let all: Vec<_> = all.chunks(FIELDS).collect();
+    let place = place(&all.iter().map(|it| it[2]).collect::<Vec<_>>(), world.rank());
+    // What a launcher says counts where it says it to all.
+    let told = |field: usize| {
+        all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
+    };
+    let place = Place { local: told(3).unwrap_or(place.local), cross: told(5).unwrap_or(place.cross), ..place };
+    Ok((settings.with_common([all[0][0], all[0][1]]), place))
+}
+
+/// A rank's place, from the host of each.
+fn place(hosts: &[u64], rank: usize) -> Place {
+    let of_host = |host: u64| hosts.iter().filter(|it| **it == host).count();
+    let local_of = |rank: usize| hosts[..rank].iter().filter(|it| **it == hosts[rank]).count();
+    let local = local_of(rank);
+    let peers: Vec<_> = (0..hosts.len()).filter(|it| local_of(*it) == local).collect();
+    Place {
+        local: (local, of_host(hosts[rank])),
+        cross: (peers.iter().position(|it| *it == rank).unwrap_or(0), peers.len()),
+        homogeneous: hosts.iter().all(|host| of_host(*host) == of_host(hosts[0])),
+    }
+}
+
+/// Refuses what cannot be, whatever the other ranks say.
+fn check(request: &Request, buffers: &[Buffer], members: &[usize]) -> Result<(), String> {
+    let Request { action, reduction, parts, .. } = request;
+    let size = members.len();
+    if parts.len() != buffers.len() {
+        return Err(format!("{} tensors and {} buffers", parts.len(), buffers.len()));
+    }
+    let moves = !matches!(action, Action::Barrier | Action::Join | Action::External);
+    if moves == parts.is_empty() {
+        return Err(if moves { "no tensors: give at least one".to_owned() } else { "takes no tensors".to_owned() });
+    }
+    if *action == Action::AllToAll && parts.len() > 1 {
+        return Err("takes one tensor; submit each by itself".to_owned());
+    }
+    if *action == Action::Join && *request.name != *negotiate::JOIN {
+        return Err(format!("a join has the name {:?}", negotiate::JOIN));
+    }
+    if *action == Action::Broadcast && !members.contains(&request.root) {
+        return Err(format!("rank {} (of the world) is not in this process set of ranks {members:?}: choose a root from it", request.root));
+    }
+    let mut names = HashSet::new();
+    for (part, buffer) in parts.iter().zip(buffers) {
+        if !names.insert(&part.name) {
+            return Err(format!("two tensors of it are called {:?}: give each its own name", &*part.name));
+        }
+        check_part(*action, *reduction, part, size)?;
+        let elements =
+            part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
+        let bytes = elements.ok_or_else(|| format!("{:?} has more bytes than an address space", part.shape))?;
+        // Of a broadcast only the root gives.
+        if bytes > 0 && buffer.send.is_null() && *action != Action::Broadcast {
+            return Err(format!("{:?} has {bytes} bytes, and its address is null", &*part.name));
+        }
+        let (send, recv) = (buffer.send.addr(), buffer.recv.addr());
+        if recv != 0 && send != 0 && send != recv && send < recv + bytes && recv < send + bytes {
+            return Err(format!("{:?}: memory to send and memory to receive overlap, and are not the same", &*part.name));
+        }
+    }
+    if let Some(splits) = &request.splits {
+        let rows = parts.first().and_then(|it| it.shape.first().copied()).unwrap_or(0);
+        if splits.len() != size {
+            return Err(format!("{} splits for {size} ranks: give each rank's rows", splits.len()));
+        }
+        if splits.iter().try_fold(0_usize, |all, it| all.checked_add(*it)) != Some(rows) {
+            return Err(format!("the splits {splits:?} are not {rows} rows together, which the tensor has"));
+        }
+    }
+    if *action == Action::AllToAll && request.splits.is_none() && !parts[0].shape[0].is_multiple_of(size) {
+        return Err(format!("{} rows cannot be shared equally among {size} ranks: give splits", parts[0].shape[0]));
+    }
+    Ok(())
+}
+
+fn check_part(action: Action, reduction: Reduction, part: &Part, size: usize) -> Result<(), String> {
+    let name = &*part.name;
+    if matches!(action, Action::AllGather | Action::AllToAll | Action::ReduceScatter) && part.shape.is_empty() {
+        return Err(format!("{name:?} has no dimension, and dimension 0 is what is shared among ranks: give it one"));
+    }
+    if !matches!(action, Action::AllReduce | Action::ReduceScatter) {
+        return Ok(());
+    }
+    if reduction == Reduction::Average && part.dtype == DType::Bool {
+        return Err(format!("{name:?}: an average of bool is not defined; use max or min"));
+    }
+    if reduction == Reduction::Adasum {
+        if action == Action::ReduceScatter {
+            return Err("adasum is for allreduce only".to_owned());
+        }
+        if !part.dtype.is_float() {
+            return Err(format!("{name:?} is of {}: adasum is for floating point", part.dtype));
+        }
+        if !size.is_power_of_two() {
+            return Err(format!("adasum is for a power of two of ranks, and these are {size}: use average"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+"""Tensors as the engine's operations take them: names, memory, element types, outputs."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+from shoal.comm import CommError, ConfigError
+from shoal.named import DuplicateName
+
+from horovod.common import engine
+from horovod.common.basics import HorovodBasics
+from horovod.common.process_sets import ProcessSet, identity, members
+from horovod.torch.handles import Pending
+
+DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+
+_basics = HorovodBasics()
+OPS = {
+    _basics.Average: "average",
+    _basics.Sum: "sum",
+    _basics.Adasum: "adasum",
+    _basics.Min: "min",
+    _basics.Max: "max",
+    _basics.Product: "product",
+}
+
+_counted = defaultdict(itertools.count)
+_generation = 0
+
+
+def restart_numbers() -> None:
+    """Unnamed operations are numbered anew; all ranks are at the same point."""
+    _counted.clear()
+
+
+def names(kind: str, name: str | None, process_set: ProcessSet) -> str:
+    """An operation's name: the caller's, or the next number of its kind, so that ranks who do the same calls in the same order agree."""
+    if name is not None:
+        return f"{kind}.{name}"
+    global _generation
+    if _generation != engine.generation:
+        _counted.clear()
+        _generation = engine.generation
+    return f"{kind}.noname.{next(_counted[kind, process_set.process_set_id])}"
+
+
+def reduction(op: int, what: str) -> str:
+    """The engine's word for a reduction."""
+    try:
+        return OPS[op]
+    except (KeyError, TypeError):
+        raise ValueError(f"{what}: op is {op!r}; it is one of hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product") from None
+
+
+def check(tensor: torch.Tensor, what: str) -> None:
+    """`ValueError` for what is not contiguous memory of elements that the engine knows."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{what}: expected a torch.Tensor, not {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{what}: Tensor type {tensor.type()} is not supported. Use sparse_allreduce_async for sparse tensors, or .to_dense().")
+    if tensor.dtype not in DTYPES:
+        raise ValueError(f"{what}: Tensor type {tensor.type()} is not supported.")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{what}: Tensor is required to be contiguous. Call .contiguous() first.")
+
+
+def on_host(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether the engine reaches their memory."""
+    return all(tensor.device.type == "cpu" for tensor in tensors)
+
+
+def described(name: str, tensor: torch.Tensor, output: torch.Tensor | None) -> tuple:
+    """A tensor for the engine; without an output, the engine allocates one."""
+    return name, tensor.data_ptr(), 0 if output is None else output.data_ptr(), tensor.shape, DTYPES[tensor.dtype]
+
+
+def submit(
+    kind: str,
+    tensors: list[tuple],
+    finish: Callable,
+    keep: object,
+    process_set: ProcessSet,
+    *,
+    op: str = "sum",
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    root: int = 0,
+    splits: list[int] | None = None,
+    grouped: bool = False,
+    wait: bool = False,
+) -> Pending:
+    """Begins an operation; `finish` makes the output of the engine's handle. `ValueError` for what this rank asks wrongly, as a name that is under way."""
+    try:
+        native = engine.current().submit(
+            kind,
+            tensors,
+            op=op,
+            prescale=prescale,
+            postscale=postscale,
+            root=root,
+            splits=splits,
+            set=identity(process_set),
+            grouped=grouped,
+            keep=keep,
+            wait=wait,
+        )
+    except (DuplicateName, ConfigError) as error:
+        raise ValueError(str(error)) from error
+    except CommError as error:
+        raise engine.failed(error) from error
+    return Pending(native, finish, keep)
+
+
+def taken(native, index: int, like: torch.Tensor) -> torch.Tensor:
+    """An output that the engine has allocated, with the type of `like`."""
+    memory, shape = native.output(index)
+    count = 1
+    for length in shape:
+        count *= length
+    if count == 0:
+        return like.new_empty(shape)
+    return torch.from_dlpack(memory)[: count * like.element_size()].view(like.dtype).view(shape)
+
+
+def share(rows: int, process_set: ProcessSet) -> int:
+    """How many of so many rows of a reduce-scatter are this rank's: the first (rows mod ranks) have one more."""
+    ranks = members(process_set)
+    return rows // len(ranks) + (place(process_set) < rows % len(ranks))
+
+
+def place(process_set: ProcessSet) -> int:
+    """This rank's number in the set; `ValueError` if it is not in it."""
+    return engine.current().rank if process_set.process_set_id == 0 else process_set.rank()
