@@ -66,6 +66,20 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// The living could not agree in time.
     fn shrink(&self) -> Result<Arc<dyn ProcessGroup>, Error>;
 
+    /// The group of those that live and of newcomers behind them, under the next epoch: processes that were started with
+    /// [`joins`](crate::rendezvous::Config::joins) and wait at the meeting place, in the order in which they came. Waits at most `patience` until there are `size` ranks
+    /// in all, then goes on with those that are there. Called by all that live, after a failure or without one; numbers stay in their order, so rank 0 is the oldest.
+    ///
+    /// # Errors
+    /// The living could not agree in time, the meeting place cannot be reached, or the group takes none (threads, groups that were split off).
+    fn grow(&self, size: usize, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
+
+    /// How many processes wait at the meeting place to be taken in by [`ProcessGroup::grow`]. For rank 0 to ask, which has the meeting place.
+    ///
+    /// # Errors
+    /// The meeting place cannot be reached.
+    fn newcomers(&self) -> Result<usize, Error>;
+
     /// Like [`ProcessGroup::shrink`], but with replacements for those that died, who take their numbers. Waits at most `patience` for them.
     ///
     /// # Errors

@@ -170,6 +170,18 @@ impl Group {
         self.with(py, |group| group.rejoin(patience)).map(Self::new)
     }
 
+    /// The group with newcomers behind those that live, `size` ranks in all if so many come within `patience` seconds.
+    fn grow(&self, py: Python<'_>, size: usize, patience: f64) -> PyResult<Self> {
+        let patience =
+            Duration::try_from_secs_f64(patience).map_err(|error| exception(py, &wrong(format!("patience of {patience} s: {error}"))))?;
+        self.with(py, |group| group.grow(size, patience)).map(Self::new)
+    }
+
+    /// How many processes wait to be taken in; for rank 0 to ask.
+    fn newcomers(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |group| group.newcomers())
+    }
+
     /// Which algorithm and protocol runs for which operation and size.
     fn plan(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |group| Ok(group.plan()))

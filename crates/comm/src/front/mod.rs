@@ -53,6 +53,16 @@ pub(crate) trait Reform: Send + Sync + fmt::Debug {
 
     /// The living and replacements for the dead.
     fn rejoin(&self, patience: Duration) -> Result<Parts, Error>;
+
+    /// The living and newcomers behind them, `size` in all if so many come in time.
+    fn grow(&self, _size: usize, _patience: Duration) -> Result<Front, Error> {
+        Err(Error::config("this group takes no newcomers: ranks that are processes do, made by `join`".to_owned()))
+    }
+
+    /// How many wait to be taken in.
+    fn newcomers(&self) -> Result<usize, Error> {
+        Ok(0)
+    }
 }
 
 /// Groups that were split off are not made anew by themselves.
@@ -352,6 +362,16 @@ impl ProcessGroup for Front {
         let parts = self.core.parts.reform.shrink()?;
         self.core.revoke();
         Ok(Arc::new(Self::with(parts, self.core.track.clone())))
+    }
+
+    fn grow(&self, size: usize, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {
+        let grown = self.core.parts.reform.grow(size, patience)?;
+        self.core.revoke();
+        Ok(Arc::new(grown))
+    }
+
+    fn newcomers(&self) -> Result<usize, Error> {
+        self.core.parts.reform.newcomers()
     }
 
     fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error> {

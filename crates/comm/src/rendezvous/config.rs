@@ -68,6 +68,7 @@ pub struct Config {
     pub(crate) carrier: Carrier,
     pub(crate) keep_input: bool,
     pub(crate) replaces: bool,
+    pub(crate) joins: bool,
     /// How ranks of this host go through memory that is not registered; rank 0's counts.
     pub(crate) staging: Order,
 }
@@ -92,6 +93,7 @@ impl Config {
             carrier: Carrier::Auto,
             keep_input: false,
             replaces: false,
+            joins: false,
             staging: Order::Auto,
         }
     }
@@ -100,7 +102,7 @@ impl Config {
     /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
     /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
     /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) `SHOAL_COMM_STAGING` (how ranks of one host hand each other memory that is
-    /// not registered: docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died).
+    /// not registered: docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died) and `SHOAL_COMM_JOINS` (`1`: it joins a group that is there).
     ///
     /// # Errors
     /// [`Error::Config`]: a variable is missing or cannot be; it says which, and what it may be.
@@ -129,7 +131,9 @@ impl Config {
         let variables = Variables(&lookup);
         let launched = variables.text("RANK").is_some() || variables.text("WORLD_SIZE").is_some();
         let job = variables.text("SM_HOSTS").zip(variables.text("SM_CURRENT_HOST")).filter(|_| !launched);
+        let joins = variables.switch("SHOAL_COMM_JOINS", "in a process that joins a group that is there")?;
         let (rank, size) = match &job {
+            _ if joins => (0, 1),
             Some((hosts, current)) => super::job::place(hosts, current, variables.text("SM_TRAINING_ENV").as_deref())?,
             None => (variables.number("RANK")?, variables.number("WORLD_SIZE")?),
         };
@@ -170,13 +174,8 @@ impl Config {
         if let Some(text) = variables.text("SHOAL_COMM_STAGING") {
             config.staging = Order::parse(&text).map_err(|problem| Error::config(format!("SHOAL_COMM_STAGING: {problem}")))?;
         }
-        config.replaces = match variables.text("SHOAL_COMM_REPLACES").as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(other) => {
-                return Err(Error::config(format!("SHOAL_COMM_REPLACES is {other:?}: set it to 1 in a replacement, else not at all")));
-            }
-        };
+        config.joins = joins;
+        config.replaces = variables.switch("SHOAL_COMM_REPLACES", "in a replacement")?;
         config.check()?;
         Ok(config)
     }
@@ -251,6 +250,13 @@ impl Config {
         self
     }
 
+    /// This process joins a group that is there: it waits at the meeting place until the ranks `grow`, and gets its number there; the one given counts for nothing.
+    #[must_use]
+    pub const fn joins(mut self, joins: bool) -> Self {
+        self.joins = joins;
+        self
+    }
+
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.size == 0 || self.size > MOST_RANKS {
@@ -263,6 +269,12 @@ impl Config {
                 self.size,
                 self.size - 1
             )));
+        }
+        if self.joins && self.replaces {
+            return Err(Error::config(
+                "a process either replaces a lost rank or joins as a new one: set SHOAL_COMM_REPLACES or SHOAL_COMM_JOINS, not both"
+                    .to_owned(),
+            ));
         }
         for (what, time) in [("heartbeat", self.heartbeat), ("patience", self.patience)] {
             if time > UNLIMITED {
@@ -340,6 +352,15 @@ impl Variables<'_> {
         text.trim()
             .parse()
             .map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number from 0 up in its range: correct it")))
+    }
+
+    /// Whether it is `1`.
+    fn switch(&self, name: &str, place: &str) -> Result<bool, Error> {
+        match self.text(name).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(Error::config(format!("{name} is {other:?}: set it to 1 {place}, else not at all"))),
+        }
     }
 
     fn seconds(&self, name: &str) -> Result<Option<Duration>, Error> {

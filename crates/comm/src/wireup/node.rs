@@ -5,7 +5,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::reform::Formed;
+use super::reform::{Desk, Formed};
 use crate::error::At;
 use crate::front::{Front, Options, Parts};
 use crate::guard::{Alarm, Fault, Stall, Watch};
@@ -40,7 +40,13 @@ pub fn join(config: Config) -> Result<Arc<dyn ProcessGroup>, Error> {
     if let Carrier::Nccl { device } = config.carrier {
         crate::transport::nccl::check(device)?;
     }
-    let parts = if config.replaces { super::reform::replace(config)? } else { Node::meet(config)?.form(0, None)? };
+    let parts = if config.joins {
+        super::grow::arrive(config)?
+    } else if config.replaces {
+        super::reform::replace(config)?
+    } else {
+        Node::meet(config)?.form(0, None)?
+    };
     Ok(Arc::new(Front::new(parts)))
 }
 
@@ -53,10 +59,12 @@ pub(crate) struct Node {
     /// Drawn by the first rank 0.
     pub(super) group: u64,
     members: Mutex<Vec<Member>>,
-    pub(super) door: Door,
+    pub(super) door: Arc<Door>,
     pub(crate) mesh: Arc<Mesh>,
-    /// Where replacements come to, if this rank serves it.
-    pub(super) server: Mutex<Option<StoreServer>>,
+    /// Where replacements and newcomers come to, if this rank serves it; the same when the group has grown.
+    pub(super) server: Arc<Mutex<Option<StoreServer>>>,
+    /// The same as it is asked for newcomers.
+    pub(super) desk: Mutex<Option<Arc<Desk>>>,
 }
 
 /// A store, and the server of it where this rank is that.
@@ -143,8 +151,7 @@ impl Node {
         let group = members[0].incarnation;
         let (rank, size, heartbeat) = (config.rank, config.size, config.heartbeat);
         let mesh = Arc::new(Mesh::new(rank, size, heartbeat)?);
-        let node = Self::assemble(config, secret, group, members, door, mesh);
-        *node.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        let node = Self::assemble(config, secret, group, members, Arc::new(door), mesh, Arc::new(Mutex::new(server)));
         let name = Name { purpose: Purpose::Control, group, epoch: 0 };
         for other in (0..size).filter(|other| *other != rank) {
             let stream = node.reach(other, name, None, end)?;
@@ -176,9 +183,17 @@ impl Node {
     }
 
     /// A node that is complete but for its connections.
-    pub(super) fn assemble(config: Config, secret: Secret, group: u64, members: Vec<Member>, door: Door, mesh: Arc<Mesh>) -> Arc<Self> {
+    pub(super) fn assemble(
+        config: Config,
+        secret: Secret,
+        group: u64,
+        members: Vec<Member>,
+        door: Arc<Door>,
+        mesh: Arc<Mesh>,
+        server: Arc<Mutex<Option<StoreServer>>>,
+    ) -> Arc<Self> {
         let me = config.rank;
-        Arc::new(Self { config, secret, me, group, members: Mutex::new(members), door, mesh, server: Mutex::new(None) })
+        Arc::new(Self { config, secret, me, group, members: Mutex::new(members), door, mesh, server, desk: Mutex::default() })
     }
 
     /// The connection of that name that the node makes, whatever its number.

@@ -8,40 +8,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::grow::Queue;
 use super::node::{Node, find, introduce};
 use crate::Error;
-use crate::front::{Parts, Reform};
+use crate::front::{Front, Parts, Reform};
 use crate::guard::{UNLIMITED, Watch};
 use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, knock};
 use crate::watch::message::Message;
 use crate::watch::{Fate, Formation, Mesh};
 
-/// What a leader waits in one step before it looks for replacements again.
+/// What is waited in one step before it is looked again who lives, and for replacements: a loss just before a wait does not end it.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A group as it was formed: what it can be formed anew from.
 #[derive(Debug)]
 pub(super) struct Formed {
-    node: Arc<Node>,
-    epoch: u64,
+    pub(super) node: Arc<Node>,
+    pub(super) epoch: u64,
     nodes: Vec<usize>,
     watch: Arc<Formation>,
 }
 
 /// Which ranks take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+pub(super) enum Who {
     Living,
     WithReplacements,
 }
 
 impl Reform for Formed {
     fn shrink(&self) -> Result<Parts, Error> {
-        self.again(Who::Living, self.node.config.patience)
+        Ok(self.again(Who::Living, self.node.config.patience, self.epoch)?.0)
     }
 
     fn rejoin(&self, patience: Duration) -> Result<Parts, Error> {
-        self.again(Who::WithReplacements, patience)
+        Ok(self.again(Who::WithReplacements, patience, self.epoch)?.0)
+    }
+
+    fn grow(&self, size: usize, patience: Duration) -> Result<Front, Error> {
+        self.grown(size, patience)
+    }
+
+    fn newcomers(&self) -> Result<usize, Error> {
+        self.queued()
     }
 }
 
@@ -60,14 +69,15 @@ impl Formed {
         Self { node, epoch, nodes, watch }
     }
 
-    fn living(&self) -> Vec<usize> {
+    pub(super) fn living(&self) -> Vec<usize> {
         let lives = |node: &usize| *node == self.node.me || self.node.mesh.fate(*node) == Fate::Alive;
         self.nodes.iter().copied().filter(lives).collect()
     }
 
-    fn again(&self, who: Who, patience: Duration) -> Result<Parts, Error> {
+    /// The group of the next epoch after `seen`, and its nodes.
+    pub(super) fn again(&self, who: Who, patience: Duration, seen: u64) -> Result<(Parts, Vec<usize>), Error> {
         self.watch.revoke();
-        let mut attempt = Attempt { end: Instant::now() + patience.min(UNLIMITED), who, seen: self.epoch, ready: BTreeMap::new() };
+        let mut attempt = Attempt { end: Instant::now() + patience.min(UNLIMITED), who, seen, ready: BTreeMap::new() };
         loop {
             self.node.check(None, attempt.seen)?;
             let living = self.living();
@@ -81,7 +91,7 @@ impl Formed {
             let Some((epoch, nodes)) = proposal else { continue };
             attempt.seen = epoch;
             match self.make(&mut attempt, leader, epoch, &nodes) {
-                Ok(Some(parts)) => return Ok(parts),
+                Ok(Some(parts)) => return Ok((parts, nodes)),
                 Ok(None) => {}
                 // Somebody was lost, or gave up because of that: again with those that are left.
                 Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
@@ -138,8 +148,7 @@ impl Formed {
                 let missing: Vec<_> = late.iter().chain(vacant.iter().filter(|place| !newcomers.contains_key(place))).copied().collect();
                 return Err(self.out_of_time(attempt, &missing, "waited to form the group anew, and these have not come"));
             }
-            let step = if desk.is_some() { attempt.end.min(now + STEP) } else { attempt.end };
-            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(step) {
+            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(attempt.end.min(now + STEP)) {
                 if rejoin != (attempt.who == Who::WithReplacements) {
                     let problem =
                         format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
@@ -175,7 +184,7 @@ impl Formed {
     fn follow(&self, attempt: &mut Attempt, leader: usize) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
         loop {
-            match node.mesh.next_reform(attempt.end) {
+            match node.mesh.next_reform(attempt.end.min(Instant::now() + STEP)) {
                 Some((from, Message::Form { epoch, nodes })) if from == leader && epoch > attempt.seen => {
                     return Ok(Some((epoch, nodes.into_iter().map(|node| node as usize).collect())));
                 }
@@ -221,7 +230,7 @@ fn settle(
     let mut formed = BTreeSet::from([node.me]);
     while !(leads && formed.len() == nodes.len()) {
         node.check(Some(parts.watch.alarm()), epoch)?;
-        match node.mesh.next_reform(end) {
+        match node.mesh.next_reform(end.min(Instant::now() + STEP)) {
             Some((from, Message::Formed { epoch: of })) if of == epoch => drop(formed.insert(from)),
             Some((from, Message::Go { epoch: of })) if of == epoch && from == leader => return Ok(Some(parts.clone())),
             Some((from, Message::Ready { epoch, .. })) => drop(ready.insert(from, epoch)),
@@ -253,23 +262,31 @@ fn greet(node: &Node, place: usize, member: &Member, epoch: u64, purpose: Purpos
 }
 
 /// Where replacements come to: the meeting place, or the same made anew where the rank that served it is lost.
-struct Desk {
-    store: Box<dyn Store>,
+pub(super) struct Desk {
+    pub(super) store: Box<dyn Store>,
+    /// Those that come to be taken in besides.
+    pub(super) queue: Queue,
     /// Replacements that were found dead.
     refused: Mutex<BTreeSet<u64>>,
 }
 
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Desk at {}", self.store.place())
+    }
+}
+
 impl Desk {
-    fn open(node: &Node) -> Result<Self, Error> {
+    pub(super) fn open(node: &Node) -> Result<Self, Error> {
         let mut server = node.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = &*server {
-            return Ok(Self { store: Box::new(server.local()), refused: Mutex::default() });
+            return Ok(Self { store: Box::new(server.local()), queue: Queue::default(), refused: Mutex::default() });
         }
         let zero_lives = node.me != 0 && node.mesh.fate(0) == Fate::Alive;
         let serves = matches!(node.config.meeting, Meeting::Tcp { .. }) && !zero_lives;
         let place = find(&node.config, serves)?;
         *server = place.server;
-        Ok(Self { store: place.store, refused: Mutex::default() })
+        Ok(Self { store: place.store, queue: Queue::default(), refused: Mutex::default() })
     }
 
     /// The newest replacement of that rank, if one has come.
@@ -339,7 +356,7 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
             None => {}
         }
     };
-    let node = Node::assemble(config, place.secret, group, members, door, mesh);
+    let node = Node::assemble(config, place.secret, group, members, Arc::new(door), mesh, Arc::default());
     let name = Name { purpose: Purpose::Control, group, epoch };
     for other in nodes.iter().filter(|other| **other != rank && **other != leader) {
         // Those that lived come to us; two replacements meet by their numbers.

@@ -16,7 +16,7 @@ from shoal.comm import (
     RendezvousError,
     Revoked,
 )
-from shoal.torch import hooks, reform
+from shoal.torch import elastic, hooks, reform
 from shoal.torch.backend import empty
 from shoal.torch.backend import of as _of
 from shoal.torch.optimizer import DistributedOptimizer
@@ -32,6 +32,7 @@ __all__ = [
     "PeerHung",
     "RendezvousError",
     "Revoked",
+    "elastic",
     "empty",
     "failure",
     "hooks",

@@ -1,0 +1,1 @@
+"""Names by which programs know parts of the launcher."""

@@ -1,0 +1,1 @@
+"""Names by which programs know the launcher's port."""

@@ -1,0 +1,61 @@
+"""Which hosts the job has, and how many ranks each may run: the seam between whoever gives and takes hosts, and the training.
+
+The platform, `horovodrun --host-discovery-script` and people by hand speak the same language: lines of `host:slots`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["FileRoster", "Roster", "parse_hosts"]
+
+
+class Roster(Protocol):
+    """Says which hosts there are. It is asked on rank 0, at commits, twice a second at most."""
+
+    def hosts(self) -> Mapping[str, int] | None:
+        """Host to the number of ranks that it may run; None for no opinion: everybody stays, everybody may come."""
+        ...
+
+
+def parse_hosts(text: str, slots: int = 1) -> dict[str, int]:
+    """Lines of `host:slots`; a host without a number has `slots`. Empty lines and what follows a `#` count for nothing. `ValueError` names the line."""
+    hosts: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#", 1)[0].strip()
+        if not line:
+            continue
+        host, colon, count = line.rpartition(":")
+        if not colon:
+            host, count = line, str(slots)
+        if not host or not count.strip().isdigit():
+            raise ValueError(f"line {number}: {line!r} is not a host and its number of ranks, such as algo-1:2")
+        hosts[host.strip()] = int(count)
+    return hosts
+
+
+class FileRoster:
+    """A file with a line `host:slots` for each host. It is replaced as a whole (written beside, then renamed), so that nobody reads half of it.
+
+    A file that is missing, or cannot be read as hosts, is no opinion: the last good one counts.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], slots: int = 1) -> None:
+        self._path, self._slots = Path(path), slots
+        self._stamp: tuple[int, int, int] | None = None
+        self._hosts: dict[str, int] | None = None
+
+    def hosts(self) -> dict[str, int] | None:
+        """What the file says; it is read again only when it has changed."""
+        try:
+            about = self._path.stat()
+            stamp = (about.st_mtime_ns, about.st_size, about.st_ino)
+            if stamp != self._stamp:
+                self._hosts = parse_hosts(self._path.read_text(), self._slots)
+                self._stamp = stamp
+        except (OSError, ValueError):
+            pass
+        return self._hosts

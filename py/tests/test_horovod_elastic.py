@@ -1,0 +1,215 @@
+"""Horovod's elastic training: the launcher's driver by itself, and whole jobs with hosts that come and go and workers that are killed."""
+
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+import torch_ranks
+from torch_ranks import HERE
+
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.elastic import discovery, driver, worker
+from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
+from horovod.runner.elastic.slots import assign
+from horovod.runner.hosts import HostInfo
+
+PATIENCE_S = 120
+needs_torch = torch_ranks.needs_torch()
+
+
+def job(tmp_path, *options: str, blow: str = "none", fails: bool = False) -> list[dict]:
+    """What rank 0 wrote in a job."""
+    command = [torch_ranks.PYTHON, "-m", "horovod.runner.launch", *options, torch_ranks.PYTHON, str(HERE / "horovod_elastic_worker.py"), str(tmp_path), blow]
+    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+
+
+@needs_torch
+def test_hosts_come_and_go_and_workers_keep_their_processes(tmp_path):
+    (tmp_path / "hosts").write_text("localhost:1\n")
+    (tmp_path / "hosts.1").write_text("localhost:1\n127.0.0.1:1\n")
+    (tmp_path / "hosts.2").write_text("127.0.0.1:1\n")
+    epochs = job(tmp_path, "-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", f"cat {tmp_path}/hosts")
+    assert [(it["size"], it["host"], it["start_rank"], it["worlds"]) for it in epochs] == [
+        (1, "localhost", 0, 1),
+        (2, "localhost", 0, 2),
+        (1, "127.0.0.1", 1, 3),
+    ]
+    assert epochs[0]["pid"] == epochs[1]["pid"] != epochs[2]["pid"]
+    assert all(it["all"] and it["same"] and it["read"] == 48 for it in epochs)
+
+
+@needs_torch
+def test_workers_go_on_when_one_is_killed(tmp_path):
+    epochs = job(tmp_path, "-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1", blow="kill")
+    assert [(it["size"], it["start_rank"], it["worlds"]) for it in epochs] == [(2, 0, 1), (1, 1, 2), (1, 1, 2)]
+    assert all(it["all"] and it["read"] == 48 for it in epochs), "the epoch that was disturbed, too"
+    assert epochs[1]["resets"] == 1
+
+
+class Nobody:
+    """A launcher's port for drivers that need none."""
+
+    def init(self, slots):
+        pass
+
+    def stop(self):
+        pass
+
+
+def drive(run, hosts=None, least=2, most=4, **options):
+    """The results of a job whose workers are `run(driver, slot, events)`."""
+    it = driver.ElasticDriver(Nobody(), discovery.FixedHosts(hosts or {"a": 2, "b": 2}), least, most, **options)
+    it.start(least, lambda slot, events: (run(it, slot, events), time.time()))
+    results = it.get_results()
+    it.stop()
+    return results
+
+
+def test_a_host_whose_worker_failed_is_left_out():
+    seen = {}
+
+    def run(it, slot, events):
+        if slot.hostname == "b" and slot.local_rank == 0:
+            return 1
+        it.record_ready(slot.hostname, slot.local_rank)
+        if slot.hostname == "b":
+            return 1 if any(event.is_set() for event in events) else 2
+        seen[slot.rank] = it.get_slot_info(slot.hostname, slot.local_rank)
+        return 0
+
+    results = drive(run)
+    assert sorted(results.worker_results) == ["a[0]", "a[1]"]
+    assert [(seen[rank].rank, seen[rank].size, seen[rank].cross_size) for rank in (0, 1)] == [(0, 2, 1), (1, 2, 1)]
+
+
+def test_the_world_may_change_only_so_often():
+    def run(it, slot, events):
+        for _ in range(3):
+            it.record_ready(slot.hostname, slot.local_rank)
+        return 1
+
+    assert drive(run, reset_limit=2).error_message == "Horovod was shutdown because number of resets during elastic job exceeded limit: 2"
+
+
+def test_a_worker_that_hangs_is_left_behind(monkeypatch):
+    monkeypatch.setattr(driver, "STRAGGLER_SECS", 0.2)
+
+    def run(it, slot, events):
+        if slot.hostname == "b":
+            assert events[1].wait(10), "its host is to end"
+            return 9
+        it.record_ready(slot.hostname, slot.local_rank)
+        return 0
+
+    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+
+
+def test_a_failed_host_comes_back_after_its_cooldown(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(discovery.time, "time", lambda: clock[0])
+    hosts = discovery.HostManager(discovery.FixedHosts({"a": 1, "b": 1}), (1, 10))
+    assert hosts.update_available_hosts() == worker.HostUpdateResult.added
+    hosts.blacklist("a")
+    assert hosts.current_hosts.available_hosts == {"b"} and hosts.update_available_hosts() == worker.HostUpdateResult.no_update
+    clock[0] += 4
+    assert hosts.update_available_hosts() == worker.HostUpdateResult.added
+    assert hosts.current_hosts.host_assignment_order == ["b", "a"], "it is the youngest now"
+    with pytest.raises(ValueError, match="cooldown"):
+        discovery.HostManager(discovery.FixedHosts({}), (5, 1))
+
+
+def test_hosts_without_slots_and_scripts_that_fail_are_refused():
+    with pytest.raises(RuntimeError, match="slots-per-host"):
+        discovery.HostDiscoveryScript("echo a", None).find_available_hosts_and_slots()
+    assert discovery.HostDiscoveryScript("echo a; echo b:3", 2).find_available_hosts_and_slots() == {"a": 2, "b": 3}
+    with pytest.raises(RuntimeError, match="Exit code: 3"):
+        discovery.HostDiscoveryScript("exit 3", 1).find_available_hosts_and_slots()
+
+
+def test_places_are_given_in_the_order_of_the_hosts():
+    slots = assign([HostInfo("a", 1), HostInfo("b", 2)], 2)
+    assert [(it.hostname, it.rank, it.local_rank, it.cross_rank, it.local_size, it.cross_size) for it in slots] == [
+        ("a", 0, 0, 0, 1, 2),
+        ("b", 1, 0, 1, 2, 2),
+        ("b", 2, 1, 0, 2, 1),
+    ]
+    assert len(assign([HostInfo("a", 4)], 1, 3)) == 3
+    with pytest.raises(ValueError, match="slots"):
+        assign([HostInfo("a", 1)], 2)
+
+
+def test_workers_hear_of_hosts_and_strangers_do_not(monkeypatch):
+    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.02)
+    hosts = discovery.FixedHosts({"a": 1})
+    server = RendezvousServer()
+    it = driver.ElasticDriver(server, hosts, 1, 4)
+    port = server.start(create_rendezvous_handler(it), "127.0.0.1", "secret")
+    heard = threading.Event()
+
+    class Listener:
+        def on_hosts_updated(self, timestamp, result):
+            assert result == worker.HostUpdateResult.added
+            heard.set()
+
+    def run(slot, events):
+        monkeypatch.setenv(worker.SECRET, "another")
+        with pytest.raises(ConnectionError, match="launcher"):
+            worker.WorkerNotificationManager().init("127.0.0.1", port, None, "a", 0)
+        monkeypatch.setenv(worker.SECRET, "secret")
+        manager = worker.WorkerNotificationManager()
+        manager.register_listener(Listener())
+        # A change before it listens is not lost.
+        hosts.set({"a": 1, "b": 1})
+        time.sleep(0.2)
+        manager.init("127.0.0.1", port, None, "a", 0)
+        return (0 if heard.wait(10) else 1), time.time()
+
+    it.start(1, run)
+    results = it.get_results()
+    it.stop()
+    assert [code for code, _ in results.worker_results.values()] == [0]
+
+
+def test_the_loop_restores_after_a_failure_and_goes_on_after_a_change():
+    state = ObjectState(lambda it, **_: it, lambda: 0, step=0, seen=[])
+    calls = []
+    state.register_reset_callbacks([lambda: calls.append("callback")])
+    errors = [HorovodInternalError("gone"), HostsUpdatedInterrupt(False), HostsUpdatedInterrupt(True)]
+    state.sync = lambda: calls.append("sync")
+
+    def train(state):
+        calls.append((state.step, list(state.seen)))
+        state.step += 1
+        state.seen.append(state.step)
+        if errors:
+            raise errors.pop(0)
+        return "done"
+
+    assert run_fn(train, lambda: calls.append("reset"))(state) == "done"
+    assert calls == [
+        *("sync", (0, []), "reset", "callback"),
+        *("sync", (0, []), "reset", "callback"),
+        *("sync", (1, [1]), "reset", "callback"),
+        (2, [1, 2]),
+    ]
+
+
+def test_hosts_updates_interrupt_and_only_departures_skip_the_sync():
+    state = ObjectState(lambda it, **_: it, lambda: 0, step=0)
+    state.check_host_updates()
+    state.on_hosts_updated(1.0, worker.HostUpdateResult.removed)
+    with pytest.raises(HostsUpdatedInterrupt) as raised:
+        state.commit()
+    assert raised.value.skip_sync
+    state.on_hosts_updated(2.0, worker.HostUpdateResult.removed)
+    state.on_hosts_updated(2.5, worker.HostUpdateResult.added)
+    with pytest.raises(HostsUpdatedInterrupt) as raised:
+        state.check_host_updates()
+    assert not raised.value.skip_sync
+    state.on_hosts_updated(2.0, worker.HostUpdateResult.added)
+    state.check_host_updates()
