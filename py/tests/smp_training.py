@@ -188,7 +188,7 @@ def data_parallel(rank, size):
             same(model, parameters)
             if config.get("shard_optimizer_state"):
                 elements = sum(it.numel() for it in opt.master_params)
-                assert elements <= sum(it.numel() for it in parameters.values()) // 2 + 64
+                assert elements <= sum(it.numel() for it in parameters.values()) // 2 + 200
 
 
 def tensor(rank, size):
@@ -211,7 +211,7 @@ def tensor(rank, size):
         launch.forget()
         smp.init({"tensor_parallel_degree": tp, "ddp": True, "prescaled_batch": prescaled, "optimize": optimize, "microbatches": 2})
         model = smp.DistributedModel(language(**more))
-        opt = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), 0.01))
+        opt = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
         losses = []
         for _ in range(3):
             opt.zero_grad()

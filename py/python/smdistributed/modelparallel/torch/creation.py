@@ -85,12 +85,11 @@ def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
 @contextmanager
 def model_creation(tensor_parallelism: bool = False, dtype: torch.dtype | None = None, **settings: Any) -> Iterator[None]:
     """`tensor_parallelism` and, if the configuration asks for it, `delay_param_initialization` in one; `dtype`: that of parameters."""
-    mark = globals()["tensor_parallelism"]
     with ExitStack() as stack:
         if dtype is not None:
             before = torch.get_default_dtype()
             torch.set_default_dtype(dtype)
             stack.callback(torch.set_default_dtype, before)
-        stack.enter_context(mark(tensor_parallelism, **settings))
+        stack.enter_context(_marked(TENSOR, settings if tensor_parallelism else None))
         stack.enter_context(delay_param_initialization(state.cfg.delayed_parameter_initialization))
         yield

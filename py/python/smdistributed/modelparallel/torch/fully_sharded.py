@@ -48,12 +48,10 @@ def shard(module: nn.Module) -> None:
             parameters = list(child.parameters())
             inside = {id(x) for x in child.modules()}
             tied = any(not owners[id(x)] <= inside for x in parameters)
-            if isinstance(child, (nn.ModuleList, nn.Sequential)) or tied:
+            if tied or any(isinstance(x, (nn.ModuleList, nn.Sequential)) for x in child.modules()):
                 apply(child)
             elif sum(x.numel() for x in parameters) > threshold:
                 fully_shard(child, **options)
-            elif parameters:
-                continue
 
     apply(module)
     fully_shard(module, **options)

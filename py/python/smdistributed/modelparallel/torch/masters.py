@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from shoal.parallel import Layout, Mesh, Tensor
 from smdistributed.modelparallel.torch import norms, ranks
@@ -57,8 +57,8 @@ class Groups:
         """The optimizer's state of each parameter of this rank's part, by its number."""
         raise NotImplementedError
 
-    def put(self, states: dict[int, dict[str, Any]]) -> None:
-        """The reverse."""
+    def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
+        """The reverse. `local`: tensors are this rank's shards."""
         raise NotImplementedError
 
 
@@ -87,12 +87,17 @@ class Plain(Groups):
         """As the optimizer has them."""
         return {number: dict(self.user.state[it]) for group in self.kept for number, it in group if it in self.user.state}
 
-    def put(self, states: dict[int, dict[str, Any]]) -> None:
+    def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
         """As the optimizer wants them."""
         for group in self.kept:
             for number, it in group:
-                if number in states:
-                    self.user.state[it] = {name: _like(value, it) for name, value in states[number].items()}
+                found = {name: _like(value, it, local) for name, value in states.get(number, {}).items()}
+                weights = found.pop(MASTER, None)
+                if weights is not None:
+                    with torch.no_grad():
+                        it.copy_(weights)
+                if found:
+                    self.user.state[it] = found
 
 
 class Masters(Groups):
@@ -136,7 +141,7 @@ class Masters(Groups):
         """With the masters."""
         return {number: {**self.user.state.get(master, {}), MASTER: master.detach()} for number, _, master in self.pairs}
 
-    def put(self, states: dict[int, dict[str, Any]]) -> None:
+    def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
         """With the masters, if they are there."""
         for number, it, master in self.pairs:
             found = dict(states.get(number, {}))
@@ -249,7 +254,7 @@ class Shards(Groups):
                     found[number][name] = part
         return found
 
-    def put(self, states: dict[int, dict[str, Any]]) -> None:
+    def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
         """The own part of them."""
         with torch.no_grad():
             for at, vector in enumerate(self.flat):
@@ -286,16 +291,14 @@ class Shards(Groups):
                     self.user.state[vector] = {name: _like(value, vector) for name, value in found.items()}
 
 
-def _like(value: Any, it: torch.Tensor) -> Any:
+def _like(value: Any, it: torch.Tensor, local: bool = False) -> Any:
     """A state's value for a parameter: counters stay where they are."""
     if not isinstance(value, torch.Tensor):
         return value
     if isinstance(value, DTensor) or value.dim() == 0:
         return value.clone()
     if isinstance(it, DTensor):
-        from torch.distributed.tensor import distribute_tensor
-
-        if value.shape == it.shape:
+        if not local:
             return distribute_tensor(value.to(it.device), it.device_mesh, it.placements)
         return DTensor.from_local(value.to(it.device), it.device_mesh, it.placements, shape=it.shape, stride=it.stride())
     return value.to(it.device, copy=True)

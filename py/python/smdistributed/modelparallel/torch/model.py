@@ -59,7 +59,7 @@ class DistributedModel(States, nn.Module):
         gradient_as_bucket_view: bool = False,
         find_unused_parameters: bool = False,
     ) -> None:
-        cfg = state.cfg
+        state.cfg  # noqa: B018 (raises before init)
         if not isinstance(module, nn.Module):
             raise SMPValidationError(f"DistributedModel: {type(module).__name__} is no torch.nn.Module")
         if isinstance(module, (DistributedModel, nn.parallel.DistributedDataParallel)):

@@ -98,4 +98,4 @@ def imported(core: _Core, found: dict[str, Any]) -> None:
                     tensor = lambda v: isinstance(v, torch.Tensor) and v.dim() > 0  # noqa: E731
                     own[number] = {name: narrow(v, axis) if tensor(v) else v for name, v in states[number].items()}
         states = own
-    core.groups.put(states)
+    core.groups.put(states, local=bool(found.get(PARTIAL)))

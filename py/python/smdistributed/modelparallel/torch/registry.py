@@ -72,7 +72,8 @@ def tp_register_with_module(
         raise SMPValidationError("tp_register: give classes of torch.nn.Module")
     _forms[cls] = _Form(distributed_module, init_hook, forward_hook, return_hook)
     plain = cls.__init__
-    if getattr(plain, "_smp_recorded", False):
+    if getattr(plain, "_smp_recorded", False) or cls in (nn.Linear, nn.Embedding):
+        # The arguments of torch's are their attributes.
         return
 
     @wraps(plain)
@@ -173,7 +174,8 @@ def _arguments(module: nn.Module) -> tuple[tuple, dict[str, Any]]:
     if hasattr(module, "config"):
         return (module.config,), {}
     if isinstance(module, nn.Embedding):
-        return (module.num_embeddings, module.embedding_dim), {"padding_idx": module.padding_idx}
+        special = {name: True for name in ("max_norm", "scale_grad_by_freq", "sparse") if getattr(module, name)}
+        return (module.num_embeddings, module.embedding_dim), {"padding_idx": module.padding_idx, **special}
     raise SMPValidationError(f"tensor parallelism of {type(module).__name__}: it was made before its class was registered; call smp.tp_register first")
 
 

@@ -99,7 +99,7 @@ class Engine:
         self.stage, self.owner = wire.stage, model.stage_of_root
         self.baton = Baton(workers)
         self.turns = turns
-        self.active = active if self.stage == self.owner else order.microbatches
+        self.active = active if self.stage == self.owner and not order.simple else order.microbatches
         self.tasks: list[Task] = []
         self.bodies = [Body(micro) for micro in range(order.microbatches)]
         self.frames: dict[tuple[Key, int], Frame] = {}
@@ -221,7 +221,8 @@ class Engine:
                 (self.learned.unsure if all(it is None for it in frame.sent) else self.learned.loud).add(name)
             self._maybe_backward(frame)
         elif kind == "inputs":
-            self.gradients[values["key"]].append(message.tensors)
+            # It may come before this rank asks for it.
+            self.gradients.setdefault(values["key"], []).append(message.tensors)
         elif kind == "outputs":
             self._outputs_came(message)
         elif kind == "failed":
@@ -285,7 +286,7 @@ class Engine:
 
     def pull(self, key: Key, hop: int, stage: int, grads: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients of a call's inputs, of those of its outputs that come from the caller."""
-        self.gradients[key] = box = []
+        box = self.gradients.setdefault(key, [])
         name = (key[0], key[2])
         quiet = all(it is None for it in grads)
         if not quiet:
@@ -386,9 +387,9 @@ class Engine:
             if self.learned.outputs.setdefault(call, shown) != shown:
                 self.learned.outputs[call] = (b"", [])
 
-    def _frame(self, source: tuple[int, int, int, int], micro: int) -> Frame:
+    def _frame(self, source: tuple[int, int, int, int], micro: int) -> Frame | None:
         key = (source[1], micro, source[2])
-        return next(it for (name, _), it in sorted(self.frames.items(), key=lambda it: -it[0][1]) if name == key)
+        return max((it for (name, _), it in self.frames.items() if name == key), key=lambda it: it.hop, default=None)
 
     def _predict(self, micro: int) -> None:
         body = self.bodies[micro]
@@ -455,8 +456,9 @@ class Engine:
         for grad, source in zip(grads, sources, strict=True):
             if source is not None and source[0] == self.stage:
                 frame = self._frame(source, micro)
-                frame.own[source[3]] = grad
-                touched[id(frame)] = frame
+                if frame is not None:
+                    frame.own[source[3]] = grad
+                    touched[id(frame)] = frame
         for frame in touched.values():
             self._maybe_backward(frame)
 
