@@ -1,7 +1,8 @@
 """A small GPT on tiny-shakespeare by `smdistributed.modelparallel.torch`, in every layout: the same losses, and less memory on each rank.
 
-`torchrun --nproc-per-node 2 small_gpt_smp.py --data DIRECTORY --layout pp2`: prints losses, and the bytes of parameters, gradients and optimizer state of each rank beside what the formula says. Layouts: one
-(1 rank), pp2, tp2, zero1, zero2 and zero3 (2 ranks), pp2dp2 (4 ranks). Each optimizer step takes `--batch` samples in all, so the losses are those of `--layout one`, up to rounding.
+`torchrun --nproc-per-node 2 small_gpt_smp.py --data DIRECTORY --layout pp2`: prints losses, and the bytes of parameters, gradients and optimizer state of each rank
+beside what the formula says. Layouts: one (1 rank), pp2, tp2, zero1, zero2 and zero3 (2 ranks), pp2dp2 (4 ranks). Each optimizer step takes `--batch` samples in all,
+so the losses are those of `--layout one`, up to rounding.
 """
 
 import argparse
@@ -50,7 +51,17 @@ class Layer(nn.Module):
     def __init__(self, width: int, heads: int, length: int, number: int):
         super().__init__()
         self.layer = smp.nn.DistributedTransformerLayer(
-            heads, width // heads, width, 4 * width, 0.0, 0.0, causal_mask_size=length, pre_layernorm=True, post_layernorm=False, use_normal_initialization=True, layer_idx=number
+            heads,
+            width // heads,
+            width,
+            4 * width,
+            0.0,
+            0.0,
+            causal_mask_size=length,
+            pre_layernorm=True,
+            post_layernorm=False,
+            use_normal_initialization=True,
+            layer_idx=number,
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

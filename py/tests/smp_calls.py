@@ -328,14 +328,25 @@ def mnist_script(rank, size):
 
 
 def gpt_script(rank, size):
-    """The calls of scripts that train GPT-2: creation with delay, partition after wrapping, checkpointing of a Sequential, half precision, clipping, hooks, checkpoints."""
+    """The calls of scripts that train GPT-2: creation with delay, partition after wrapping, checkpointing of a Sequential, half precision, clipping, hooks,
+    checkpoints."""
     for settings in (
         {"tensor_parallel_degree": 2, "prescaled_batch": True, "fp16": True, "optimize": "speed"},
         {"pipeline_parallel_degree": 2, "auto_partition": False, "default_partition": 0, "fp16": True, "skip_tracing": True},
         {"sharded_data_parallel_degree": 2, "bf16": True},
     ):
         launch.forget()
-        smp.init({"ddp": True, "microbatches": 2, "delayed_parameter_initialization": True, "offload_activations": True, "activation_loading_horizon": 4, "_match_weights": False, **settings})
+        smp.init(
+            {
+                "ddp": True,
+                "microbatches": 2,
+                "delayed_parameter_initialization": True,
+                "offload_activations": True,
+                "activation_loading_horizon": 4,
+                "_match_weights": False,
+                **settings,
+            }
+        )
         torch.manual_seed(3)
         with smp.model_creation(tensor_parallelism=smp.tp_size() > 1, zero_init=smp.tp_rank() != 0, flash_attention=False):
             model = smp.nn.DistributedTransformerLMHead(
@@ -351,7 +362,10 @@ def gpt_script(rank, size):
         optimizer = torch.optim.AdamW([{"params": decays}, {"params": others, "weight_decay": 0.0}], lr=0.01)
         smp.set_activation_checkpointing(layers, pack_args_as_tuple=True, strategy="each")
         optimizer = smp.DistributedOptimizer(
-            optimizer, static_loss_scale=None, dynamic_loss_scale=True, dynamic_loss_args={"init_scale": 2.0**12, "scale_window": 1000, "min_scale": 1, "delayed_shift": 2}
+            optimizer,
+            static_loss_scale=None,
+            dynamic_loss_scale=True,
+            dynamic_loss_args={"init_scale": 2.0**12, "scale_window": 1000, "min_scale": 1, "delayed_shift": 2},
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda it: 1.0)
         seen = []

@@ -267,7 +267,9 @@ def half(rank, size):
         wanted, _ = alone(mlp, 1 if staged else 2)
         init(ddp=True, **config)
         model = smp.DistributedModel(mlp())
-        opt = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.01), dynamic_loss_scale=True, dynamic_loss_args={"init_scale": 2.0**40, "scale_window": 1000})
+        opt = smp.DistributedOptimizer(
+            torch.optim.Adam(model.parameters(), 0.01), dynamic_loss_scale=True, dynamic_loss_args={"init_scale": 2.0**40, "scale_window": 1000}
+        )
         losses, skipped = [], 0
         xs, ys = data(smp.dp_size())
         dtype = torch.float16 if config.get("fp16") else torch.bfloat16

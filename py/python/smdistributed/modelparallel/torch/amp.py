@@ -16,9 +16,7 @@ __all__ = ["GradScaler"]
 class GradScaler(torch.amp.GradScaler):
     """torch's, where a gradient that is not finite on any rank of the model parallel group skips the step on all of them. All these ranks call `unscale_` or `step`."""
 
-    def __init__(
-        self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True
-    ) -> None:
+    def __init__(self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 

@@ -29,7 +29,8 @@ def _suffix(v3: bool) -> str:
 
 
 def save(obj: Any, f: Any, partial: bool = True, pickle_module: Any = pickle, pickle_protocol: int = 2, v3: bool = False) -> None:
-    """`torch.save`, with this rank's place behind the name if the object is its part (`partial`): f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp} with `v3`."""
+    """`torch.save`, with this rank's place behind the name if the object is its part (`partial`): f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp} with
+    `v3`."""
     if partial:
         f = f"{os.fspath(f)}_{_suffix(v3)}"
     torch.save(obj, f, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
@@ -71,8 +72,8 @@ def save_checkpoint(
     translate_if_full: bool = True,
     num_kept_partial_checkpoints: int | None = None,
 ) -> None:
-    """Writes a checkpoint; all ranks call this. Partial: {path}/{tag}_partial/ with each rank's part, to be resumed on the same degrees. Full: {path}/{tag} with the whole model's state and, beside it,
-    optimizer_{tag} with the optimizer's, for any degrees. `newest` names the last one."""
+    """Writes a checkpoint; all ranks call this. Partial: {path}/{tag}_partial/ with each rank's part, to be resumed on the same degrees. Full: {path}/{tag} with the
+    whole model's state and, beside it, optimizer_{tag} with the optimizer's, for any degrees. `newest` names the last one."""
     model = _needed(model)
     optimizer = state.optimizer if optimizer is None and partial else optimizer
     if not model.partitioned:
@@ -140,8 +141,8 @@ def resume_from_checkpoint(
     load_sharded_optimizer_state: bool = True,
     translate_function: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Any:
-    """Reads a checkpoint, the newest one without a `tag`, and returns its user content; all ranks call this. The model and the optimizer have the data after the model is partitioned. A partial one needs
-    the degrees that it was saved with; a full one loads on any."""
+    """Reads a checkpoint, the newest one without a `tag`, and returns its user content; all ranks call this. The model and the optimizer have the data after the model
+    is partitioned. A partial one needs the degrees that it was saved with; a full one loads on any."""
     root = Path(path)
     name = tag if tag is not None else _newest(root, partial)
     if partial:

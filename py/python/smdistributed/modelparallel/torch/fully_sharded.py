@@ -1,7 +1,8 @@
 """Sharded data parallelism: PyTorch's `fully_shard` (FSDP2) under the keys of SageMaker's configuration.
 
-Parameters, gradients and optimizer states are shards over `sharded_data_parallel_degree` neighbouring data parallel ranks; groups of such ranks are replicas. `sdp_param_persistence_threshold`: modules with
-fewer elements are not gathered by themselves, but with the module around them; buckets of gathers and reductions are whole modules, so the other keys of sizes say nothing more.
+Parameters, gradients and optimizer states are shards over `sharded_data_parallel_degree` neighbouring data parallel ranks; groups of such ranks are replicas.
+`sdp_param_persistence_threshold`: modules with fewer elements are not gathered by themselves, but with the module around them; buckets of gathers and reductions are
+whole modules, so the other keys of sizes say nothing more.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ MASTER = "_smp_master"
 
 
 class Shards(Groups):
-    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks with the same part of the model (Rajbhandari et al. 2020). Gradients are all there, steps are
-    made on the own part, then parameters are gathered. Which bytes are whose says `shoal.parallel.Layout`."""
+    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks with the same part of the model (Rajbhandari et al. 2020). Gradients
+    are all there, steps are made on the own part, then parameters are gathered. Which bytes are whose says `shoal.parallel.Layout`."""
 
     def __init__(self, user: torch.optim.Optimizer, kept: list[list[Numbered]]) -> None:
         super().__init__(user, kept)
@@ -268,7 +268,9 @@ class Shards(Groups):
                 kept = self.user.state[vector] = {}
                 for name in names:
                     values = [it.get(name) for it in each]
-                    shaped = all(isinstance(v, torch.Tensor) and v.numel() == own.numel() and v.shape == own.shape for v, (_, own) in zip(values, self.kept[at], strict=True))
+                    shaped = all(
+                        isinstance(v, torch.Tensor) and v.numel() == own.numel() and v.shape == own.shape for v, (_, own) in zip(values, self.kept[at], strict=True)
+                    )
                     if shaped and name != "step":
                         kept[name] = torch.zeros_like(vector)
                         self._copy_in(at, kept[name], values)

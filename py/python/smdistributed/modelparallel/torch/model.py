@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch import nn
 
 from shoal.torch.backend import of
 from smdistributed.modelparallel.torch import comm, deferred, fully_sharded, partitioning, ranks, recompute, registry
-from smdistributed.modelparallel.torch.exceptions import SMPRuntimeError, SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import SMPRuntimeError, SMPValidationError
+from smdistributed.modelparallel.torch.model_facts import Facts
 from smdistributed.modelparallel.torch.model_state import States
-from smdistributed.modelparallel.torch.pipeline.engine import Learned, Segment
+from smdistributed.modelparallel.torch.pipeline.frames import Learned, Segment
 from smdistributed.modelparallel.torch.pipeline.wire import Wire
 from smdistributed.modelparallel.torch.ranks import CommGroup
 from smdistributed.modelparallel.torch.reduce import Entry, Reducer
@@ -23,26 +24,14 @@ from smdistributed.modelparallel.torch.state_mod import state
 __all__ = ["DistributedModel"]
 
 
-class Handle:
-    """Takes a hook away again."""
-
-    def __init__(self, hooks: list, hook: Callable) -> None:
-        self._hooks, self._hook = hooks, hook
-
-    def remove(self) -> None:
-        """The hook is not called any more."""
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-
-class DistributedModel(States, nn.Module):
-    """The module in parts. With one pipeline stage it is partitioned at once, otherwise in the first call of a step function; then this rank keeps the parameters of its
-    part only.
+class DistributedModel(Facts, States, nn.Module):
+    """The module in parts. With one pipeline stage it is partitioned at once, otherwise in the first call of a step function; then this rank keeps the parameters of
+    its part only.
 
     `trace_execution_times`, `trace_memory_usage`: the automatic partition goes by measured times and sizes, of a forward pass of the first microbatch on rank 0 of each
     pipeline. `overlapping_allreduce`: gradients are sent while the backward pass of the last microbatch goes on. `backward_passes_per_step`: calls of step functions
-    whose gradients are added before they are sent. `average_grads_across_microbatches`: gradients are means over microbatches, otherwise sums. `trace_device`, `broadcast_buffers`
-    (buffers are broadcast once), `gradient_as_bucket_view` and `find_unused_parameters` are taken and change nothing.
+    whose gradients are added before they are sent. `average_grads_across_microbatches`: gradients are means over microbatches, otherwise sums. `trace_device`,
+    `broadcast_buffers` (buffers are broadcast once), `gradient_as_bucket_view` and `find_unused_parameters` are taken and change nothing.
     """
 
     def __init__(
@@ -270,8 +259,8 @@ class DistributedModel(States, nn.Module):
         return value
 
     def _entry(self, it: nn.Parameter) -> Entry:
-        """Distributed parameters are averaged over the ranks that have the same part. Where each rank of a tensor parallel group has samples of its own, parts have seen those of
-        all: their gradients are sums over the group's losses, of which the average is taken, too."""
+        """Distributed parameters are averaged over the ranks that have the same part. Where each rank of a tensor parallel group has samples of its own, parts have
+        seen those of all: their gradients are sums over the group's losses, of which the average is taken, too."""
         group = "rdp" if registry.axis_of(it) is not None else "dp"
         scaled = registry.is_scaled(it)
         return Entry(it, state.groups.of[group], 1.0 / ranks.tp_size() if scaled else 1.0)
@@ -343,71 +332,6 @@ class DistributedModel(States, nn.Module):
                     fully_sharded.clip(self.module)
         for hook in list(self._step_hooks):
             hook(self, state.optimizer)
-
-    # Hooks and facts
-
-    def register_post_partition_hook(self, hook: Callable[[DistributedModel, Any], None]) -> Handle:
-        """`hook(model, optimizer)` is called when the model is partitioned, at the first step if it is already."""
-        if self.partitioned:
-            # With one stage the model is partitioned when it is made, and the hook comes later.
-            self._late_hooks().append(hook)
-            return Handle(self._late_hooks(), hook)
-        self._partition_hooks.append(hook)
-        return Handle(self._partition_hooks, hook)
-
-    def _late_hooks(self) -> list:
-        return self.__dict__.setdefault("_late", [])
-
-    def run_late_hooks(self) -> None:
-        """At the begin of the first step: the optimizer is there now."""
-        hooks, self.__dict__["_late"] = self._late_hooks(), []
-        for hook in hooks:
-            hook(self, state.optimizer)
-
-    def register_post_step_hook(self, hook: Callable[[DistributedModel, Any], None]) -> Handle:
-        """`hook(model, optimizer)` is called after each call of a step function."""
-        self._step_hooks.append(hook)
-        return Handle(self._step_hooks, hook)
-
-    def register_comm_hook(self, hook_state: Any, hook: Callable[[Any, Any], torch.futures.Future]) -> None:
-        """`hook(state, bucket)` gives a future of the bucket's reduced vector; it averages over data parallel ranks and over microbatches itself."""
-        if not state.cfg.ddp or not self.overlapping_allreduce:
-            raise SMPRuntimeError("register_comm_hook needs ddp in the configuration and overlapping_allreduce=True")
-        self._comm_hook = (hook_state, hook)
-        if self._reducer is not None:
-            self._reducer.hook_state, self._reducer.hook = hook_state, hook
-
-    def join(self, *_: Any, **__: Any) -> Any:
-        """Not offered."""
-        raise SMPUnsupportedError("DistributedModel.join: uneven inputs are not offered with microbatches; give all ranks equally many batches (drop_last=True)")
-
-    def get_module(self) -> nn.Module:
-        """The user's module."""
-        return self.module
-
-    def distributed_modules(self) -> Iterator[nn.Module]:
-        """Modules in the form that tensor parallel ranks share."""
-        return (it for it in self.module.modules() if isinstance(it, registry.Distributed))
-
-    def is_distributed_parameter(self, it: torch.Tensor) -> bool:
-        """Whether tensor parallel ranks have parts of it."""
-        return registry.axis_of(it) is not None
-
-    is_distributed_buffer = is_distributed_parameter
-
-    def is_scaled_batch_parameter(self, it: torch.Tensor) -> bool:
-        """Whether it sees the samples of all ranks of the tensor parallel group."""
-        return registry.is_scaled(it)
-
-    is_scaled_batch_buffer = is_scaled_batch_parameter
-
-    def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those that are averaged over data parallel ranks."""
-        return ((name, it) for name, it in self.named_parameters() if registry.axis_of(it) is None)
-
-    def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those that are averaged over ranks with the same part."""
-        return ((name, it) for name, it in self.named_parameters() if registry.axis_of(it) is not None)
 
 
 def _parameter_like(old: nn.Parameter, data: torch.Tensor) -> nn.Parameter:

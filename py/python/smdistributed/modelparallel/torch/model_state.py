@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from smdistributed.modelparallel.torch import fully_sharded, ranks, registry
+from smdistributed.modelparallel.torch import fully_sharded, norms, ranks, registry
 from smdistributed.modelparallel.torch.state_mod import state
 
 __all__ = ["PARTIAL", "States", "narrow", "whole"]
@@ -93,7 +93,8 @@ class States:
         return {name: registry.axis_of(it) for name, it in (*self.module.named_parameters(remove_duplicate=False), *self.module.named_buffers(remove_duplicate=False))}
 
     def state_dict(self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any) -> dict[str, Any]:
-        """The whole model, on processors. All ranks of a model parallel group call this; with `gather_to_rank0` only its first one gets it, the others an empty dict."""
+        """The whole model, on processors. All ranks of a model parallel group call this; with `gather_to_rank0` only its first one gets it, the others an empty
+        dict."""
         axes = self._axes()
         own = OrderedDict()
         for name, it in self.module.state_dict().items():
@@ -146,6 +147,4 @@ class States:
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Clips the gradients by the norm of the whole model's; returns it."""
-        from smdistributed.modelparallel.torch.norms import clip
-
-        return clip(list(self.module.parameters()), max_norm, norm_type)
+        return norms.clip(list(self.module.parameters()), max_norm, norm_type)

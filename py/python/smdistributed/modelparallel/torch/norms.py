@@ -13,8 +13,8 @@ __all__ = ["clip", "finite", "norm"]
 
 
 def norm(pairs: list[tuple[torch.Tensor, torch.Tensor]], norm_type: float = 2.0) -> torch.Tensor:
-    """The norm of the whole model's gradients, of (parameter, gradient) of this rank's part; the same on all ranks of the model parallel group, which call this together. What all
-    tensor parallel ranks have counts once."""
+    """The norm of the whole model's gradients, of (parameter, gradient) of this rank's part; the same on all ranks of the model parallel group, which call this
+    together. What all tensor parallel ranks have counts once."""
     infinite = norm_type == float("inf")
     total = torch.zeros((), dtype=torch.float32)
     sharded = torch.zeros((), dtype=torch.float32)

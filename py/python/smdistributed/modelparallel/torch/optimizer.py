@@ -137,7 +137,8 @@ class _Methods:
         return gathered(self._smp, self.local_state_dict())
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this rank's part. Where states are shards, those of all ranks with the same part are gathered (all of them call this), unless `gather_if_shard` is False."""
+        """The state of this rank's part. Where states are shards, those of all ranks with the same part are gathered (all of them call this), unless `gather_if_shard`
+        is False."""
         return exported(self._smp, gather_if_shard)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -254,8 +255,8 @@ def DistributedOptimizer(  # noqa: N802 (SageMaker's name)
 ) -> torch.optim.Optimizer:
     """The optimizer for a `smp.DistributedModel`; of the same class, with the same groups. Make the model first.
 
-    In float16 losses are multiplied by `static_loss_scale`, or by a factor that grows while gradients are finite (`dynamic_loss_scale`; `init_scale`, `scale_factor`, `scale_window`,
-    `min_scale`, `delayed_shift`, `consecutive_hysteresis`). The optimizer that is given must not step by itself any more.
+    In float16 losses are multiplied by `static_loss_scale`, or by a factor that grows while gradients are finite (`dynamic_loss_scale`; `init_scale`, `scale_factor`,
+    `scale_window`, `min_scale`, `delayed_shift`, `consecutive_hysteresis`). The optimizer that is given must not step by itself any more.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise SMPValidationError(f"DistributedOptimizer: {type(optimizer).__name__} is no torch.optim.Optimizer")
@@ -278,5 +279,3 @@ def DistributedOptimizer(  # noqa: N802 (SageMaker's name)
     if state.model.partitioned:
         core.partition()
     return distributed
-
-

@@ -53,7 +53,8 @@ def measure(module: nn.Module, run: Any, times: bool, memory: bool) -> dict[str,
 
 
 def automatic(module: nn.Module, stages: int, memory_weight: float, costs: dict[str, tuple[float, int]]) -> dict[str, int]:
-    """The stage of each module by `shoal.parallel.tree`. Without measured times a module's time is the number of its parameters, to which that of dense layers is in proportion."""
+    """The stage of each module by `shoal.parallel.tree`. Without measured times a module's time is the number of its parameters, to which that of dense layers is in
+    proportion."""
     parameters = {id(it): at for at, it in enumerate(module.parameters())}
     sizes = [it.numel() * it.itemsize for it in module.parameters()]
     timed = any(seconds for seconds, _ in costs.values())

@@ -1,4 +1,5 @@
-"""Activation checkpointing: activations of a module are thrown away after its forward pass, and computed again for its backward pass; or kept on the processor (`offload_activations`)."""
+"""Activation checkpointing: activations of a module are thrown away after its forward pass, and computed again for its backward pass; or kept on the processor
+(`offload_activations`)."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ def is_strategy(text: str) -> bool:
 
 
 def set_activation_checkpointing(module: nn.Module, preserve_rng_state: bool = True, pack_args_as_tuple: bool = False, strategy: str = "each") -> None:
-    """From now on the module's activations are computed again in its backward pass. Of an nn.Sequential `strategy` says what is computed at once: each child, all neighbours on one
-    stage (`contiguous`), or groups of N (`group_N`); `pack_args_as_tuple` is for children that take one tuple, and changes nothing, as they are called with what the child before them returned."""
+    """From now on the module's activations are computed again in its backward pass. Of an nn.Sequential `strategy` says what is computed at once: each child, all
+    neighbours on one stage (`contiguous`), or groups of N (`group_N`); `pack_args_as_tuple` is for children that take one tuple, and changes nothing, as they are
+    called with what the child before them returned."""
     if not isinstance(module, nn.Module):
         raise SMPValidationError(f"set_activation_checkpointing: {type(module).__name__} is no torch.nn.Module; functions cannot be checkpointed")
     if not is_strategy(strategy):

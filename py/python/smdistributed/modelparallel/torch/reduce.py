@@ -109,9 +109,7 @@ class Reducer:
             sizes.append((it.parameter.numel() * it.parameter.itemsize, kinds.setdefault(kind, len(kinds))))
         # A gradient as large as a bucket is reduced where it lies.
         self._plan = buckets(sizes, cap=max(cap, 1), first_cap=max(min(1 << 20, cap), 1)) if sizes else []
-        self._buckets = [
-            Bucket(number, [self._entries[at] for at, _ in plan.members], number == len(self._plan) - 1) for number, plan in enumerate(self._plan)
-        ]
+        self._buckets = [Bucket(number, [self._entries[at] for at, _ in plan.members], number == len(self._plan) - 1) for number, plan in enumerate(self._plan)]
         self._counts = [0] * len(self._entries)
         self._before: list[int] | None = None
         self._launches: Launches | None = None

@@ -65,8 +65,8 @@ def tp_register_with_module(
 ) -> None:
     """Modules of class `cls` under `smp.tensor_parallelism` become a `distributed_module`.
 
-    `init_hook` and `forward_hook` take what `cls.__init__` and `cls.forward` take without self, and return (args, kwargs) for the distributed module's; an `init_hook` that returns none
-    leaves the module whole. `return_hook` makes of the distributed module's output what `cls.forward` returns.
+    `init_hook` and `forward_hook` take what `cls.__init__` and `cls.forward` take without self, and return (args, kwargs) for the distributed module's; an `init_hook`
+    that returns none leaves the module whole. `return_hook` makes of the distributed module's output what `cls.forward` returns.
     """
     if not (isinstance(cls, type) and issubclass(cls, nn.Module) and isinstance(distributed_module, type) and issubclass(distributed_module, nn.Module)):
         raise SMPValidationError("tp_register: give classes of torch.nn.Module")

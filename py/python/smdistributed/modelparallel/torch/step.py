@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
 
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import DistributedModelNotWrappedError, MicrobatchError, SMPRuntimeError, SMPValidationError, StepOutputError
-from smdistributed.modelparallel.torch.pipeline.engine import Engine, Learned
+from smdistributed.modelparallel.torch.pipeline.engine import Engine
+from smdistributed.modelparallel.torch.pipeline.frames import Learned
 from smdistributed.modelparallel.torch.pipeline.order import Order, Turns
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -136,8 +137,6 @@ class StepFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        from functools import partial
-
         return partial(self.__call__, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,9 +168,7 @@ class StepFunction:
             if name in self._whole:
                 continue
             if kind is inspect.Parameter.VAR_KEYWORD:
-                bound.arguments[name] = {
-                    key: it if key in self._whole else split(it, micro, count, self._axes.get(key, 0), key) for key, it in value.items()
-                }
+                bound.arguments[name] = {key: it if key in self._whole else split(it, micro, count, self._axes.get(key, 0), key) for key, it in value.items()}
             else:
                 bound.arguments[name] = split(value, micro, count, self._axes.get(name, 0), name)
         return bound.args, bound.kwargs
@@ -193,9 +190,11 @@ def step(
     input_split_axes: Mapping[str, int] | None = None,
     detach_outputs: bool = True,
 ) -> Any:
-    """Makes a function run once for each microbatch: tensor arguments are split along their first dimension (`input_split_axes` names others, `non_split_inputs` what is given whole).
+    """Makes a function run once for each microbatch: tensor arguments are split along their first dimension (`input_split_axes` names others, `non_split_inputs` what
+    is given whole).
 
-    The model is called and `model.backward(loss)` runs in it; `optimizer.step()` outside. Tensors that it returns become `StepOutput`s, other values lists of one for each microbatch.
+    The model is called and `model.backward(loss)` runs in it; `optimizer.step()` outside. Tensors that it returns become `StepOutput`s, other values lists of one for
+    each microbatch.
     """
 
     def wrap(it: Callable[..., Any]) -> StepFunction:

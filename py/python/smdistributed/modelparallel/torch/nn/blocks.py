@@ -17,7 +17,17 @@ __all__ = ["ACTIVATIONS", "Block", "check_settings"]
 
 ACTIVATIONS = {"gelu": lambda x: functional.gelu(x, approximate="tanh"), "relu": functional.relu}
 #: Which kernels compute: the results are the same here.
-FUSED = {"fused_softmax", "fused_bias_gelu", "fused_dropout", "flash_attention", "mask_value", "parallel_attn_output", "_scale_qkv_fan_out", "zero_init", "distribute_embedding"}
+FUSED = {
+    "fused_softmax",
+    "fused_bias_gelu",
+    "fused_dropout",
+    "flash_attention",
+    "mask_value",
+    "parallel_attn_output",
+    "_scale_qkv_fan_out",
+    "zero_init",
+    "distribute_embedding",
+}
 
 
 def check_settings(owner: object, settings: dict[str, Any]) -> None:

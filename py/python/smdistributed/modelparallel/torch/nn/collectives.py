@@ -14,12 +14,26 @@ from torch.nn import functional
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.state_mod import state
 
-__all__ = ["dropout", "enter", "from_slices", "gather_batch", "gather_last", "gather_plain", "gather_same", "leave", "mode", "own_batch", "scatter_batch", "slice_last", "to_slices"]
+__all__ = [
+    "dropout",
+    "enter",
+    "from_slices",
+    "gather_batch",
+    "gather_last",
+    "gather_plain",
+    "gather_same",
+    "leave",
+    "mode",
+    "own_batch",
+    "scatter_batch",
+    "slice_last",
+    "to_slices",
+]
 
 
 def mode() -> str:
-    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its own, and activations outside of the products are `own` (optimize memory) or of all ranks' samples
-    (`whole`, optimize speed)."""
+    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its own, and activations outside of the products are `own` (optimize memory)
+    or of all ranks' samples (`whole`, optimize speed)."""
     cfg = state.cfg
     return "same" if cfg.prescaled_batch else "own" if cfg.optimize == "memory" else "whole"
 
@@ -143,8 +157,8 @@ class _Dropout(torch.autograd.Function):
 
 
 def dropout(x: torch.Tensor, p: float, training: bool, split: bool) -> torch.Tensor:
-    """Random numbers of each rank's own where activations are parts (`split`) or of own samples, the same on all ranks where activations are the same. Drawn from torch's generator, so that
-    activations can be computed again."""
+    """Random numbers of each rank's own where activations are parts (`split`) or of own samples, the same on all ranks where activations are the same. Drawn from
+    torch's generator, so that activations can be computed again."""
     if not training or p == 0.0:
         return x
     if split or mode() == "own" or ranks.tp_size() == 1:

@@ -60,7 +60,8 @@ class DistributedTransformerOutputLayer(Block):
 
 
 class DistributedTransformerLayer(Distributed):
-    """A layer. It takes ONE tuple (hidden [N, S, H], additive mask [N, 1, 1, S]) and returns (hidden, mask); with `add_cross_attention` both have (hidden, cross_states, mask, cross_mask)."""
+    """A layer. It takes ONE tuple (hidden [N, S, H], additive mask [N, 1, 1, S]) and returns (hidden, mask); with `add_cross_attention` both have (hidden,
+    cross_states, mask, cross_mask)."""
 
     def __init__(
         self,
@@ -99,9 +100,7 @@ class DistributedTransformerLayer(Distributed):
         sizes = (num_attention_heads, attention_head_size, hidden_size)
         self.attention = DistributedAttentionLayer(*sizes, causal_mask_size=causal_mask_size, **attention, **common)
         self.cross_attention = DistributedAttentionLayer(*sizes, cross_attention=True, **attention, **common) if add_cross_attention else None
-        self.output = DistributedTransformerOutputLayer(
-            hidden_size, intermediate_size, activation=activation, fp32_residual_addition=fp32_residual_addition, **common
-        )
+        self.output = DistributedTransformerOutputLayer(hidden_size, intermediate_size, activation=activation, fp32_residual_addition=fp32_residual_addition, **common)
         self.inner = inner
 
     @classmethod
@@ -130,7 +129,11 @@ def _gather(it: torch.Tensor | None) -> torch.Tensor | None:
     return None if it is None else collectives.gather_same(it) if it.requires_grad else collectives.gather_plain(it)
 
 
-_LAYER = [name for name, it in inspect.signature(DistributedTransformerLayer.__init__).parameters.items() if it.kind is it.POSITIONAL_OR_KEYWORD and name not in ("self", "layer_idx", "inner")]
+_LAYER = [
+    name
+    for name, it in inspect.signature(DistributedTransformerLayer.__init__).parameters.items()
+    if it.kind is it.POSITIONAL_OR_KEYWORD and name not in ("self", "layer_idx", "inner")
+]
 
 
 class DistributedTransformer(Distributed):
@@ -155,11 +158,11 @@ class DistributedTransformer(Distributed):
 
 
 class DistributedTransformerLMHead(Distributed):
-    """A language model. It takes one tuple (input_ids, attention_mask, token_type_ids, position_ids, labels), of which all but the first may be none; the mask is [N, S], 1 where MASKED. The
-    language model's head is the word embedding and has no bias.
+    """A language model. It takes one tuple (input_ids, attention_mask, token_type_ids, position_ids, labels), of which all but the first may be none; the mask is [N,
+    S], 1 where MASKED. The language model's head is the word embedding and has no bias.
 
-    Returns logits [N, S, vocabulary], with labels (loss, logits), and hidden states [N, S, H] without `add_lm_head`. Labels of -100 do not count; with `causal_mask_size` the label of a place is predicted from
-    the place before it.
+    Returns logits [N, S, vocabulary], with labels (loss, logits), and hidden states [N, S, H] without `add_lm_head`. Labels of -100 do not count; with
+    `causal_mask_size` the label of a place is predicted from the place before it.
     """
 
     def __init__(
@@ -211,7 +214,7 @@ class DistributedTransformerLMHead(Distributed):
     def fits(cls, degree: int, num_layers: int = 12, *args: Any, **kwargs: Any) -> bool:
         """Whether the degree divides heads and features."""
         names = ("num_attention_heads", "attention_head_size", "hidden_size", "intermediate_size")
-        known = {**dict(zip(names, args)), **{name: kwargs[name] for name in names if name in kwargs}}
+        known = {**dict(zip(names, args, strict=False)), **{name: kwargs[name] for name in names if name in kwargs}}
         return DistributedTransformerLayer.fits(degree, **known)
 
     def forward(self, inputs: tuple) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+
 import torch
 
 __all__ = ["Abandoned", "Baton", "Task"]
@@ -78,10 +80,8 @@ class Baton:
         kinds = ["cpu"] + (["cuda"] if self._device is not None else [])
         self._autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds if torch.is_autocast_enabled(kind)]
 
-    def surroundings(self):
+    def surroundings(self) -> ExitStack:
         """What holds for the thread that called the step holds for its threads."""
-        from contextlib import ExitStack
-
         stack = ExitStack()
         stack.enter_context(torch.set_grad_enabled(self._grad))
         # Backward passes run on the thread that asks for them, so that a wait in one holds up nothing else.

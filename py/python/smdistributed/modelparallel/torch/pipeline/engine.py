@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,82 +12,12 @@ import torch
 from shoal.comm import CommError
 from smdistributed.modelparallel.torch.exceptions import RemoteError, SMPRuntimeError
 from smdistributed.modelparallel.torch.pipeline.baton import Baton, Task
+from smdistributed.modelparallel.torch.pipeline.frames import Answer, Body, Frame, Key, Learned, Segment, Source
 from smdistributed.modelparallel.torch.pipeline.order import FORWARD, Order, Turns
-from smdistributed.modelparallel.torch.pipeline.remote import Box, Remote, feed
+from smdistributed.modelparallel.torch.pipeline.remote import Remote, feed
 from smdistributed.modelparallel.torch.pipeline.wire import Message, Packed, Wire, pack, unpack
 
-__all__ = ["Engine", "Learned", "Segment"]
-
-#: Who called, in which microbatch, and which of its calls: the same on every rank and, but for the microbatch, in every microbatch.
-Key = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Modules that one stage runs at once: a module, or some of a Sequential's children."""
-
-    stage: int
-    path: str
-    begin: int = -1
-    end: int = -1
-
-
-@dataclass
-class Frame:
-    """A segment that this rank ran for a call, until its backward pass."""
-
-    key: Key
-    hop: int
-    previous: int
-    outputs: list[torch.Tensor]
-    #: Outputs' gradients that the next stage or the caller has sent; none so far.
-    sent: list[torch.Tensor | None] | None = None
-    #: Gradients of outputs that are the model's, from this rank's own body, and whether they are awaited.
-    own: dict[int, torch.Tensor | None] = field(default_factory=dict)
-    awaits_own: bool = False
-    queued: bool = False
-    #: Its outputs go back to the caller.
-    last: bool = True
-    #: Gradients of the inputs, once the backward pass is over.
-    box: Box = field(default_factory=Box)
-
-
-@dataclass
-class Learned:
-    """What a step function's first call has shown, for the later ones; the same in every microbatch."""
-
-    #: (model call) -> structure of the model's outputs and, for each tensor, (stage, caller, serial, output) or none where the owner computed it.
-    outputs: dict[int, tuple[bytes, list[tuple[int, int, int, int] | None]]] = field(default_factory=dict)
-    #: (caller, serial) of calls whose outputs get no gradient from their caller.
-    silent: set[tuple[int, int]] = field(default_factory=set)
-    loud: set[tuple[int, int]] = field(default_factory=set)
-    unsure: set[tuple[int, int]] = field(default_factory=set)
-    steps: int = 0
-
-
-@dataclass
-class Answer:
-    """What a call gave: its outputs, and where they were computed."""
-
-    stage: int
-    structure: Any
-    tensors: list[torch.Tensor]
-    needs_grad: list[bool]
-
-
-class Body:
-    """A microbatch's run of the step function on this rank."""
-
-    def __init__(self, micro: int) -> None:
-        self.micro = micro
-        self.task: Task | None = None
-        self.calls = 0
-        self.at_backward = False
-        self.over = False
-        #: Of each call of the model: its outputs as this body has them, and where each was computed.
-        self.outputs: list[tuple[Box, list[tuple[int, int, int, int] | None], list[torch.Tensor]]] = []
-        self.arrived: dict[int, tuple[Any, list[torch.Tensor], list[tuple[int, int, int, int] | None]]] = {}
-        self.predicted: set[int] = set()
+__all__ = ["Engine"]
 
 
 class Engine:
@@ -188,7 +117,9 @@ class Engine:
         # After the end nothing else comes, and a receive that nobody answers would end with an error.
         if self.stage != self.owner and self.owner in self.ended and not self.wire._own:
             if wait:
-                raise SMPRuntimeError(f"stage {self.stage}: microbatches wait for outputs of the model after its owner has ended the step: control flow differs between ranks")
+                raise SMPRuntimeError(
+                    f"stage {self.stage}: microbatches wait for outputs of the model after its owner has ended the step: control flow differs between ranks"
+                )
             return None
         if not self.wire._own:
             self.wire.listen()
@@ -292,7 +223,9 @@ class Engine:
         if not quiet:
             self.learned.loud.add(name)
             if name in self.learned.silent:
-                raise SMPRuntimeError(f"stage {self.stage}: call {key[2]} of microbatch {key[1]} gets a gradient that it did not get before: control flow changed between steps")
+                raise SMPRuntimeError(
+                    f"stage {self.stage}: call {key[2]} of microbatch {key[1]} gets a gradient that it did not get before: control flow changed between steps"
+                )
         else:
             self.learned.unsure.add(name)
         if name not in self.learned.silent:
@@ -349,7 +282,7 @@ class Engine:
         body.outputs.append((box, sources, tensors))
         return unpack(structure, fed)
 
-    def _source(self, it: torch.Tensor, micro: int) -> tuple[int, int, int, int] | None:
+    def _source(self, it: torch.Tensor, micro: int) -> Source | None:
         found = self.given.get(micro, {}).get(id(it))
         if found is None:
             return None
@@ -371,7 +304,9 @@ class Engine:
         if call in body.predicted:
             known = self.learned.outputs[call]
             if known[1] != sources or known[0] != pickle.dumps(values["structure"]):
-                raise SMPRuntimeError(f"stage {self.stage}: the model's outputs of microbatch {body.micro} have another structure than in the steps before: control flow changed")
+                raise SMPRuntimeError(
+                    f"stage {self.stage}: the model's outputs of microbatch {body.micro} have another structure than in the steps before: control flow changed"
+                )
             return
         tensors = []
         for it, source, needs in zip(message.tensors, sources, values["needs_grad"], strict=True):
@@ -387,7 +322,7 @@ class Engine:
             if self.learned.outputs.setdefault(call, shown) != shown:
                 self.learned.outputs[call] = (b"", [])
 
-    def _frame(self, source: tuple[int, int, int, int], micro: int) -> Frame | None:
+    def _frame(self, source: Source, micro: int) -> Frame | None:
         key = (source[1], micro, source[2])
         return max((it for (name, _), it in self.frames.items() if name == key), key=lambda it: it.hop, default=None)
 

@@ -60,7 +60,8 @@ def feed(tensors: list[torch.Tensor], needs: list[bool]) -> tuple[list[torch.Ten
 
 
 class Remote(torch.autograd.Function):
-    """Outputs that came from another stage. Behind the outputs stands a token, by whose gradient the backward pass is begun where no output's gradient is the caller's."""
+    """Outputs that came from another stage. Behind the outputs stands a token, by whose gradient the backward pass is begun where no output's gradient is the
+    caller's."""
 
     @staticmethod
     def forward(ctx: Any, engine: Any, key: tuple, answer: Any, hop: int, needs: list[bool], start: torch.Tensor, *inputs: torch.Tensor) -> tuple:

@@ -1,4 +1,5 @@
-"""GPT-2: weights of transformers' GPT2LMHeadModel as those of DistributedTransformerLMHead, and back, and the model in its distributed form under `smp.tensor_parallelism`."""
+"""GPT-2: weights of transformers' GPT2LMHeadModel as those of DistributedTransformerLMHead, and back, and the model in its distributed form under
+`smp.tensor_parallelism`."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ _PARTS = ("query", "key", "value")
 
 
 def translate_state_dict_to_hf_gpt2(state_dict: dict[str, Any], max_seq_len: int | None = None) -> dict[str, Any]:
-    """A whole state of DistributedTransformerLMHead under the names of transformers. With `max_seq_len` the causal masks that older versions store are there, too. A state that has their names already
-    stays as it is."""
+    """A whole state of DistributedTransformerLMHead under the names of transformers. With `max_seq_len` the causal masks that older versions store are there, too. A
+    state that has their names already stays as it is."""
     if "word_embedding.weight" not in state_dict:
         return dict(state_dict)
     found = {theirs: state_dict[ours] for theirs, ours in _ROOT}
@@ -127,5 +128,3 @@ def register() -> None:
     from transformers import GPT2LMHeadModel
 
     registry.tp_register_with_module(GPT2LMHeadModel, DistributedTransformerLMHead, _arguments, _inputs, _output)
-
-
