@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from shoal.parallel import Module, tree
+from shoal.parallel import Module, chain, tree
 from smdistributed.modelparallel.torch.creation import STAGE
 from smdistributed.modelparallel.torch.exceptions import PartitionError
 from smdistributed.modelparallel.torch.state_mod import state
@@ -71,7 +72,58 @@ def automatic(module: nn.Module, stages: int, memory_weight: float, costs: dict[
         return Module(time=amount, activations=size, parameters=own, children=children)
 
     root = node(module, "")
-    return dict(zip(order, tree(root, sizes, stages, memory_weight=memory_weight), strict=True))
+    found = dict(zip(order, tree(root, sizes, stages, memory_weight=memory_weight), strict=True))
+    if _used(module, found) < stages:
+        # The tree's proportions left a stage without parameters, as happens with a few modules of unequal size.
+        whole_bytes = sum(sizes) + sum(size for _, size in costs.values()) or 1
+        whole_time = sum(costs[name][0] if timed else float(_own(it)) for name, it in module.named_modules()) or 1.0
+
+        def cost(name: str, it: nn.Module) -> float:
+            inside = [(f"{name}.{part}" if part else name, x) for part, x in it.named_modules()]
+            size = sum(x.numel() * x.itemsize for x in it.parameters()) + sum(costs.get(other, (0.0, 0))[1] for other, _ in inside)
+            spent = sum(costs[other][0] if timed else float(_own(x)) for other, x in inside)
+            return memory_weight * size / whole_bytes + (1 - memory_weight) * spent / whole_time
+
+        other = _in_a_row(module, stages, cost)
+        if _used(module, other) > _used(module, found):
+            return other
+    return found
+
+
+def _own(it: nn.Module) -> int:
+    return sum(x.numel() for x in it._parameters.values() if x is not None)
+
+
+def _used(module: nn.Module, stages: dict[str, int]) -> int:
+    return len({stages[name] for name, it in module.named_modules() if _own(it)})
+
+
+def _in_a_row(module: nn.Module, stages: int, cost: Callable[[str, nn.Module], float]) -> dict[str, int]:
+    """The outermost modules that are enough for all stages, in a row, cut by `shoal.parallel.chain`."""
+    units: list[tuple[str, nn.Module]] = [("", module)]
+    while sum(next(it.parameters(), None) is not None for _, it in units) < stages:
+        open_units = [(cost(name, it), name) for name, it in units if any(next(x.parameters(), None) is not None for x in it.children())]
+        if not open_units:
+            break
+        dearest = max(open_units)[1]
+        at = next(at for at, (name, _) in enumerate(units) if name == dearest)
+        name, it = units[at]
+        units[at : at + 1] = [(f"{name}.{part}" if name else part, child) for part, child in it.named_children()]
+    begins = chain([cost(name, it) for name, it in units], min(stages, len(units)))
+    of: dict[str, int] = {}
+    keeper: dict[int, int] = {}
+    for at, (name, it) in enumerate(units):
+        stage = sum(begin <= at for begin in begins) - 1
+        # Modules that share a parameter go where the first of them is.
+        stage = next((keeper[id(x)] for x in it.parameters() if id(x) in keeper), stage)
+        keeper.update({id(x): stage for x in it.parameters()})
+        of[name] = stage
+    found: dict[str, int] = {}
+    for name, _ in module.named_modules():
+        around = [unit for unit in of if unit == name or name.startswith(f"{unit}.") or not unit]
+        within = [unit for unit in of if not name or unit.startswith(f"{name}.")]
+        found[name] = of[max(around, key=len)] if around else of[within[0]]
+    return found
 
 
 def manual(module: nn.Module, default: int) -> dict[str, int]:

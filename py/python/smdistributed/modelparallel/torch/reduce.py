@@ -14,6 +14,10 @@ from shoal.parallel import Launches, buckets
 __all__ = ["Bucket", "Entry", "Reducer"]
 
 
+#: Bytes; buckets are multiples of it.
+ALIGN = 64
+
+
 @dataclass
 class Entry:
     """A parameter, the ranks that have it, and what its gradient is multiplied by."""
@@ -108,7 +112,8 @@ class Reducer:
             kind = (id(it.group), it.parameter.dtype, it.parameter.device, it.factor)
             sizes.append((it.parameter.numel() * it.parameter.itemsize, kinds.setdefault(kind, len(kinds))))
         # A gradient as large as a bucket is reduced where it lies.
-        self._plan = buckets(sizes, cap=max(cap, 1), first_cap=max(min(1 << 20, cap), 1)) if sizes else []
+        cap = max(cap // ALIGN, 1) * ALIGN
+        self._plan = buckets(sizes, cap=cap, first_cap=min(1 << 20, cap), align=ALIGN) if sizes else []
         self._buckets = [Bucket(number, [self._entries[at] for at, _ in plan.members], number == len(self._plan) - 1) for number, plan in enumerate(self._plan)]
         self._counts = [0] * len(self._entries)
         self._before: list[int] | None = None
