@@ -90,5 +90,7 @@ def init(config: dict[str, Any] | None = None) -> None:
 
 
 def forget() -> None:
-    """Makes another `init` of this process possible, for tests; process groups stay."""
+    """Makes another `init` of this process possible, for tests; the world's process group stays. All ranks call this."""
+    if state.initialized:
+        state.groups.close()
     state.__init__()

@@ -75,6 +75,14 @@ class Groups:
                 group = dist.new_group(ranks, backend="shoal")
                 if rank in ranks:
                     self.pipeline = group
+        own = (*self.of.values(), self.objects, self.turns, self.pipeline)
+        self._made = {id(it): it for it in own if it is not None and it is not dist.group.WORLD}
+
+    def close(self) -> None:
+        """Leaves all groups but the world's; all ranks call this."""
+        dist.barrier()
+        for it in self._made.values():
+            dist.destroy_process_group(it)
 
 
 def name_of(kind: CommGroup | RankType) -> str:

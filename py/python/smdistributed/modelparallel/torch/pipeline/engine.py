@@ -65,6 +65,8 @@ class Engine:
             body.over = True
             self.given.pop(body.micro, None)
             self.tokens.pop(body.micro, None)
+            body.arrived.clear()
+            body.outputs = []
 
         return task
 
@@ -318,13 +320,12 @@ class Engine:
                 tensors.append(it.requires_grad_(needs))
         body.arrived[call] = (values["structure"], tensors, sources)
         shown = (pickle.dumps(values["structure"]), sources)
-        if self.learned.steps == 0 or call in self.learned.outputs:
-            if self.learned.outputs.setdefault(call, shown) != shown:
-                self.learned.outputs[call] = (b"", [])
+        if (self.learned.steps == 0 or call in self.learned.outputs) and self.learned.outputs.setdefault(call, shown) != shown:
+            self.learned.outputs[call] = (b"", [])
 
     def _frame(self, source: Source, micro: int) -> Frame | None:
         key = (source[1], micro, source[2])
-        return max((it for (name, _), it in self.frames.items() if name == key), key=lambda it: it.hop, default=None)
+        return next((it for (name, _), it in self.frames.items() if name == key and it.last), None)
 
     def _predict(self, micro: int) -> None:
         body = self.bodies[micro]
@@ -338,8 +339,7 @@ class Engine:
         structure, sources = self.learned.outputs.get(call, (b"", []))
         if not sources or any(it is None or it[0] != self.stage for it in sources):
             return
-        keys = {(it[1], body.micro, it[2]) for it in sources}
-        if not keys <= {key for key, _ in self.frames}:
+        if any(self._frame(it, body.micro) is None for it in sources):
             return
         tensors = []
         for source in sources:
