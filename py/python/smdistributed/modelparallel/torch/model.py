@@ -261,9 +261,10 @@ class DistributedModel(Facts, States, nn.Module):
     def _entry(self, it: nn.Parameter) -> Entry:
         """Distributed parameters are averaged over the ranks that have the same part. Where each rank of a tensor parallel group has samples of its own, parts have
         seen those of all: their gradients are sums over the group's losses, of which the average is taken, too."""
-        group = "rdp" if registry.axis_of(it) is not None else "dp"
-        scaled = registry.is_scaled(it)
-        return Entry(it, state.groups.of[group], 1.0 / ranks.tp_size() if scaled else 1.0)
+        if registry.is_scaled(it) and ranks.tp_size() > 1 and it.requires_grad:
+            share = 1.0 / ranks.tp_size()
+            it.register_hook(lambda grad: grad * share)
+        return Entry(it, state.groups.of["rdp" if registry.axis_of(it) is not None else "dp"])
 
     def _synchronize(self) -> None:
         with torch.no_grad():

@@ -20,11 +20,10 @@ ALIGN = 64
 
 @dataclass
 class Entry:
-    """A parameter, the ranks that have it, and what its gradient is multiplied by."""
+    """A parameter, and the ranks that have it."""
 
     parameter: torch.nn.Parameter
     group: dist.ProcessGroup
-    factor: float = 1.0
 
 
 @dataclass
@@ -80,8 +79,6 @@ class Bucket:
                     part.zero_()
                 else:
                     part.copy_((grad.to_dense() if grad.is_sparse else grad).reshape(-1))
-        if self.entries[0].factor != 1.0:
-            self.flat.mul_(self.entries[0].factor)
 
     def empty(self) -> None:
         """Gives them back."""
@@ -109,7 +106,7 @@ class Reducer:
         kinds: dict[tuple, int] = {}
         sizes = []
         for it in self._entries:
-            kind = (id(it.group), it.parameter.dtype, it.parameter.device, it.factor)
+            kind = (id(it.group), it.parameter.dtype, it.parameter.device)
             sizes.append((it.parameter.numel() * it.parameter.itemsize, kinds.setdefault(kind, len(kinds))))
         # A gradient as large as a bucket is reduced where it lies.
         cap = max(cap // ALIGN, 1) * ALIGN
