@@ -1,4 +1,4 @@
-"""Two ranks train as four: equal weights, loss scales and rates."""
+"""Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB by their formulas."""
 
 import pytest
 import torch_ranks
@@ -8,6 +8,11 @@ pytestmark = torch_ranks.needs_torch()
 
 EQUAL = ["trains_as_many", "clips_and_schedules", "scales_losses", "batch_statistics", "script"]
 OTHERS = ["samplers", "hooks_and_no_sync", "refusals"]
+
+MORE = [
+    *(("torch_local_training", it) for it in ("local_sgd", "diloco", "wires", "streaming", "local_refusals")),
+    *(("torch_optim", it) for it in ("lars", "lamb", "schedules")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,11 @@ def ranks(trained):
 @pytest.mark.parametrize("name", [it for it in EQUAL if it != "script"] + OTHERS)
 def test_two_ranks_train_as_four(ranks, name):
     ranks().check("torch_large_batch", name)
+
+
+@pytest.mark.parametrize(("module", "name"), MORE)
+def test_formulas(ranks, module, name):
+    ranks().check(module, name)
 
 
 def test_unchanged_scripts_are_simulated(trained):
