@@ -56,14 +56,22 @@ def inside() -> Iterator[bool]:
 class Passes:
     """The passes of this rank, which call `step` of an optimizer once each. A step of the optimizer is their last."""
 
-    def __init__(self, simulate: int, group: dist.ProcessGroup | None = None, statistics: BatchStatistics = "every_pass"):
+    def __init__(
+        self,
+        simulate: int,
+        group: dist.ProcessGroup | None = None,
+        statistics: BatchStatistics = "every_pass",
+        place: tuple[int, int] | None = None,
+    ):
+        """`place`: rank and number of ranks, where they are not those of a process group."""
         if statistics not in ("every_pass", "worker_0"):
             raise ConfigError(f'batch_statistics is {statistics!r}: it is "every_pass" or "worker_0"')
-        started = dist.is_available() and dist.is_initialized()
-        #: The ranks; `None`: this process alone.
+        started = place is None and dist.is_available() and dist.is_initialized()
+        #: The ranks; `None`: this process alone, or ranks of another library.
         self.group = (dist.group.WORLD if group is None else group) if started else None
-        self.ranks = dist.get_world_size(self.group) if started else 1
-        self.rank = dist.get_rank(self.group) if started else 0
+        if place is None:
+            place = (dist.get_rank(self.group), dist.get_world_size(self.group)) if started else (0, 1)
+        self.rank, self.ranks = place
         self.plan = Accumulation(simulate, self.ranks)
         #: Passes of each step.
         self.count = self.plan.passes(self.rank)
@@ -72,6 +80,8 @@ class Passes:
         self.now = self.plan.at(self.rank, 0)
         #: What makes gradients of the passes' sum the mean over all workers, where nobody else does.
         self.reduce: Callable[[], None] | None = None
+        #: Makes a number the greatest of all ranks', in place.
+        self.maximum: Callable[[torch.Tensor], None] = self._maximum
         self._complete = False
         self._statistics = statistics
         self._norms: list[_BatchNorm] = []
@@ -82,6 +92,10 @@ class Passes:
     def factor(self) -> float:
         """What gradients that are summed over passes and averaged over ranks are multiplied by."""
         return self.plan.factor("average")
+
+    def _maximum(self, number: torch.Tensor) -> None:
+        if self.group is not None and self.ranks > 1:
+            dist.all_reduce(number, dist.ReduceOp.MAX, self.group)
 
     def own(self, parameters: Iterable[torch.Tensor], model: nn.Module | None) -> None:
         """These are the parameters that it accumulates gradients of, and their model."""

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler, OptState
 from torch.nn.parallel import DistributedDataParallel
@@ -128,10 +127,9 @@ def _unscale(original: Callable) -> Callable:
             return None
         passes.complete()
         original(self, optimizer)
-        if passes.ranks > 1:
-            # Compressed gradients need not be equally finite on all ranks.
-            for found in self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values():
-                dist.all_reduce(found, dist.ReduceOp.MAX, passes.group)
+        # Compressed gradients need not be equally finite on all ranks.
+        for found in self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values():
+            passes.maximum(found)
 
     return unscale_
 

@@ -7,7 +7,7 @@
 - a DataLoader with a DistributedSampler of all ranks reads what the X workers would, so that an epoch is a whole number of steps.
 
 What is called once a pass acts once a step: see `large_batch_patches`. Anything else that trains on several ranks is refused when its optimizer steps. `get_world_size()` is
-what it is: Y. An optimizer with an attribute `_shoal_simulates` does it by itself.
+what it is: Y. Libraries with optimizers of their own that exchange gradients call `adopt`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,7 @@ from shoal.torch import large_batch_ddp, large_batch_patches
 from shoal.torch.large_batch_passes import Passes, inside
 from shoal.torch.large_batch_sampler import LargeBatchSampler
 
-__all__ = ["install", "simulated"]
+__all__ = ["adopt", "install", "simulated"]
 
 _VARIABLE = "SHOAL_SIMULATE_INSTANCES"
 _installed = False
@@ -41,6 +41,10 @@ _said = False
 def simulated() -> int | None:
     """How many workers this process' job is to train as, if it is simulated."""
     return simulated_world(os.environ)
+
+
+def _statistics() -> str:
+    return os.environ.get("SHOAL_SIMULATE_BATCH_STATISTICS", "every_pass")
 
 
 def install() -> None:
@@ -56,9 +60,36 @@ def install() -> None:
     DataLoader.__init__ = _loader_init(DataLoader.__init__)
 
 
-def _passes(group: dist.ProcessGroup | None) -> Passes:
+def adopt(
+    optimizer: Optimizer,
+    rank: int,
+    ranks: int,
+    reduce: Callable[[Passes], None],
+    maximum: Callable[[torch.Tensor], None],
+    parameters: Iterable[torch.Tensor] | None = None,
+) -> Passes | None:
+    """For an optimizer of another library (`horovod.torch`) that exchanges gradients among ranks of its own: in a job that is simulated, its `step` acts in the last pass only; `None` in others.
+
+    `reduce` is called once behind that pass' backward, before gradients are unscaled, clipped or used: it makes them the mean over ranks of the passes' sums times `passes.factor`.
+    `maximum` makes a tensor the greatest of all ranks'. The library's own accumulation has to take `passes.count` times as many backward passes.
+    """
+    if simulated() is None:
+        return None
+    install()
+    passes = _passes(None, (rank, ranks))
+    passes.reduce = functools.partial(reduce, passes)
+    passes.maximum = maximum
+    passes.own([it for part in optimizer.param_groups for it in part["params"]] if parameters is None else parameters, None)
+    optimizer._shoal_passes = passes
+    # Its class was perhaps made before.
+    if not getattr(type(optimizer).step, "_shoal_counts", False):
+        type(optimizer).step = _step(type(optimizer).step)
+    return passes
+
+
+def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = None) -> Passes:
     global _said
-    passes = Passes(simulated(), group, os.environ.get("SHOAL_SIMULATE_BATCH_STATISTICS", "every_pass"))
+    passes = Passes(simulated(), group, _statistics() if group is not None else "every_pass", place)
     _kept.append(passes)
     if not _said and passes.rank == 0:
         _said = True
@@ -116,10 +147,8 @@ def _step(original: Callable) -> Callable:
     return step
 
 
-def _alone(optimizer: Optimizer) -> Passes | None:
-    """The accumulation of an optimizer without DistributedDataParallel, in a process that trains alone; none for one that simulates by itself."""
-    if getattr(optimizer, "_shoal_simulates", False):
-        return None
+def _alone(optimizer: Optimizer) -> Passes:
+    """The accumulation of an optimizer without DistributedDataParallel, in a process that trains alone."""
     started = dist.is_available() and dist.is_initialized()
     ranks = dist.get_world_size() if started else int(os.environ.get("WORLD_SIZE", "1") or 1)
     if ranks > 1:
