@@ -193,18 +193,19 @@ def samplers(rank, size):
 
 def hooks_and_no_sync(rank, size):
     """Hooks of the script get buckets that are divided by the passes; its own accumulation stays in force within each pass."""
-    def grads(net, model, optimizer, register=None, twice=False, first=False):
-        if register and not first:
+    def grads(net, model, optimizer, register=None, twice=False):
+        if register:
             register(model)
         for number in range(2):
             torch.manual_seed(10 * rank + number)
             optimizer.zero_grad()
+            inputs = torch.randn(6, 12)
             if twice:
                 with model.no_sync():
-                    (model(torch.randn(3, 12)).mean() / 2).backward()
-                (model(torch.randn(3, 12)).mean() / 2).backward()
+                    (model(inputs[:3]).mean() / 2).backward()
+                (model(inputs[3:]).mean() / 2).backward()
             else:
-                model(torch.randn(6, 12)).mean().backward()
+                model(inputs).mean().backward()
             if number == 0:
                 optimizer.step()
         optimizer.synchronize()

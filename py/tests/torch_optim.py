@@ -1,5 +1,7 @@
 """What the ranks of test_torch_large_batch.py check of `shoal.torch.optim`: against the formulas of shoal.parallel on lists."""
 
+import pickle
+
 import torch
 from torch import nn
 
@@ -93,7 +95,7 @@ def schedules(rank, size):
             optimizer.step()
             scheduler.step()
         state = scheduler.state_dict()
-        torch.save(state, "/dev/null")
+        pickle.dumps(state)
         other = Schedule(LARS([{"params": [net[0].weight]}, {"params": [net[2].weight], "lr": 0.02}], lr=0.1), times=4, warmup=3, decay=decay)
         other.load_state_dict(state)
         other.step()

@@ -1,6 +1,7 @@
-"""DistributedDataParallel in a large batch: it communicates in the last pass of a step only, and averages over all passes of all ranks."""
+"""DistributedDataParallel in a large batch: it communicates in the last pass of a step only, and averages over all passes of all ranks.
 
-from __future__ import annotations
+Annotations are no strings here: it checks those of hooks.
+"""
 
 import functools
 from collections.abc import Callable

@@ -129,7 +129,6 @@ class Passes:
             if self.reduce is not None:
                 self.reduce()
             self._complete = True
-            self._kept = None
 
     def advance(self) -> None:
         """A pass is over, whether its step was done, skipped or is to come."""
@@ -138,7 +137,6 @@ class Passes:
         self.steps += self.now.communicates
         self.now = self.plan.at(self.rank, self.done)
         self._complete = False
-        self._kept = None
         if self.now.number:
             kept = ((it, it.grad) for it in self._parameters if it.grad is not None)
             self._kept = next((pair for pair in kept if not pair[1].is_sparse and not pair[1].requires_grad), None)
@@ -147,7 +145,9 @@ class Passes:
                 norm.track_running_stats = self.now.number == 0
 
     def check_kept(self) -> None:
-        """Raises where the gradients of earlier passes were thrown away by other means than `zero_grad`, which waits for the step's end."""
-        if self._kept is not None and self._kept[0].grad is not self._kept[1]:
+        """Raises where the gradients of earlier passes were thrown away by other means than `zero_grad`, which waits for the step's end. Looks once a pass: DistributedDataParallel
+        replaces gradients by its buckets in a backward pass."""
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[0].grad is not kept[1]:
             problem = f"gradients of the first {self.now.number} of {self.count} passes are gone: a script that trains as {self.plan.workers} workers"
             raise ConfigError(f"large batch: {problem} must clear them by zero_grad(), which waits for the step's end, and not by itself")

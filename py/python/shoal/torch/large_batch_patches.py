@@ -103,14 +103,16 @@ def _clip(original: Callable) -> Callable:
     """Clipping is not linear: it waits for the whole gradient. Before, the norm of what is there is given and nothing is changed."""
 
     @functools.wraps(original)
-    def clip(parameters, limit: float, *arguments, **options):
+    def clip(parameters, *arguments, **options):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         passes = of_parameters(parameters)
         if passes is None or passes.now.communicates:
             if passes is not None:
                 passes.complete()
-            return original(parameters, limit, *arguments, **options)
+            return original(parameters, *arguments, **options)
         if original.__name__ == "clip_grad_norm_":
+            # Without the limit, the arguments are the same.
+            arguments = arguments if options.pop("max_norm", None) is not None else arguments[1:]
             return nn.utils.get_total_norm([it.grad for it in parameters if it.grad is not None], *arguments, **options)
         return None
 

@@ -51,7 +51,7 @@ class Schedule(LRScheduler):
     ):
         if momentum_correction and any("correction" not in it for it in optimizer.param_groups):
             raise ConfigError("Schedule: momentum_correction is for LARS; the velocity of other optimizers has no rate in it")
-        bases = [float(it["lr"] if last_epoch == -1 else it["initial_lr"]) for it in optimizer.param_groups]
+        bases = [float(it.get("initial_lr", it["lr"])) for it in optimizer.param_groups]
         self._rates = [Rate(it, times=times, scaling=scaling, warmup=warmup, start=start, decay=decay) for it in bases]
         self._corrects = momentum_correction
         super().__init__(optimizer, last_epoch)
