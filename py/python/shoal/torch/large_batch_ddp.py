@@ -4,6 +4,7 @@ Annotations are no strings here: it checks those of hooks.
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -19,7 +20,7 @@ __all__ = ["attach", "forward", "register_comm_hook"]
 
 def attach(model: DistributedDataParallel, passes: Passes) -> None:
     """The model's gradients are those of these passes from now on."""
-    if model._comm_hooks:
+    if model._comm_hooks and not hasattr(model._comm_hooks[0][0], "_shoal_scales"):
         # It has a hook that averages over ranks already: what is left is done when the gradients are complete.
         passes.reduce = functools.partial(_scale, model, passes)
     passes.own(model.parameters(), model)
@@ -42,7 +43,7 @@ def forward(original: Callable) -> Callable:
         passes.check_kept()
         if not self._comm_hooks:
             register = _scaled_in_registered_memory if is_ours(self.process_group) else _scaled
-            original_register(self, _Scale(passes, self.process_group), register)
+            original_register(self, _Scale(self), register)
         # The script's own no_sync stays in force.
         allowed = self.require_backward_grad_sync
         self.require_backward_grad_sync = allowed and passes.now.communicates
@@ -62,39 +63,50 @@ def register_comm_hook(original: Callable) -> Callable:
 
     @functools.wraps(original)
     def register_comm_hook(self: DistributedDataParallel, state: object, hook: Callable) -> None:
-        passes = of_model(self)
-        if passes is None:
+        if of_model(self) is None:
             return original(self, state, hook)
+        model = weakref.ref(self)
 
         @functools.wraps(hook)
         def scaled(state, bucket):
-            bucket.buffer().mul_(passes.factor)
+            bucket.buffer().mul_(_factor(model))
             return hook(state, bucket)
 
+        scaled._shoal_scales = True
         return original(self, state, scaled)
 
     return register_comm_hook
 
 
+def _factor(model: weakref.ref[DistributedDataParallel]) -> float:
+    """Of the accumulation that the model has now: it may be another one than when the hook was registered, or none."""
+    passes = of_model(model())
+    return 1.0 if passes is None else passes.factor
+
+
 class _Scale(Registered):
-    def __init__(self, passes: Passes, group: dist.ProcessGroup):
-        super().__init__(group)
-        self.passes = passes
+    def __init__(self, model: DistributedDataParallel):
+        super().__init__(model.process_group)
+        # The model has this, in C++.
+        self.model = weakref.ref(model)
 
 
 def _scaled_in_registered_memory(state: _Scale, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The mean over passes and ranks; the division is done on the way to registered memory."""
     memory = state.memory(bucket)
-    torch.mul(bucket.buffer(), state.passes.factor, out=memory)
+    torch.mul(bucket.buffer(), _factor(state.model), out=memory)
     done = dist.all_reduce(memory, dist.ReduceOp.AVG, state.group, async_op=True).get_future()
     return done.then(lambda done: _passed(done, memory))
 
 
 def _scaled(state: _Scale, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The same for groups of other backends, some of which only add."""
-    buffer = bucket.buffer().mul_(state.passes.factor / state.passes.ranks)
+    buffer = bucket.buffer().mul_(_factor(state.model) / dist.get_world_size(state.group))
     done = dist.all_reduce(buffer, dist.ReduceOp.SUM, state.group, async_op=True).get_future()
     return done.then(lambda done: _passed(done, buffer))
+
+
+_scaled_in_registered_memory._shoal_scales = _scaled._shoal_scales = True
 
 
 def _passed(done: torch.futures.Future, buffer: torch.Tensor) -> torch.Tensor:

@@ -179,6 +179,10 @@ def _scheduler_step(original: Callable) -> Callable:
     @functools.wraps(original)
     def step(self: lr_scheduler.LRScheduler, *arguments, **options):
         with inside() as nested:
+            if self._is_initial:
+                begun = passes_of(self.optimizer)
+                if begun is not None and begun.done:
+                    _acted[self] = begun.steps
             passes = None if nested or self._is_initial or not hasattr(self, "optimizer") else counting(self.optimizer)
             if passes is None:
                 return original(self, *arguments, **options)
