@@ -1,5 +1,7 @@
 """The names by which torch finds these process groups: it calls `register` when it is imported (its entry points `torch.backends`)."""
 
+import os
+
 import torch.distributed as dist
 
 from shoal import torch_sagemaker_finder
@@ -17,6 +19,11 @@ def register() -> None:
     for name in NAMES:
         if not hasattr(dist.Backend, name.upper()):
             dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu"])
+    names = "SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"
+    if any(os.environ.get(name) for name in names) or '"shoal_simulate_instances"' in os.environ.get("SM_HPS", ""):
+        from shoal.torch import simulate
+
+        simulate.install()
 
 
 def _create(options, of_backend):

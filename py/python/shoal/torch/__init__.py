@@ -16,9 +16,11 @@ from shoal.comm import (
     RendezvousError,
     Revoked,
 )
-from shoal.torch import elastic, hooks, reform
+from shoal.torch import elastic, hooks, optim, reform
 from shoal.torch.backend import empty
 from shoal.torch.backend import of as _of
+from shoal.torch.large_batch import LargeBatch, LargeBatchSampler
+from shoal.torch.local_training import LocalTraining
 from shoal.torch.optimizer import DistributedOptimizer
 
 __all__ = [
@@ -27,6 +29,9 @@ __all__ = [
     "DeadlineExceeded",
     "Disagreement",
     "DistributedOptimizer",
+    "LargeBatch",
+    "LargeBatchSampler",
+    "LocalTraining",
     "PeerDied",
     "PeerGaveUp",
     "PeerHung",
@@ -36,6 +41,7 @@ __all__ = [
     "empty",
     "failure",
     "hooks",
+    "optim",
     "plan",
     "rejoin",
     "shrink",

@@ -1,9 +1,12 @@
 """An optimizer that averages gradients over all ranks, in Horovod's manner."""
 
+import os
+
 import torch
 import torch.distributed as dist
 
 from shoal.comm import ConfigError
+from shoal.parallel import simulated_world
 from shoal.torch.backend import empty, is_ours
 
 
@@ -96,10 +99,16 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     With `backward_passes_per_step` = n, gradients of n passes are added here before they are exchanged, and divided by n unless
     `average_aggregated_gradients` is False. The parameters of rank 0 are given to all ranks first, unless `broadcast_parameters` is False. The
-    optimizer that is given must not be used by itself any more.
+    optimizer that is given must not be used by itself any more. In a job with SHOAL_SIMULATE_INSTANCES it is a `LargeBatch` of so many workers.
     """
     if backward_passes_per_step < 1:
         raise ConfigError(f"DistributedOptimizer: backward_passes_per_step is {backward_passes_per_step}; give 1 or more")
+    workers = simulated_world(os.environ)
+    if workers is not None:
+        from shoal.torch.large_batch import LargeBatch
+
+        divided = 1 / backward_passes_per_step if average_aggregated_gradients else 1.0
+        return LargeBatch(optimizer, workers, group=group, broadcast_parameters=broadcast_parameters, bucket_mb=bucket_mb, scale=divided)
     parameters = [it for part in optimizer.param_groups for it in part["params"]]
     group = dist.group.WORLD if group is None else group
     if broadcast_parameters:

@@ -1,0 +1,58 @@
+"""Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB by their formulas."""
+
+import pytest
+import torch_ranks
+from torch_ranks import Ranks
+
+pytestmark = torch_ranks.needs_torch()
+
+EQUAL = ["trains_as_many", "clips_and_schedules", "scales_losses", "batch_statistics", "script"]
+OTHERS = ["samplers", "hooks_and_no_sync", "refusals"]
+
+MORE = [
+    *(("torch_local_training", it) for it in ("local_sgd", "diloco", "wires", "streaming", "local_refusals")),
+    *(("torch_optim", it) for it in ("lars", "lamb", "schedules")),
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Where four ranks have written what they trained."""
+    directory = tmp_path_factory.mktemp("large_batch")
+    four = Ranks(4, LARGE_BATCH=str(directory))
+    for name in EQUAL:
+        four.check("torch_large_batch", name)
+    four.end()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def ranks(trained):
+    """Two ranks; new ones after a failure."""
+    made: list[Ranks] = []
+
+    def pair(**more: str) -> Ranks:
+        if not made or not made[-1].living():
+            made.append(Ranks(2, LARGE_BATCH=str(trained), **more))
+        return made[-1]
+
+    yield pair
+    for it in made:
+        it.end()
+
+
+@pytest.mark.parametrize("name", [it for it in EQUAL if it != "script"] + OTHERS)
+def test_two_ranks_train_as_four(ranks, name):
+    ranks().check("torch_large_batch", name)
+
+
+@pytest.mark.parametrize(("module", "name"), MORE)
+def test_formulas(ranks, module, name):
+    ranks().check(module, name)
+
+
+def test_unchanged_scripts_are_simulated(trained):
+    pair = Ranks(2, LARGE_BATCH=str(trained), SHOAL_SIMULATE_INSTANCES="4")
+    pair.check("torch_large_batch", "script")
+    pair.end()
+    assert "2 ranks train as 4 workers" in torch_ranks.said(pair.processes[0])
