@@ -1,9 +1,8 @@
 //! What every wait loop asks: has something gone wrong, and is there time left?
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     fmt,
-    rc::Rc,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
@@ -11,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Call, Error, error::At, timeline::Way};
+use crate::{Call, Error, error::At, observer, timeline::Way};
 
 /// Something that ends the work of the whole group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -375,7 +374,7 @@ impl<'a> Guard<'a> {
                 return Err(self.dispute());
             }
         }
-        if let Some(observer) = OBSERVER.with_borrow(Clone::clone) {
+        if let Some(observer) = observer::current() {
             if waited >= observer.after() && observer.waits(waited, &missing()) {
                 let milliseconds = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::Deadline { waiting_for: missing(), milliseconds, at: self.at() });
@@ -387,27 +386,6 @@ impl<'a> Guard<'a> {
         }
         Ok(())
     }
-}
-
-/// Who wants to know that this thread's operations wait, in the place of whom the group tells.
-pub(crate) trait Observer {
-    /// Whether to ask again: how long an operation has waited then.
-    fn after(&self) -> Duration;
-
-    /// An operation has waited so long for these ranks. Whether it is to fail, as if its deadline had come.
-    fn waits(&self, waited: Duration, missing: &[usize]) -> bool;
-}
-
-thread_local! {
-    static OBSERVER: RefCell<Option<Rc<dyn Observer>>> = const { RefCell::new(None) };
-}
-
-/// Does something on this thread whose waits are told to the observer.
-pub(crate) fn observed<R>(observer: Rc<dyn Observer>, then: impl FnOnce() -> R) -> R {
-    OBSERVER.set(Some(observer));
-    let result = then();
-    OBSERVER.set(None);
-    result
 }
 
 /// How one group's ranks hear of each other's fate. Implementations raise the alarm by themselves.

@@ -47,6 +47,7 @@ mod group;
 mod guard;
 mod memory;
 pub mod named;
+mod observer;
 mod op;
 mod reduce;
 pub mod rendezvous;

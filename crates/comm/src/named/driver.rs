@@ -230,7 +230,7 @@ fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
 #[expect(unsafe_code, reason = "calls are addresses")]
 fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Failure> {
     // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched until it returns.
-    guard::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
+    observer::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
 }
 
 /// Who tells that ranks do not come to a cycle.
@@ -262,7 +262,7 @@ impl Watch {
 
 const MOST_LISTED: usize = 16;
 
-impl guard::Observer for Watch {
+impl observer::Observer for Watch {
     fn after(&self) -> Duration {
         self.next.get()
     }
