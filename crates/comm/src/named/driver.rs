@@ -17,7 +17,7 @@ use super::{
     request::Action,
     timeline::label,
 };
-use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, guard};
+use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, observer};
 
 /// Bytes of what each rank gives to the first all-gather of a cycle: what shared memory carries in the line that announces it. The first four are the announcement's length.
 const SLOT: usize = 56;
