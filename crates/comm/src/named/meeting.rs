@@ -43,7 +43,10 @@ struct Kept {
     address: Option<SocketAddr>,
 }
 
-static KEPT: Mutex<Option<HashMap<(String, u16), Arc<Kept>>>> = Mutex::new(None);
+static KEPT: Mutex<Option<Stores>> = Mutex::new(None);
+
+/// By host and port.
+type Stores = HashMap<(String, u16), Arc<Kept>>;
 
 fn keep(host: &str, port: u16, config: &Config) -> Result<Arc<Kept>, Error> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

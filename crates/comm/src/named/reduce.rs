@@ -102,9 +102,9 @@ pub(super) unsafe fn all(
         unsafe {
             let to = base.add(used * element);
             if piece.send.is_null() {
-                to.write_bytes(0, piece.len * element)
+                to.write_bytes(0, piece.len * element);
             } else {
-                scale(what.dtype, to, piece.send, piece.len, what.before)
+                scale(what.dtype, to, piece.send, piece.len, what.before);
             }
         }
         held.push((piece.recv, piece.len));
