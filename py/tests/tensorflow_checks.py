@@ -110,6 +110,11 @@ def tapes():
     assert tape.gradient(y, [x])[0].numpy().tolist() == [(rank + 1.0) / 2] * 2
 
 
+def _applied(optimizer, variable):
+    """A function of a gradient: arguments with a default would be inputs of a `tf.function`."""
+    return lambda gradient: optimizer.apply_gradients([(gradient, variable)])
+
+
 def aggregation():
     """Several passes: sums over passes, means over ranks, iterations as Horovod counts them."""
     rank = hvd.rank()
@@ -120,9 +125,7 @@ def aggregation():
             )
             variable = keras.Variable(np.zeros(2, "float32"))
 
-            def apply(gradient, optimizer=optimizer, variable=variable):
-                optimizer.apply_gradients([(gradient, variable)])
-
+            apply = _applied(optimizer, variable)
             apply = tf.function(apply) if in_graph else apply
             for i in range(7):
                 apply(tf.constant([i * (rank + 1.0), 1.0]))
@@ -132,6 +135,14 @@ def aggregation():
     sparse = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
     slices = tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]), tf.constant([1, 1]))
     _raises(ValueError, lambda: sparse.apply_gradients([(slices, keras.Variable(np.ones((1, 1), "float32")))]), "sparse_as_dense")
+
+
+def _scaled(optimizer, variable, slope):
+    def step(bad):
+        gradient = optimizer.scale_loss(tf.ones(3) * slope)
+        optimizer.apply([tf.where(bad, gradient * float("inf"), gradient)], [variable])
+
+    return step
 
 
 def loss_scale():
@@ -148,12 +159,7 @@ def loss_scale():
                 optimizer = keras.optimizers.LossScaleOptimizer(hvd_keras.DistributedOptimizer(optimizer, **more), **scaled)
             variable = keras.Variable(np.zeros(3, "float32"))
             optimizer.build([variable])
-
-            @tf.function
-            def step(bad, optimizer=optimizer, variable=variable):
-                gradient = optimizer.scale_loss(tf.ones(3) * (rank + 1.0))
-                optimizer.apply([tf.where(bad, gradient * float("inf"), gradient)], [variable])
-
+            step = tf.function(_scaled(optimizer, variable, rank + 1.0))
             rule, expected = LossScale(passes, initial=1024.0, interval=2, min=1), 0.0
             for i in range(12):
                 # One rank only.

@@ -88,13 +88,31 @@ def load_model(
     if optimizer is not was:
         if was.built:
             optimizer.build(model.trainable_variables)
-            # Keras does not read the slots within a loss scale from an .h5 file.
-            for variable, saved in zip(optimizer.variables, was.variables, strict=False):
+            values = list(was.variables)
+            if len(values) < len(optimizer.variables):
+                values = _of_h5(filepath)
+            for variable, saved in zip(optimizer.variables, values, strict=False):
                 variable.assign(saved)
         model.optimizer = optimizer
     model.jit_compile = False
     model.train_function = None
     return model
+
+
+def _of_h5(filepath: Any) -> list[Any]:
+    """The optimizer's variables in a file .h5, of which Keras 3 restores the first two only."""
+    import h5py
+    from keras.src.legacy.saving.legacy_h5_format import load_optimizer_weights_from_hdf5_group as values_of
+
+    def read(file: Any) -> list[Any]:
+        return [it[()] for it in values_of(file)] if "optimizer_weights" in file else []
+
+    if isinstance(filepath, h5py.File):
+        return read(filepath)
+    if not h5py.is_hdf5(filepath):
+        return []
+    with h5py.File(filepath, "r") as file:
+        return read(file)
 
 
 def _made_of(kind: type, wrap_optimizer: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -40,8 +40,9 @@ _CODES = {
 _MOVED = {"uint16": np.int16, "uint32": np.int32, "uint64": np.int64}
 _MOVES = {"allgather", "broadcast", "alltoall"}
 
-#: How many ops of a graph of TensorFlow 1 may wait for other ranks at once: each holds a thread.
-_WAITING_OPS = 32
+# How many ops of a graph of TensorFlow 1 may wait for other ranks at once: each holds a thread, and they run in any order. TensorFlow reads it once, before its
+# first operation.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "32")
 
 _counters: dict[str, int] = defaultdict(int)
 _in_progress: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -76,9 +77,6 @@ def call(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], dtyp
     """`function` of the tensors' memory: now if eager, else when the graph runs. `shapes` is what is known of the results'."""
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(it) for it in function(*map(_memory, tensors))]
-    if not tf.compat.v1.get_default_graph().building_function:
-        # Ops of a plain graph run in any order and hold a thread while they wait. Read when the first session makes its threads.
-        os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(_WAITING_OPS))
     with tf.device("/cpu:0"):
         results = tf.numpy_function(function, list(tensors), list(dtypes))
     results = list(results) if isinstance(results, list | tuple) else [results]
