@@ -3,10 +3,10 @@
 import time
 import warnings
 
-import pytest
 import torch
 
 import horovod.torch as hvd
+from horovod_expect import raises
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -38,7 +38,7 @@ def all_reduce(rank, size):
         warnings.simplefilter("always")
         assert hvd.allreduce(torch.tensor(1.0), average=False).item() == size
     assert any("replaced with `op`" in str(it.message) for it in told)
-    with pytest.raises(ValueError, match="supersedes average"):
+    with raises(ValueError, match="supersedes average"):
         hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
     assert torch.allclose(hvd.allreduce(torch.ones(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), torch.full((4,), 1.5 * size))
     assert hvd.allreduce(torch.tensor([7]), op=hvd.Sum, prescale_factor=0.5).item() == 3 * size
@@ -53,13 +53,13 @@ def groups_and_handles(rank, size):
     handle = hvd.grouped_allreduce_async_(tensors, op=hvd.Sum)
     assert hvd.synchronize(handle) == tensors
     assert tensors[4][0] == mean * size
-    with pytest.raises(ValueError, match="empty"):
+    with raises(ValueError, match="empty"):
         hvd.grouped_allreduce([])
     handles = [hvd.allreduce_async(torch.full((10,), float(number)), name=f"many.{number}") for number in range(50)]
     for number in reversed(range(50)):
         assert hvd.synchronize(handles[number])[0] == number
     assert hvd.synchronize(handles[0]) is None
-    with pytest.raises(ValueError, match="cleared"):
+    with raises(ValueError, match="cleared"):
         hvd.poll(handles[0])
     handle = hvd.broadcast_async(torch.ones(1), 0)
     until = time.monotonic() + 10
@@ -80,13 +80,13 @@ def gathers(rank, size):
     assert torch.equal(hvd.allgather(mine[:0] if rank else mine, name="only rank 0"), torch.zeros(1, 2, dtype=torch.int64))
     both = hvd.grouped_allgather([mine, mine.to(torch.bool)])
     assert torch.equal(both[0], joined) and torch.equal(both[1], joined.to(torch.bool))
-    with pytest.raises(IndexError):
+    with raises(IndexError):
         hvd.allgather(torch.tensor(1.0))
     for root in range(size):
         assert hvd.broadcast(torch.tensor([rank, 7]), root).tolist() == [root, 7]
     own = torch.tensor(rank)
     assert hvd.broadcast_(own, size - 1) is own and own.item() == size - 1
-    with pytest.raises(ValueError, match="root_rank"):
+    with raises(ValueError, match="root_rank"):
         hvd.broadcast(own, size)
     # Rank r sends s + 1 rows to rank s.
     rows = torch.repeat_interleave(torch.arange(size), torch.arange(1, size + 1)) + 10 * rank
@@ -97,9 +97,9 @@ def gathers(rank, size):
     output, received = hvd.synchronize(hvd.alltoall_async(rows, [*range(1, size + 1)]))
     assert len(output) == size * (rank + 1)
     for wrong in ([1] * (size + 1), [100] * size, torch.ones(size)):
-        with pytest.raises(ValueError):
+        with raises(ValueError):
             hvd.alltoall(rows, splits=wrong)
-    with pytest.raises(ValueError, match="divisible"):
+    with raises(ValueError, match="divisible"):
         hvd.alltoall(torch.ones(size + 1 if size > 1 else 0))
 
 
@@ -112,9 +112,9 @@ def scatters(rank, size):
     assert torch.allclose(hvd.reducescatter(mine), total[begin : begin + 2 + (rank == 0)] / size)
     some = hvd.grouped_reducescatter([mine, 2 * mine], op=hvd.Sum)
     assert torch.equal(some[1], 2 * some[0])
-    with pytest.raises(hvd.HorovodInternalError):
+    with raises(hvd.HorovodInternalError):
         hvd.reducescatter(mine, op=hvd.Adasum)
-    with pytest.raises(ValueError):
+    with raises(ValueError):
         hvd.reducescatter(torch.tensor(1.0))
 
 
@@ -148,22 +148,22 @@ def mistakes(rank, size):
         (torch.ones(4), torch.ones(2, 2)),
         (torch.ones(3), torch.ones(3, dtype=torch.int32)),
     ):
-        with pytest.raises(hvd.HorovodInternalError, match="odd"):
+        with raises(hvd.HorovodInternalError, match="odd"):
             hvd.allreduce(one if rank == 0 else other, name="odd")
-    with pytest.raises(hvd.HorovodInternalError, match="odd"):
+    with raises(hvd.HorovodInternalError, match="odd"):
         hvd.allreduce(torch.ones(1), name="odd", op=hvd.Sum if rank == 0 else hvd.Max)
-    with pytest.raises(hvd.HorovodInternalError, match="odd"):
+    with raises(hvd.HorovodInternalError, match="odd"):
         hvd.broadcast(torch.ones(1), min(rank, 1), name="odd")
-    with pytest.raises(hvd.HorovodInternalError):
+    with raises(hvd.HorovodInternalError):
         hvd.allgather(torch.ones(1, 2 + rank))
-    with pytest.raises(ValueError, match="contiguous"):
+    with raises(ValueError, match="contiguous"):
         hvd.allreduce_(torch.ones(3, 2).t())
-    with pytest.raises(ValueError, match="not supported"):
+    with raises(ValueError, match="not supported"):
         hvd.allreduce(torch.ones(1, dtype=torch.complex64))
     # A name is taken until its operation is done.
     if rank == 0:
         first = hvd.allreduce_async(torch.ones(1), name="twice")
-        with pytest.raises(ValueError, match="twice"):
+        with raises(ValueError, match="twice"):
             hvd.allreduce_async(torch.ones(1), name="twice")
     hvd.barrier()
     if rank != 0:
@@ -188,32 +188,32 @@ def join(rank, size):
     if rank == 0:
         hvd.join()
     else:
-        with pytest.raises(hvd.HorovodInternalError, match="[Jj]oin"):
+        with raises(hvd.HorovodInternalError, match="[Jj]oin"):
             hvd.allgather(torch.ones(1), name="beside")
         hvd.join()
 
 
 def process_sets(rank, size):
-    with pytest.raises(ValueError, match="DYNAMIC_PROCESS_SETS"):
+    with raises(ValueError, match="DYNAMIC_PROCESS_SETS"):
         hvd.add_process_set([0])
     import os
 
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     alone, rest = hvd.add_process_set([0]), hvd.add_process_set(hvd.ProcessSet(range(1, size)))
-    with pytest.raises(ValueError, match="duplicate"):
+    with raises(ValueError, match="duplicate"):
         hvd.add_process_set([0])
-    with pytest.raises(ValueError, match="duplicate"):
+    with raises(ValueError, match="duplicate"):
         hvd.add_process_set(range(size))
     mine, other = (alone, rest) if rank == 0 else (rest, alone)
     assert mine.included() and not other.included() and mine.rank() == max(rank - 1, 0) and rest.size() == size - 1
-    with pytest.raises(ValueError):
+    with raises(ValueError):
         other.rank()
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=mine).item() == mine.size()
     assert hvd.broadcast(torch.tensor(rank), size - 1 if rank else 0, process_set=mine).item() == (size - 1 if rank else 0)
     assert hvd.broadcast_object(rank, 0 if rank == 0 else 1, process_set=mine) == min(rank, 1)
-    with pytest.raises(ValueError):
+    with raises(ValueError):
         hvd.allreduce(torch.ones(1), process_set=hvd.ProcessSet([0]))
-    with pytest.raises(NotImplementedError):
+    with raises(NotImplementedError):
         hvd.allreduce(torch.ones(1), op=hvd.Adasum, process_set=mine)
     hvd.barrier(process_set=mine)
     assert hvd.remove_process_set(rest) and hvd.remove_process_set(alone)
@@ -224,7 +224,7 @@ def process_sets(rank, size):
 
 def adasum(rank, size):
     if size & (size - 1):
-        with pytest.raises(NotImplementedError, match="power of 2"):
+        with raises(NotImplementedError, match="power of 2"):
             hvd.allreduce(torch.ones(1), op=hvd.Adasum)
         return
     # Of two vectors: what is orthogonal is added, what is parallel is averaged.
@@ -278,7 +278,7 @@ def _moved(rank, size):
     assert hvd.broadcast(torch.tensor([rank]), size - 1).item() == size - 1
     output, received = hvd.alltoall(torch.full((size,), rank), splits=[1] * size)
     assert output.tolist() == [*range(size)] and received.tolist() == [1] * size
-    with pytest.raises(hvd.HorovodInternalError):
+    with raises(hvd.HorovodInternalError):
         hvd.allreduce(torch.ones(2 + rank), name="odd")
 
 

@@ -2,11 +2,11 @@
 
 import warnings
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 import horovod.torch as hvd
+from horovod_expect import raises, warns
 
 
 def _model(seed=1):
@@ -68,19 +68,19 @@ def optimizer_rules(rank, size):
         {"groups": [[1]]},
         {"groups": [[model[0].weight], [model[0].weight]]},
     ):
-        with pytest.raises(ValueError):
+        with raises(ValueError):
             hvd.DistributedOptimizer(sgd, **wrong)
-    with pytest.warns(DeprecationWarning, match="num_groups"):
+    with warns(DeprecationWarning, match="num_groups"):
         hvd.DistributedOptimizer(sgd, num_groups=2)
     wrapped = hvd.DistributedOptimizer(sgd)
     x, y = _samples(4)
     F.cross_entropy(model(x), y).backward()
-    with pytest.raises(AssertionError, match="race condition"):
+    with raises(AssertionError, match="race condition"):
         wrapped.zero_grad()
-    with pytest.raises(AssertionError, match="backward_passes_per_step times"):
+    with raises(AssertionError, match="backward_passes_per_step times"):
         F.cross_entropy(model(x), y).backward()
     wrapped.synchronize()
-    with pytest.warns(UserWarning, match="skip_synchronize"):
+    with warns(UserWarning, match="skip_synchronize"):
         wrapped.step()
     wrapped.zero_grad(set_to_none=False)
     # Passes begin anew with another number of them.
@@ -150,11 +150,11 @@ def adasum_optimizer(rank, size):
     x[0, rank] = 1.0
     # The ranks' steps are orthogonal, so that they are added.
     model(x).sum().backward()
-    with pytest.raises(AssertionError, match="race"):
+    with raises(AssertionError, match="race"):
         wrapped.zero_grad()
     wrapped.step()
     assert torch.allclose(model.weight, torch.full((1, 2), -1.0))
-    with pytest.raises(AssertionError, match="not supported"):
+    with raises(AssertionError, match="not supported"):
         with wrapped.skip_synchronize():
             pass
 
@@ -181,10 +181,10 @@ def state(rank, size):
                 if isinstance(value, torch.Tensor):
                     every = hvd.allgather(value.reshape(1, -1).clone())
                     assert torch.equal(every, every[:1].expand_as(every))
-    with pytest.raises(ValueError, match="LBFGS"):
+    with raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)
     for wrong in (model.named_parameters(), 3):
-        with pytest.raises(ValueError, match="invalid params"):
+        with raises(ValueError, match="invalid params"):
             hvd.broadcast_parameters(wrong, 0)
     values = [torch.full((2, 3), float(rank)).t(), ("named", torch.tensor(rank))]
     hvd.broadcast_parameters(values, size - 1)
@@ -212,7 +212,7 @@ def batch_norm(rank, size):
             assert torch.allclose(hvd.allreduce(ours.weight.grad, op=hvd.Sum), reference.weight.grad, atol=1e-4)
         ours.eval(), reference.eval()
         assert torch.allclose(ours(mine), reference(mine), atol=1e-5)
-    with pytest.raises(ValueError, match="2D"):
+    with raises(ValueError, match="2D"):
         hvd.SyncBatchNorm(4)(torch.ones(4))
 
 
@@ -220,9 +220,9 @@ def again(rank, size):
     """A world after another in the same processes."""
     hvd.shutdown()
     assert not hvd.is_initialized()
-    with pytest.raises(ValueError, match="hvd.init"):
+    with raises(ValueError, match="hvd.init"):
         hvd.size()
-    with pytest.raises(ValueError, match="hvd.init"):
+    with raises(ValueError, match="hvd.init"):
         hvd.allreduce(torch.ones(1))
     hvd.init(process_sets=[hvd.ProcessSet([0])])
     assert (hvd.rank(), hvd.size()) == (rank, size)

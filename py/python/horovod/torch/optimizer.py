@@ -56,26 +56,13 @@ class _DistributedOptimizer(Named):
         #: Parameters whose gradients are sparse: a rank that has none in a step gives an empty one.
         self._sparse: set[torch.Tensor] = set()
         alone = size() == 1 and not engine.flag("HOROVOD_ELASTIC")
+        groups = _checked(groups)
         self._prepare(passes, bool(process_set.included()) and not alone)
-        self._group(groups)
-
-    def _group(self, groups) -> None:
+        if isinstance(groups, int):
+            groups = split_list(self._requires_update, groups) if groups else []
         mine = set(self._requires_update)
-        if groups is None or groups == 0:
-            groups = []
-        elif isinstance(groups, int) and not isinstance(groups, bool) and groups > 0:
-            groups = split_list(self._requires_update, groups)
-        elif not isinstance(groups, (list, tuple)) or not all(isinstance(it, (list, tuple)) for it in groups):
-            raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
         self._groups: dict[torch.Tensor, list[torch.Tensor]] = {}
-        seen = set()
         for group in groups:
-            for it in group:
-                if not isinstance(it, torch.Tensor):
-                    raise ValueError("groups must consist of torch.Tensor.")
-                if it in seen:
-                    raise ValueError("A parameter can only appear once in groups.")
-                seen.add(it)
             members = [it for it in group if it in mine]
             self._groups.update((it, members) for it in members)
 
@@ -231,6 +218,22 @@ class _DistributedOptimizer(Named):
         if self._handles:
             raise AssertionError(RACE)
         return super().zero_grad(*args, **kwargs)
+
+
+def _checked(groups) -> int | list:
+    """A number of groups, or groups of parameters, each of which is in one; `ValueError` for anything else."""
+    if groups is None or (isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0):
+        return groups or 0
+    if not isinstance(groups, (list, tuple)) or not all(isinstance(it, (list, tuple)) for it in groups):
+        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+    seen = set()
+    for it in (it for group in groups for it in group):
+        if not isinstance(it, torch.Tensor):
+            raise ValueError("groups must consist of torch.Tensor.")
+        if it in seen:
+            raise ValueError("A parameter can only appear once in groups.")
+        seen.add(it)
+    return list(groups)
 
 
 class _Call:

@@ -103,24 +103,46 @@ def submit(
 ) -> Pending:
     """Begins an operation; `finish` makes the output of the engine's handle. `ValueError` for what this rank asks wrongly, as a name that is under way."""
     try:
-        native = engine.current().submit(
-            kind,
-            tensors,
-            op=op,
-            prescale=prescale,
-            postscale=postscale,
-            root=root,
-            splits=splits,
-            set=identity(process_set),
-            grouped=grouped,
-            keep=keep,
-            wait=wait,
-        )
+        it = engine.current()
+        where = identity(process_set)
+        how = {"op": op, "prescale": prescale, "postscale": postscale, "root": root, "splits": splits, "set": where, "keep": keep, "wait": wait}
+        if grouped or len(tensors) == 1:
+            native = it.submit(kind, tensors, grouped=grouped, **how)
+        else:
+            native = _Each([it.submit(kind, [one], **how) for one in tensors])
     except (DuplicateName, ConfigError) as error:
         raise ValueError(str(error)) from error
     except CommError as error:
         raise engine.failed(error) from error
     return Pending(native, finish, keep)
+
+
+class _Each:
+    """Operations that began together, each by itself: another rank may begin them in another order or company."""
+
+    __slots__ = ("natives",)
+
+    def __init__(self, natives: list):
+        self.natives = natives
+
+    def wait(self) -> None:
+        """Waits for all; raises what the first of them failed with."""
+        failed = None
+        for it in self.natives:
+            try:
+                it.wait()
+            except CommError as error:  # the others are waited for all the same: their memory is in use
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def done(self) -> bool:
+        """Whether all are over."""
+        return all(it.done() for it in self.natives)
+
+    def output(self, index: int):
+        """What the engine has allocated for one of them."""
+        return self.natives[index].output(0)
 
 
 def taken(native, index: int, like: torch.Tensor) -> torch.Tensor:
