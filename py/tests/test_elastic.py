@@ -16,7 +16,7 @@ from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts
 from shoal.parallel import Invalid
 
 PROGRAM = str(HERE / "elastic_ranks.py")
-PATIENCE_S = 100
+PATIENCE_S = 150
 needs_torch = torch_ranks.needs_torch()
 
 
@@ -130,12 +130,11 @@ def test_a_rank_that_hangs_is_left_behind_and_hosts_leave_the_roster(ranks, weig
 
 @needs_torch
 def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_path):
-    for what in ("plain", "in_place"):
-        command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
-        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
-        command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path), what]
-        done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
-        assert done.returncode == 0, done.stdout + done.stderr
+    command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
+    command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path)]
+    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
     plain = [json.loads((tmp_path / f"plain.{rank}").read_text()) for rank in range(2)]
     assert [(it["restarts"], it["first"]) for it in plain] == [(1, 3), (1, 3)]
     assert plain[0]["weights"] == plain[1]["weights"]

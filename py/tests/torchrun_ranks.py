@@ -1,4 +1,7 @@
-"""A plain elastic script under torchrun: no call of Shoal's but the backend's name. The first life of rank 1 is killed in a step; all start again from the checkpoint."""
+"""Elastic training under torchrun: first a plain script, with no call of Shoal's but the backend's name, then one that is elastic in place.
+
+The first life of rank 1 is killed in a step of the plain one; all start again from the checkpoint.
+"""
 
 import json
 import os
@@ -69,5 +72,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     assert shoal.torch is not None
     directory = Path(sys.argv[1])
-    said = plain(directory / "checkpoint") if sys.argv[2] == "plain" else in_place()
-    (directory / f"{sys.argv[2]}.{os.environ['RANK']}").write_text(json.dumps(said))
+    for name, said in (("plain", plain(directory / "checkpoint")), ("in_place", in_place())):
+        (directory / f"{name}.{os.environ['RANK']}").write_text(json.dumps(said))
