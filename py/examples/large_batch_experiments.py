@@ -157,7 +157,7 @@ def accuracy(digits: Digits) -> list[dict]:
         f"{ranks} times the batch, rate untouched": (sgd(base), BATCH, None),
         f"{ranks} times the batch, rate scaled, warm-up": (sgd(base), BATCH, scaled),
         f"{ranks} times the batch, LARS": (lambda it: LARS(layers(it), lr=6.0, weight_decay=1e-4, trust=0.005), BATCH, decayed),
-        f"{ranks} times the batch, LAMB": (lambda it: LAMB(layers(it), lr=0.02), BATCH, decayed),
+        f"{ranks} times the batch, LAMB": (lambda it: LAMB(layers(it), lr=0.08), BATCH, decayed),
     }
     rows = [{"what": what, **digits.train(make, ranks, batch, schedule=schedule)} for what, (make, batch, schedule) in cases.items()]
     for consistency in ("synchronous", 0, 2, "unbounded"):

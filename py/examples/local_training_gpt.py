@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="pieces of text of each rank in a step")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="METHOD", help="some of: " + "; ".join(METHODS))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -120,7 +121,8 @@ def main() -> None:
     if first:
         print(f"{dist.get_world_size()} ranks, {arguments.steps} steps of {arguments.batch} pieces each, {arguments.seeds} seeds\n")
         print("| method | loss on held-out text (of each seed) | MB a rank gives | of synchronous | s at 1 Gbit/s | s at 100 Mbit/s |\n|---|---|---|---|---|---|")
-    for name, options in METHODS.items():
+    for name in arguments.methods:
+        options = METHODS[name]
         found = [train(options, text[:cut], text[cut:], vocabulary, seed, arguments) for seed in range(arguments.seeds)]
         losses, given = [it["loss"] for it in found], found[0]["bytes"]
         compute = statistics.median(it["seconds"] for it in found)

@@ -1,13 +1,17 @@
 """Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB by their formulas."""
 
+from pathlib import Path
+
 import pytest
 import torch_ranks
 from torch_ranks import Ranks
 
+import shoal
+
 pytestmark = torch_ranks.needs_torch()
 
 EQUAL = ["trains_as_many", "clips_and_schedules", "scales_losses", "batch_statistics", "script"]
-OTHERS = ["samplers", "hooks_and_no_sync", "refusals"]
+OTHERS = ["samplers", "hooks_and_no_sync", "refusals", "plain_scripts"]
 
 MORE = [
     *(("torch_local_training", it) for it in ("local_sgd", "diloco", "wires", "streaming", "local_refusals")),
@@ -56,3 +60,20 @@ def test_unchanged_scripts_are_simulated(trained):
     pair.check("torch_large_batch", "script")
     pair.end()
     assert "2 ranks train as 4 workers" in torch_ranks.said(pair.processes[0])
+
+
+@pytest.mark.skipif(not (Path(shoal.__file__).parents[1] / "horovod").is_dir(), reason="horovod.torch is not there")
+def test_programs_for_horovod_are_simulated(trained):
+    port = torch_ranks.free_port()
+    # Both ranks are on one machine, so that two instances are four ranks.
+    more = {"LARGE_BATCH": str(trained), "SHOAL_SIMULATE_INSTANCES": "2"}
+    program = str(torch_ranks.HERE / "horovod_large_batch.py")
+    pair = [torch_ranks.start(rank, 2, port, program, **more) for rank in range(2)]
+    try:
+        for it in pair:
+            assert it.wait(torch_ranks.PATIENCE_S) == 0, torch_ranks.said(it)
+    finally:
+        for it in pair:
+            it.kill()
+            it.wait()
+    assert "2 ranks train as 4 workers" in torch_ranks.said(pair[0])

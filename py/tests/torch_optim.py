@@ -1,6 +1,7 @@
 """What the ranks of test_torch_large_batch.py check of `shoal.torch.optim`: against the formulas of shoal.parallel on lists."""
 
 import pickle
+from copy import deepcopy
 
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ def lamb(rank, size):
         copy = network()
         copy.load_state_dict(net.state_dict())
         again = LAMB(copy.parameters(), lr=0.05, weight_decay=0.02, highest=highest)
-        again.load_state_dict(optimizer.state_dict())
+        again.load_state_dict(deepcopy(optimizer.state_dict()))
         for one, other in ((net, optimizer), (copy, again)):
             gradients(one, 9)
             other.step()

@@ -43,6 +43,19 @@ def simulated() -> int | None:
     return simulated_world(os.environ)
 
 
+def _ranks() -> int | None:
+    """How many ranks there are: of torch.distributed, else of Horovod; `None` before one of them has begun."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    horovod = sys.modules.get("horovod.common.engine")
+    if horovod is None or not horovod.started():
+        return None
+    engine = horovod.current()
+    # Each simulated instance has as many ranks as this one.
+    os.environ.setdefault("LOCAL_WORLD_SIZE", str(engine.local_size))
+    return engine.size
+
+
 def _statistics() -> str:
     return os.environ.get("SHOAL_SIMULATE_BATCH_STATISTICS", "every_pass")
 
@@ -149,8 +162,7 @@ def _step(original: Callable) -> Callable:
 
 def _alone(optimizer: Optimizer) -> Passes:
     """The accumulation of an optimizer without DistributedDataParallel, in a process that trains alone."""
-    started = dist.is_available() and dist.is_initialized()
-    ranks = dist.get_world_size() if started else int(os.environ.get("WORLD_SIZE", "1") or 1)
+    ranks = _ranks() or int(os.environ.get("WORLD_SIZE", "1") or 1)
     if ranks > 1:
         raise ConfigError(
             f"{_VARIABLE}: {type(optimizer).__name__} steps parameters that are in no DistributedDataParallel, on {ranks} ranks: their exchange (FSDP, or the script's own) is not known; "
@@ -175,7 +187,7 @@ def _loader_init(original: Callable) -> Callable:
     @functools.wraps(original)
     def __init__(self: DataLoader, *arguments, **options) -> None:
         original(self, *arguments, **options)
-        sampler, ranks = self.sampler, dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        sampler, ranks = self.sampler, _ranks() or 1
         ours = isinstance(sampler, DistributedSampler) and sampler.num_replicas == ranks and self.batch_size is not None
         if ours and type(self.batch_sampler) is torch.utils.data.BatchSampler:
             batches = LargeBatchSampler(
