@@ -3,10 +3,14 @@
 `torchrun --nproc-per-node 2 small_gpt_smp.py --data DIRECTORY --layout pp2`: prints losses, and the bytes of parameters, gradients and optimizer state of each rank
 beside what the formula says. Layouts: one (1 rank), pp2, tp2, zero1, zero2 and zero3 (2 ranks), pp2dp2 (4 ranks). Each optimizer step takes `--batch` samples in all,
 so the losses are those of `--layout one`, up to rounding.
+
+`--save DIRECTORY` writes a full checkpoint and the scores of some samples at the end; `--load DIRECTORY` begins with those of another layout, perhaps with other ranks, and
+prints how far its scores are from those: `--layout tp2dp2 --save`, then `--layout pp4`, `one` or `zero3` (on 3 ranks) with `--steps 0 --load`.
 """
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -21,10 +25,13 @@ LAYOUTS = {
     "one": {},
     "pp2": {"pipeline_parallel_degree": 2, "microbatches": 4},
     "tp2": {"tensor_parallel_degree": 2},
+    "pp4": {"pipeline_parallel_degree": 4, "microbatches": 4},
+    "tp2dp2": {"tensor_parallel_degree": 2},
     "pp2dp2": {"pipeline_parallel_degree": 2, "microbatches": 2},
     "zero1": {"shard_optimizer_state": True},
-    "zero2": {"sharded_data_parallel_degree": 2, "sdp_gradient_clipping": 0.0, "sdp_param_persistence_threshold": 1000},
-    "zero3": {"sharded_data_parallel_degree": 2, "sdp_gradient_clipping": 0.0, "sdp_param_persistence_threshold": 1000},
+    # The degree is the number of ranks.
+    "zero2": {"sharded_data_parallel_degree": 0, "sdp_gradient_clipping": 0.0, "sdp_param_persistence_threshold": 1000},
+    "zero3": {"sharded_data_parallel_degree": 0, "sdp_gradient_clipping": 0.0, "sdp_param_persistence_threshold": 1000},
 }
 LEVELS = {"zero1": 1, "zero2": 2, "zero3": 3}
 
@@ -73,12 +80,37 @@ def gpt(vocabulary: int, width: int, layers: int, heads: int, length: int) -> nn
     return nn.Sequential(Ends(vocabulary, width, length), *(Layer(width, heads, length, at) for at in range(layers)), Ends(vocabulary, width, None))
 
 
+#: Bytes of whole parameters that FSDP2 keeps beside its shards from the forward to the backward pass.
+gathered = 0
+
+
 @smp.step
 def train_step(model, x, y):
+    global gathered
     scores = model(x)
+    gathered = bytes_of(it for it in model.local_parameters() if not isinstance(it, DTensor))
     loss = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten())
     model.backward(loss)
     return loss
+
+
+@smp.step
+def predict(model, x):
+    with torch.no_grad():
+        return model(x)
+
+
+def compare(model, optimizer, x: torch.Tensor, args: argparse.Namespace) -> None:
+    """Scores of samples after the training: stored with the checkpoint, or beside the stored ones."""
+    scores = predict(model, x).concat()
+    if args.load:
+        stored = torch.load(args.load / "scores.pt")
+        if smp.rank() == 0:
+            print(f"{args.layout} on {smp.size()} ranks: scores differ by {(scores - stored).abs().max().item():.1e} at most, of {stored.abs().max().item():.1f}", flush=True)
+    if args.save:
+        smp.save_checkpoint(str(args.save), "gpt", partial=False, model=model, optimizer=optimizer)
+        if smp.rank() == 0:
+            torch.save(scores, args.save / "scores.pt")
 
 
 def bytes_of(tensors) -> int:
@@ -93,9 +125,14 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="one")
     for name, default in (("steps", 200), ("batch", 8), ("length", 64), ("width", 128), ("layers", 4), ("heads", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--load", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    smp.init({"ddp": True, **LAYOUTS[args.layout]})
+    config = {"ddp": True, **LAYOUTS[args.layout]}
+    if "sharded_data_parallel_degree" in config:
+        config["sharded_data_parallel_degree"] = int(os.environ.get("WORLD_SIZE", 1))
+    smp.init(config)
 
     text = (args.data / "input.txt").read_text()
     letters = {it: at for at, it in enumerate(sorted(set(text)))}
@@ -110,6 +147,8 @@ def main() -> None:
                 it.set_reshard_after_forward(False)
     total = sum(it.numel() for it in gpt_shapes(args, len(letters)))
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    if args.load:
+        smp.resume_from_checkpoint(str(args.load), partial=False)
     draw = torch.Generator().manual_seed(1)
     losses = []
     for _ in range(args.steps):
@@ -121,10 +160,12 @@ def main() -> None:
         loss = train_step(model, x, y).reduce_mean()
         optimizer.step()
         losses.append(loss.item())
+    if args.save or args.load:
+        compare(model, optimizer, torch.stack([stream[it : it + args.length] for it in range(0, 12 * args.length, args.length)]), args)
     everybody = smp.allgather(losses, smp.DP_GROUP)
     parameters = list(model.local_parameters())
     states = [value for it in optimizer.state.values() for value in it.values() if isinstance(value, torch.Tensor) and value.dim()]
-    own = {"parameters": bytes_of(parameters), "gradients": bytes_of(it.grad for it in parameters), "state": bytes_of(states)}
+    own = {"parameters": bytes_of(parameters) + (gathered if isinstance(parameters[0], DTensor) else 0), "gradients": bytes_of(it.grad for it in parameters), "state": bytes_of(states)}
     kept = smp.allgather(own)
     if smp.rank() == 0:
         level = LEVELS.get(args.layout, 0)

@@ -2,6 +2,7 @@
 
 from torch import nn as _nn
 
+from smdistributed.modelparallel.torch.nn import huggingface
 from smdistributed.modelparallel.torch.nn.attention import DistributedAttentionLayer, FlashAttentionLayer
 from smdistributed.modelparallel.torch.nn.layers import DistributedEmbedding, DistributedLinear, FusedLayerNorm
 from smdistributed.modelparallel.torch.nn.transformer import (
@@ -32,4 +33,5 @@ __all__ = [
     "FlashAttentionLayer",
     "FusedLayerNorm",
     "get_distribution_axis",
+    "huggingface",
 ]
