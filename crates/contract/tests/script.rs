@@ -172,7 +172,7 @@ fn commands_are_those_of_the_toolkit() {
     let expected =
         |each| format!("torchrun|--nnodes|3|--nproc_per_node|{each}|--master_addr|algo-1|--master_port|7777|--node_rank|1|{tail}");
     assert_eq!(command(&gpus, false).unwrap(), expected(4));
-    let eight = Facts { environment: map(&[("SHOAL_PROCESSES_PER_INSTANCE", "8")]), ..gpus.clone() };
+    let eight = Facts { environment: map(&[("SHOAL_PROCESSES_PER_INSTANCE", "8")]), ..gpus };
     assert_eq!(command(&eight, false).unwrap(), expected(8));
     let gpus = Facts { gpus: 4, ..facts(2, 3, &[ddp]) };
     let ours = |each, more| {

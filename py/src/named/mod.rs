@@ -196,7 +196,7 @@ impl NamedEngine {
 
     /// A process set of these ranks.
     fn add_set(&self, py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32> {
-        self.with(py, |engine| engine.add_set(&ranks))
+        self.with(py, move |engine| engine.add_set(&ranks))
     }
 
     /// Removes a set.

@@ -328,8 +328,7 @@ fn operations_of_the_callers_run_in_one_order() {
         for (handle, name) in handles.into_iter().zip(names) {
             assert_eq!(handle.wait(None).is_err(), name == "c");
         }
-        let order = order.lock().unwrap().clone();
-        order
+        std::mem::take(&mut *order.lock().unwrap())
     });
     assert_eq!(orders[0].len(), 4);
     assert_eq!(orders[0], orders[1]);
