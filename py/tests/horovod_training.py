@@ -71,7 +71,7 @@ def optimizer_rules(rank, size):
         with raises(ValueError):
             hvd.DistributedOptimizer(sgd, **wrong)
     with warns(DeprecationWarning, match="num_groups"):
-        hvd.DistributedOptimizer(sgd, num_groups=2)
+        hvd.DistributedOptimizer(torch.optim.SGD(_model().parameters(), lr=0.1), num_groups=2)
     wrapped = hvd.DistributedOptimizer(sgd)
     x, y = _samples(4)
     F.cross_entropy(model(x), y).backward()

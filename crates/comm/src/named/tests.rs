@@ -161,6 +161,16 @@ fn gathers_broadcasts_and_exchanges_have_the_shapes_of_all_ranks() {
             let first = [0, 3, 5][rank];
             assert_eq!(shape, [[3, 2, 2][rank], row]);
             assert!(own.iter().enumerate().all(|(i, it)| *it == 3.0 * (first + i / row) as f32), "{own:?}");
+            // To memory that ends where the tensor begins.
+            let own = [3, 2, 2][rank] * row;
+            let mut values: Vec<_> = (0..own).map(|_| 0.0).chain((0..7 * row).map(|i| (i / row) as f32)).collect();
+            let at = values.as_mut_ptr();
+            // SAFETY: as above, and within the vector.
+            let buffer = unsafe { Buffer { send: at.add(own).cast(), recv: at.cast() } };
+            let request = f32s(Action::ReduceScatter, "beside", &[7, row]);
+            // SAFETY: as above.
+            unsafe { engine.submit(0, request, vec![buffer], None, None, false) }.unwrap().wait(None).unwrap();
+            assert!(values[..own].iter().enumerate().all(|(i, it)| *it == 3.0 * (first + i / row) as f32), "{values:?}");
         }
         named(engine, Action::Barrier, "barrier").unwrap().wait(None).unwrap();
     });

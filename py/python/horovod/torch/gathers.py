@@ -7,7 +7,7 @@ import torch
 from horovod.common import engine
 from horovod.common.process_sets import ProcessSet, global_process_set, members
 from horovod.torch import device, handles
-from horovod.torch.handles import Pending, synchronize
+from horovod.torch.handles import Pending
 from horovod.torch.submission import _basics, check, described, names, on_host, place, submit, taken
 
 
