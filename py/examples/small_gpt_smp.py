@@ -165,7 +165,8 @@ def main() -> None:
     everybody = smp.allgather(losses, smp.DP_GROUP)
     parameters = list(model.local_parameters())
     states = [value for it in optimizer.state.values() for value in it.values() if isinstance(value, torch.Tensor) and value.dim()]
-    own = {"parameters": bytes_of(parameters) + (gathered if isinstance(parameters[0], DTensor) else 0), "gradients": bytes_of(it.grad for it in parameters), "state": bytes_of(states)}
+    whole = gathered if isinstance(parameters[0], DTensor) else 0
+    own = {"parameters": bytes_of(parameters) + whole, "gradients": bytes_of(it.grad for it in parameters), "state": bytes_of(states)}
     kept = smp.allgather(own)
     if smp.rank() == 0:
         level = LEVELS.get(args.layout, 0)

@@ -1,5 +1,7 @@
 """`smdistributed.modelparallel.torch` on two and four ranks: as one process with the same global batch would."""
 
+import json
+
 import pytest
 import torch_ranks
 from torch_ranks import Ranks
@@ -46,7 +48,13 @@ def test_on_four_ranks(four, module, name):
     four().check(module, name)
 
 
-def test_a_rank_that_fails_is_told():
+def test_a_rank_that_fails_or_is_gone_is_told():
     pair = Ranks(2)
-    pair.check("smp_calls", "failures")
+    pair.check("smp_failures", "failures")
+    for process in pair.processes:
+        process.stdin.write(json.dumps(["smp_failures", "gone"]) + "\n")
+        process.stdin.flush()
+    # The other one says nothing more.
+    answer = pair.answer(0)
+    assert answer["ok"], answer
     pair.end()

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from smdistributed.modelparallel.torch.exceptions import SMPRuntimeError
+
 __all__ = ["Box", "Remote", "feed"]
 
 
@@ -15,9 +17,13 @@ class Box:
     def __init__(self, tensors: int = 0) -> None:
         self._grads: list[torch.Tensor | None] = [None] * tensors
         self.filled = False
+        #: Its gradients went on: more of them would come too late.
+        self.spent = False
 
     def put(self, places: list[int], grads: tuple[torch.Tensor | None, ...]) -> None:
         """They are there."""
+        if self.spent:
+            raise SMPRuntimeError("model.backward: a second call for the same outputs of the model, whose gradients went to the stages already; add the losses and call it once")
         self.filled = True
         for place, grad in zip(places, grads, strict=True):
             if grad is not None:
@@ -27,7 +33,7 @@ class Box:
     def take(self) -> list[torch.Tensor | None]:
         """Gives them away, for each tensor or none."""
         grads, self._grads = self._grads, [None] * len(self._grads)
-        self.filled = False
+        self.filled, self.spent = False, True
         return grads
 
 
