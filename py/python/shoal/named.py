@@ -21,7 +21,10 @@ from shoal.comm import Group
 __all__ = ["DuplicateName", "Mismatch", "NamedEngine", "NamedError", "NamedHandle", "ShutDown", "place", "start"]
 
 _open: "weakref.WeakSet[NamedEngine]" = weakref.WeakSet()
-_starts = 0
+#: Starts of this process in each world.
+_starts: dict[int, int] = {}
+#: Starts that a world has room for.
+STARTS = 1 << 20
 _lock = threading.Lock()
 
 
@@ -31,11 +34,13 @@ def start(settings: Mapping[str, str] | None = None, group: Group | None = None)
 
     Raises what `shoal.comm.Group.join` raises: `RendezvousError`, `ConfigError`, ...
     """
-    global _starts
     table = {**os.environ, **(settings or {})}
+    # Ranks that came later have not started as often: an elastic launcher numbers the worlds, and starts are counted in each.
+    world = int(table.get("SHOAL_NAMED_WORLD") or 0)
     with _lock:
-        number = _starts
-        _starts += 1
+        count = _starts.get(world, 0)
+        _starts[world] = count + 1
+    number = world * STARTS + count
     engine = NamedEngine.start({**table, **place(table)}, number, group)
     _open.add(engine)
     return engine

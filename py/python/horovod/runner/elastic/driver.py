@@ -270,7 +270,9 @@ class ElasticDriver:
             self._states, self._first_ready, self._ending = {}, None, False
             self._untold = HostUpdateResult.no_update
             first = slots[0]
-            self._meeting = self.meeting_of(first, self._ports.get((first.hostname, first.local_rank)))
+            meeting = self.meeting_of(first, self._ports.get((first.hostname, first.local_rank)))
+            # Workers that stay have started before, and new ones have not: they meet by the world's number.
+            self._meeting = {**meeting, "SHOAL_NAMED_WORLD": str(self._world + 1)}
             self._ports = {}
             self._rendezvous.init(slots)
             self._world += 1
