@@ -3,9 +3,9 @@
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 import torch_ranks
@@ -29,8 +29,10 @@ CHECKS = [
 
 
 def _python() -> str | None:
-    """An interpreter that has TensorFlow: that of $SHOAL_TENSORFLOW_PYTHON, or this one."""
-    for python in [os.environ.get("SHOAL_TENSORFLOW_PYTHON"), sys.executable]:
+    """An interpreter that has TensorFlow: that of $SHOAL_TENSORFLOW_PYTHON, or with `cargo xtask test --all` that of its environment."""
+    cache = Path(os.environ.get("SHOAL_CACHE") or Path.home() / ".cache/shoal")
+    cached = cache.glob("environments/tensorflow-*/bin/python") if "SHOAL_TEST_ALL" in os.environ else ()
+    for python in [os.environ.get("SHOAL_TENSORFLOW_PYTHON"), *map(str, cached)]:
         find = "import importlib.util as it, sys; sys.exit(it.find_spec('tensorflow') is None or it.find_spec('keras') is None)"
         if python and subprocess.run([python, "-c", find], capture_output=True).returncode == 0:
             return python
@@ -38,7 +40,7 @@ def _python() -> str | None:
 
 
 PYTHON = _python()
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs TensorFlow: name an interpreter that has it, SHOAL_TENSORFLOW_PYTHON=/path/to/python")
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs `cargo xtask test --all`, or an interpreter with TensorFlow in SHOAL_TENSORFLOW_PYTHON")
 
 
 class Ranks(torch_ranks.Ranks):

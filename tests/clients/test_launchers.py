@@ -4,6 +4,7 @@ import json
 
 import pytest
 from jobs import Jobs
+from test_distributions import PYTORCH
 from test_mpi import FAILS, PYTHONS, STOPS
 from test_script_mode import create
 
@@ -121,14 +122,13 @@ def test_what_talks_by_mpi_is_told_what_it_lacks(launchers):
 
 
 def test_requirements_that_the_package_satisfies_are_not_fetched(house, jobs, package):
-    if not house.has_environment("scikit-learn-1.4"):
-        pytest.skip("needs scikit-learn's environment: shoal env-cache prepare scikit-learn-1.4")
+    if not house.has_environment("pytorch"):
+        pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     script = "from importlib.metadata import version\nimport horovod\nprint(horovod.__version__, version('horovod'), version('smdistributed-dataparallel'))\n"
     required = "horovod[pytorch]==0.21.0\nhttps://smdataparallel.s3.amazonaws.com/binary/smdistributed_dataparallel-1.8.0-cp310-cp310-linux_x86_64.whl\n"
-    image = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.4-1-cpu-py3"
-    name = create(jobs, {"train.py": script, "requirements.txt": required}, image=image, EnableNetworkIsolation=True)
+    name = create(jobs, {"train.py": script, "requirements.txt": required}, image=PYTORCH, EnableNetworkIsolation=True)
     setup = "from setuptools import setup\nsetup(name='mine', version='1', py_modules=['train'], install_requires=['horovod>=0.28', 'numpy'])\n"
-    packaged = create(jobs, {"train.py": script, "setup.py": setup, "requirements.txt": "horovod\n"}, image=image)
+    packaged = create(jobs, {"train.py": script, "setup.py": setup, "requirements.txt": "horovod\n"}, image=PYTORCH)
     for each in (name, packaged):
         jobs.completed(each)
         assert "0.28.1 0.28.1 1.8.0" in jobs.lines(each)

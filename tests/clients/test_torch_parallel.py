@@ -30,7 +30,7 @@ CASES = {
 @pytest.mark.parametrize("instances", [2, 4])
 def test_torchs_own_parallelism_is_as_one_process(house, jobs, package, instances):
     if instances > 2 and "SHOAL_TEST_ALL" not in os.environ:
-        pytest.skip("takes a minute: cargo xtask test --all")
+        pytest.skip("needs `cargo xtask test --all`: it takes a minute")
     if not house.has_environment("pytorch"):
         pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     given = {"sagemaker_torch_distributed_enabled": "true", "backend": '"shoal"'}

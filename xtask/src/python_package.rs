@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
+    frameworks,
     outcome::{Outcome, Skip},
     workspace::{Workspace, shown, succeeds},
 };
@@ -72,6 +73,9 @@ fn pytest(workspace: &Workspace, python: &Path) -> Command {
     let mut tests = Command::new(python);
     tests.current_dir(workspace.root.join("py")).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]);
     tests.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache")).stdout(Stdio::piped());
+    if frameworks::all_are_wanted() {
+        tests.env("SHOAL_TEST_ALL", "1");
+    }
     tests
 }
 
