@@ -185,17 +185,30 @@ def check_build() -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """`horovodrun`. The exit code: the first failed rank's, 2 for what cannot be started."""
-    it = parser()
-    options = it.parse_args(arguments)
-    if options.check_build:
-        print(check_build())
-        return 0
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options of `horovodrun`, from these arguments or this process's, and from the file that they name."""
+    options = parser().parse_args(arguments)
     if options.config_file:
         settings.read_file(options.config_file, options)
     if options.command and options.command[0] == "--":
         options.command = options.command[1:]
+    return options
+
+
+def _run_elastic(args: argparse.Namespace) -> None:
+    """Runs an elastic job by these options. `RuntimeError` if it failed. Programs that test elastic training with Horovod's own launcher call it by this name."""
+    from horovod.runner.elastic.launcher import run_elastic, settings_of
+
+    run_elastic(settings_of(args), getattr(args, "environment", {}), args.command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`horovodrun`. The exit code: the first failed rank's, 2 for what cannot be started."""
+    it = parser()
+    options = parse_args(arguments)
+    if options.check_build:
+        print(check_build())
+        return 0
     if not options.command:
         it.error("give the program to start, such as: horovodrun -np 2 python train.py")
     if options.num_proc is not None and options.num_proc < 1:
