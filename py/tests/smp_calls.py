@@ -220,7 +220,7 @@ def checkpoints(rank, size):
         train(model, opt, 2, 4)
         for name, it in model.state_dict().items():
             torch.testing.assert_close(it, own[name])
-        for other in kinds[:4] if not saved.get("fp16") else []:
+        for other in [kinds[(kinds.index(saved) + 1) % 4]] if not saved.get("fp16") else []:
             init(**other)
             model, opt = make()
             assert smp.resume_from_checkpoint(folder, partial=False) == {"step": 2}

@@ -48,8 +48,9 @@ def test_on_four_ranks(four, module, name):
     four().check(module, name)
 
 
-def test_a_rank_that_fails_or_is_gone_is_told():
-    pair = Ranks(2)
+def test_a_rank_that_fails_or_is_gone_is_told(two):
+    # The last of these tests, since it leaves no pair behind.
+    pair = two()
     pair.check("smp_failures", "failures")
     for process in pair.processes:
         process.stdin.write(json.dumps(["smp_failures", "gone"]) + "\n")
@@ -57,4 +58,3 @@ def test_a_rank_that_fails_or_is_gone_is_told():
     # The other one says nothing more.
     answer = pair.answer(0)
     assert answer["ok"], answer
-    pair.end()
