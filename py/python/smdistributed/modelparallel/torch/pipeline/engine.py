@@ -137,6 +137,7 @@ class Engine:
                         self.wire.send(stage, Message("failed", {"text": f"{type(error).__name__}: {error}"}))
                     except Exception:  # noqa: BLE001 (that rank is gone; the error itself is raised)
                         continue
+            self.wire.flush(2.0)
         self.baton.abandon(self.tasks)
 
     def _take(self, message: Message) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -137,6 +138,12 @@ class Wire:
         """Another message is expected."""
         if self._next is None:
             self._next = self._start("recv_any", self._slot, 0, HEAD)
+
+    def flush(self, seconds: float) -> None:
+        """Waits so long at most until all that was sent has arrived: the process may end right after."""
+        end = time.monotonic() + seconds
+        while any(not it.done() for it in self._sent) and time.monotonic() < end:
+            time.sleep(0.001)
 
     def close(self) -> None:
         """All that was sent has arrived when this returns."""
