@@ -10,13 +10,14 @@ nothing is outstanding.
 
 import atexit
 import os
+import stat
 import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
 from shoal._native import DuplicateName, Mismatch, NamedEngine, NamedError, NamedHandle, ShutDown
-from shoal.comm import Group
+from shoal.comm import ConfigError, Group
 
 __all__ = ["DuplicateName", "Mismatch", "NamedEngine", "NamedError", "NamedHandle", "ShutDown", "place", "start"]
 
@@ -86,7 +87,7 @@ _MPI = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 #: What tells one run of mpirun from another.
-_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "HYDI_CONTROL_FD")
+_MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
 
 
 def _of_mpi(environment: Mapping[str, str]) -> dict[str, str] | None:
@@ -99,7 +100,7 @@ def _of_mpi(environment: Mapping[str, str]) -> dict[str, str] | None:
             # All ranks are on this host, or they do not find each other, and say so.
             job = next((environment[it] for it in _MPI_JOB if environment.get(it)), _parent())
             name = "".join(it if it.isalnum() else "-" for it in job)
-            found["SHOAL_COMM_DIRECTORY"] = f"/tmp/shoal-mpi-{os.getuid()}-{name}"
+            found["SHOAL_COMM_DIRECTORY"] = _own_directory(f"/tmp/shoal-mpi-{os.getuid()}-{name}")
         return found
     return None
 
@@ -111,8 +112,19 @@ def _of_launcher(environment: Mapping[str, str]) -> dict[str, str] | None:
         return {}
     if environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]:
         restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return {"SHOAL_COMM_DIRECTORY": f"/tmp/shoal-torchrun-{os.getuid()}-{_parent()}-{restarts}"}
+        return {"SHOAL_COMM_DIRECTORY": _own_directory(f"/tmp/shoal-torchrun-{os.getuid()}-{_parent()}-{restarts}")}
     return {"MASTER_PORT": str(int(environment.get("MASTER_PORT", "0")) + 1)}
+
+
+def _own_directory(path: str) -> str:
+    """Makes it, or sees that it is this user's alone: whoever could write there could pose as a rank."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise ConfigError(f"{path}: the ranks were to meet there, but it is not a directory of this user alone; set SHOAL_COMM_DIRECTORY") from None
+    return path
 
 
 def _parent() -> str:

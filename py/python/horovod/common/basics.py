@@ -1,6 +1,7 @@
 """Process functions that all frameworks' modules have: `init`, `rank`, `size` and their kin."""
 
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Sequence
@@ -153,8 +154,10 @@ def _settings(comm) -> dict[str, str] | None:
     if comm.Get_rank() == 0:
         with socket.socket() as it:
             it.bind(("", 0))
-            meeting = socket.gethostbyname(socket.gethostname()), it.getsockname()[1]
-    address, port = comm.bcast(meeting, root=0)
+            secret = os.environ.get("SHOAL_COMM_SECRET") or secrets.token_hex(16)
+            meeting = socket.gethostbyname(socket.gethostname()), it.getsockname()[1], secret
+    address, port, secret = comm.bcast(meeting, root=0)
     # These names come before those of any launcher.
     place = {"HOROVOD_RANK": str(comm.Get_rank()), "HOROVOD_SIZE": str(comm.Get_size())}
-    return {**place, "HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
+    meeting_place = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
+    return {**place, **meeting_place, "SHOAL_COMM_SECRET": secret}

@@ -5,7 +5,8 @@ import pickle
 import secrets
 import socket
 import threading
-from multiprocessing.connection import Client, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener, answer_challenge, deliver_challenge
 
 try:
     from cloudpickle import dumps
@@ -22,7 +23,8 @@ class Call:
     def __init__(self, func, args: tuple, kwargs: dict, *, local: bool):
         self._payload = dumps((func, args, kwargs))
         self.secret = secrets.token_hex(16)
-        self._listener = Listener(("127.0.0.1" if local else "", 0), authkey=self.secret.encode())
+        # Without the key: its exchange would let one silent stranger hold up all others.
+        self._listener = Listener(("127.0.0.1" if local else "", 0))
         host = "127.0.0.1" if local else socket.gethostbyname(socket.gethostname())
         #: Where workers ask.
         self.address = f"{host}:{self._listener.address[1]}"
@@ -37,26 +39,30 @@ class Call:
                 connection = self._listener.accept()
             except OSError:
                 return
-            except Exception:  # someone who does not know the secret
-                continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection) -> None:
         try:
             with connection:
+                deliver_challenge(connection, self.secret.encode())
+                answer_challenge(connection, self.secret.encode())
                 connection.send_bytes(self._payload)
                 rank, size, ok, data = pickle.loads(connection.recv_bytes())
-                if ok:
+                if size == 0:
+                    # It had no place in the last world.
+                    pass
+                elif ok:
                     self._answers[rank] = (size, data)
                 else:
                     self._failed.append((rank, data))
                 connection.send_bytes(b"taken")
-        except (EOFError, OSError):
+        except (EOFError, OSError, AuthenticationError):
             return
 
     def results(self, code: int) -> list:
         """What the ranks returned, in rank order; `RuntimeError` if one has not."""
-        if code != 0 or self._failed:
+        # Of a run that recovered, failures are history.
+        if code != 0 or self._failed and not self._answers:
             what = f"Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated. Exit code: {code}"
             told = "".join(f"\nRank {rank} raised:\n{text}" for rank, text in self._failed[:1])
             raise RuntimeError(what + told)
@@ -80,17 +86,19 @@ def answer(address: str) -> int:
 
     host, _, port = address.rpartition(":")
     with Client((host, int(port)), authkey=os.environ[SECRET].encode()) as connection:
+        is_dismissed = False
         try:
             func, args, kwargs = pickle.loads(connection.recv_bytes())
             data, ok = dumps(func(*args, **kwargs)), True
         except BaseException as error:
             if isinstance(error, SystemExit) and error.code in (None, 0):
                 data, ok = dumps(None), True
+                is_dismissed = os.environ.get("SHOAL_ELASTIC_DISMISSED") == "1"
             else:
                 traceback.print_exc()
                 data, ok = traceback.format_exc(), False
         # In an elastic run the rank may be another one by now than it was at the start.
         rank, size = int(os.environ.get("HOROVOD_RANK", 0)), int(os.environ.get("HOROVOD_SIZE", 1))
-        connection.send_bytes(pickle.dumps((rank, size, ok, data)))
+        connection.send_bytes(pickle.dumps((rank, 0 if is_dismissed else size, ok, data)))
         connection.recv_bytes()
     return 0 if ok else 1

@@ -1,6 +1,7 @@
 """Processes of ranks: started here or by ssh, their output passed on line by line, ended together."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -76,7 +77,8 @@ class Workers:
                 file.flush()
             when = time.strftime("%a %b %d %H:%M:%S %Y") if self._options.prefix_output_with_timestamp else ""
             text = f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}"
-            with self._write:
+            # Whoever reads us may have gone: the rank must not wait for that.
+            with self._write, contextlib.suppress(OSError, ValueError):
                 to.write(text if text.endswith("\n") else text + "\n")
                 to.flush()
         if file is not None:

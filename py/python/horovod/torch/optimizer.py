@@ -5,11 +5,12 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 from horovod.common import engine
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
 from horovod.torch.adasum import _DistributedAdasumOptimizer
@@ -68,7 +69,9 @@ class _DistributedOptimizer(Named):
 
     def load_state_dict(self, *args, **kwargs):
         """Loads a state. Gradients that are under way are finished, and passes are counted anew."""
-        self._finish()
+        # An elastic state is restored after just such a failure; what was under way has been waited for.
+        with suppress(HorovodInternalError):
+            self._finish()
         self._synchronized = False
         self.set_backward_passes_per_step(self.backward_passes_per_step)
         super().load_state_dict(*args, **kwargs)

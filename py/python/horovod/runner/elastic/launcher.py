@@ -193,8 +193,10 @@ def _pump(settings: ElasticSettings, rank: int, name: str, source: IO[bytes], in
                 kept.write(line)
                 kept.flush()
             when = time.strftime("%a %b %d %H:%M:%S %Y") if settings.prefix_output_with_timestamp else ""
-            into.write(f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}")
-            into.flush()
+            # Whoever reads us may have gone: the worker must not wait for that.
+            with contextlib.suppress(OSError, ValueError):
+                into.write(f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}")
+                into.flush()
 
 
 def _start(settings: ElasticSettings, host: str, command: list[str], variables: Mapping[str, str]) -> subprocess.Popen:

@@ -87,6 +87,7 @@ def next_world() -> None:
         channel.close()
     if answer is None or answer.get("rank", -1) < 0:
         print(f"horovod: this worker ({hostname}[{local_rank}]) has no place in the next world; it ends", file=sys.stderr, flush=True)
+        os.environ["SHOAL_ELASTIC_DISMISSED"] = "1"
         raise SystemExit(0)
     os.environ.update(answer["settings"])
 

@@ -79,26 +79,24 @@ def save_checkpoint(
     if not model.partitioned:
         raise SMPRuntimeError("save_checkpoint: the model is not partitioned yet; call a function under @smp.step first")
     root = Path(path)
-    if ranks.rank() == 0:
-        root.mkdir(parents=True, exist_ok=True)
-    comm.barrier()
+    # Instances may have a disk each.
+    root.mkdir(parents=True, exist_ok=True)
     if partial:
         _save_partial(root / f"{tag}_partial", model, optimizer, user_content)
     else:
         _save_full(root, tag, model, optimizer, user_content, translate_if_full)
     comm.barrier()
-    if ranks.rank() == 0:
-        (root / f".{NEWEST}").write_text(f"{tag}_partial" if partial else tag)
-        os.replace(root / f".{NEWEST}", root / NEWEST)
+    if ranks.local_rank() == 0:
+        new = root / f".{NEWEST}.{ranks.rank()}"
+        new.write_text(f"{tag}_partial" if partial else tag)
+        os.replace(new, root / NEWEST)
         if partial and num_kept_partial_checkpoints is not None:
             _forget(root, num_kept_partial_checkpoints)
     comm.barrier()
 
 
 def _save_partial(folder: Path, model: Any, optimizer: Any, user_content: Any) -> None:
-    if ranks.rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-    comm.barrier()
+    folder.mkdir(parents=True, exist_ok=True)
     own = _per_rank()
     if ranks.rdp_rank() == 0 or state.cfg.sharded_data_parallel_degree > 1:
         torch.save(model.local_state_dict(), folder / f"model_{_suffix(state.cfg.sharded_data_parallel_degree > 1)}.pt")
@@ -107,7 +105,7 @@ def _save_partial(folder: Path, model: Any, optimizer: Any, user_content: Any) -
         if own or ranks.rdp_rank() == 0:
             torch.save(found, folder / f"optimizer_{_suffix(own)}.pt")
             torch.save(found["loss_scaler"], folder / f"fp16_states_{_suffix(own)}.pt")
-    if ranks.rank() == 0:
+    if ranks.local_rank() == 0:
         torch.save(user_content, folder / "user_content.pt")
         torch.save({"layout": _layout(), "partition": model.stages}, folder / "smp_config.pt")
 
@@ -129,7 +127,8 @@ def _save_full(root: Path, tag: str, model: Any, optimizer: Any, user_content: A
 def _forget(root: Path, keep: int) -> None:
     folders = sorted((it for it in root.iterdir() if it.is_dir() and it.name.endswith("_partial")), key=lambda it: (it.stat().st_mtime_ns, it.name))
     for it in folders[: max(len(folders) - max(keep, 1), 0)]:
-        shutil.rmtree(it)
+        # Another instance may be at it, where they share a disk.
+        shutil.rmtree(it, ignore_errors=True)
 
 
 def resume_from_checkpoint(
