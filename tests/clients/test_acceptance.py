@@ -192,7 +192,7 @@ hvd.allreduce(torch.ones(5 if hvd.rank() == 1 and kind == "shapes" else 4), name
 FAULTS = {
     "killed": ["rank 1", "SIGKILL"],
     "shapes": ["weights.grad", "[5]", "[4]"],
-    "hung": ["weights.grad", "1"],
+    "hung": ["weights.grad", "rank 1"],
 }
 
 

@@ -22,8 +22,15 @@ pub(crate) fn current() -> Option<Rc<dyn Observer>> {
 
 /// Does something on this thread whose waits are told to the observer.
 pub(crate) fn observed<R>(observer: Rc<dyn Observer>, then: impl FnOnce() -> R) -> R {
-    OBSERVER.set(Some(observer));
-    let result = then();
-    OBSERVER.set(None);
-    result
+    let _before = Before(OBSERVER.replace(Some(observer)));
+    then()
+}
+
+/// Who was told before; told again when this is dropped, also by a panic.
+struct Before(Option<Rc<dyn Observer>>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        OBSERVER.set(self.0.take());
+    }
 }

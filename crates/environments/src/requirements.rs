@@ -77,14 +77,15 @@ fn names(line: &str, name: &str) -> bool {
         let path = first.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let file = path.rsplit('/').next().unwrap_or_default();
         // A wheel's or an archive's name goes on with its version, a repository's with a branch.
-        let end = file.find(['@', '-']).unwrap_or(file.len());
+        let is_version = |(at, _): &(usize, &str)| file[at + 1..].starts_with(|first: char| first.is_ascii_digit());
+        let end = file.find('@').or_else(|| file.match_indices('-').find(is_version).map(|(at, _)| at)).unwrap_or(file.len());
         plain(file[..end].trim_end_matches(".git"))
     });
     let of_name = || {
         let end = line.find(|letter: char| !(letter.is_ascii_alphanumeric() || "._-".contains(letter))).unwrap_or(line.len());
         plain(&line[..end])
     };
-    of_address.unwrap_or_else(of_name) == name
+    !line.starts_with('-') && of_address.unwrap_or_else(of_name) == name
 }
 
 /// Lines that end in a backslash go on in the next; a comment begins at the line's start or behind a blank.
@@ -155,9 +156,9 @@ mod tests {
     fn what_our_package_serves_is_left_out() {
         let text = "numpy==2.0\nhorovod[pytorch,keras]==0.21.0  # pinned\nHorovod>=0.2 \\\n ; python_version > '3'\nsmdistributed_modelparallel\n\
                     https://smdataparallel.s3.amazonaws.com/binary/pytorch/2.0.1/smdistributed_dataparallel-1.8.0-cp310-cp310-linux_x86_64.whl\n\
-                    git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ https://example.org/x.zip\nhorovod-tools\n--pre\n";
+                    git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ https://example.org/x.zip\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n";
         let (rest, said) = without_ours(text);
-        assert_eq!(rest, "numpy==2.0\nhorovod-tools\n--pre\n");
+        assert_eq!(rest, "numpy==2.0\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n");
         assert_eq!(said[0], "horovod[pytorch,keras]==0.21.0: satisfied by Shoal's horovod (the API of 0.28.1)");
         assert_eq!(said.len(), 6, "{said:?}");
         assert!(said[3].ends_with("satisfied by Shoal's smdistributed-dataparallel (the API of 1.8.0)"), "{}", said[3]);

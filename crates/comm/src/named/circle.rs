@@ -207,14 +207,18 @@ impl Circle {
             catch_unwind(cycle)
                 .unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
         };
-        drop(group);
         let is_empty = match result {
             Ok(is_empty) => is_empty,
             Err(failure) => {
+                // What only this rank knows of, such as memory that it lacks, ends the others' waits, too.
+                if let Some(group) = &group {
+                    group.give_up(&failure.to_string());
+                }
                 self.fail(&failure);
                 false
             }
         };
+        drop(group);
         let mut state = lock(&self.state);
         state.driving = false;
         state.ended = Some(Instant::now());
@@ -262,6 +266,11 @@ impl Circle {
         state.waiters += 1;
         state.timed += usize::from(end.is_some());
         while !handle.is_done() {
+            if let Some(failure) = state.failure.as_ref().filter(|_| !state.driving) {
+                // A panic has lost the submission.
+                handle.finish(Err(failure.clone()));
+                break;
+            }
             let free = !state.driving && !state.stop;
             let time = match end {
                 Some(end) => {

@@ -25,6 +25,8 @@ const HEAD: usize = 4;
 /// Data of so many bytes comes along with its announcement, and so much with all of a cycle.
 const LITTLE: usize = 1024;
 const LITTLE_IN_ALL: usize = 8192;
+/// Bytes of all ranks' announcements in a cycle, at most.
+const MOST_ANNOUNCED: usize = 256 << 20;
 /// How often a rank that has something outstanding looks at the clock.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -115,6 +117,9 @@ impl Driver {
         let lengths: Vec<_> = self.all.chunks(SLOT).map(|slot| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]) as usize).collect();
         let counts: Vec<_> = lengths.iter().map(|length| length.saturating_sub(SLOT - HEAD)).collect();
         let more: usize = counts.iter().sum();
+        if more > MOST_ANNOUNCED {
+            return Err(Failure::config(format!("announcements of {more} bytes at once, {MOST_ANNOUNCED} at most: submit less at once")));
+        }
         if more > 0 {
             self.rest.resize(more, 0);
             let mine = &self.out[first..];

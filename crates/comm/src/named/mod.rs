@@ -376,6 +376,9 @@ fn check(request: &Request, buffers: &[Buffer], members: &[usize], rank: usize) 
     if *action == Action::Join && *request.name != *negotiate::JOIN {
         return Err(format!("a join has the name {:?}", negotiate::JOIN));
     }
+    if *action != Action::Join && (*request.name == *negotiate::JOIN || parts.iter().any(|part| *part.name == *negotiate::JOIN)) {
+        return Err("the name is that of joins: choose another".to_owned());
+    }
     if *action == Action::Broadcast && !members.contains(&request.root) {
         return Err(format!("rank {} (of the world) is not in this process set of ranks {members:?}: choose a root from it", request.root));
     }

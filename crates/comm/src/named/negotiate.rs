@@ -250,7 +250,8 @@ impl Table {
             }
         };
         let open = self.open[place].as_mut()?;
-        if open.requests[rank].is_some() {
+        // Reductions read the data by the request's length.
+        if open.requests[rank].is_some() || data.as_ref().is_some_and(|data| data.len() != request.bytes()) {
             return None;
         }
         open.requests[rank] = Some(request);

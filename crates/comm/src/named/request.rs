@@ -234,7 +234,9 @@ impl Request {
             let dtype = *DType::ALL.iter().find(|dtype| **dtype as u8 == bytes.first().copied().unwrap_or(u8::MAX))?;
             byte(bytes)?;
             let dimensions = number(bytes)?;
-            let shape = (0..dimensions).map(|_| number(bytes)).collect::<Option<_>>()?;
+            let shape = (0..dimensions).map(|_| number(bytes)).collect::<Option<Vec<usize>>>()?;
+            let size = shape.iter().try_fold(dtype.size(), |all, it| all.checked_mul(*it))?;
+            isize::try_from(size).ok()?;
             it.parts.push(Part { name, dtype, shape });
         }
         Some(it)

@@ -262,11 +262,19 @@ fn sets_are_of_some_ranks_and_need_no_others() {
 
 #[test]
 fn a_name_is_taken_until_its_operation_is_done() {
-    ranks(2, &[("HOROVOD_CYCLE_TIME", "50")], |engine| {
+    let refused = Arc::new(std::sync::Barrier::new(2));
+    ranks(2, &[], move |engine| {
         let (mut one, mut two) = ([1.0], [1.0]);
+        if engine.rank() == 1 {
+            refused.wait();
+            all_reduce(engine, "twice", &mut one).unwrap();
+            all_reduce(engine, "twice", &mut two).unwrap();
+            return;
+        }
         let first = begin(engine, f32s(Action::AllReduce, "twice", &[1]), &mut one).unwrap();
         let failure = begin(engine, f32s(Action::AllReduce, "twice", &[1]), &mut two).unwrap_err();
         assert!(failure.to_string().contains("Requested to allreduce a tensor with the same name"), "{failure}");
+        refused.wait();
         first.wait(None).unwrap();
         begin(engine, f32s(Action::AllReduce, "twice", &[1]), &mut two).unwrap().wait(None).unwrap();
         assert_eq!((one, two), ([2.0], [2.0]));
@@ -386,7 +394,8 @@ fn all_ranks_compute_the_same_list() {
                     let (name, odd) = queue.remove(place);
                     let request = f32s(Action::AllReduce, &format!("n{}", name % 10), &[name % 10 + usize::from(odd)]);
                     let known = tables[rank].known(rank, &request);
-                    Item::write(&request, known, (random.below(2) == 0).then_some(&[1, 2, 3]), &mut out);
+                    let data = vec![1; request.bytes()];
+                    Item::write(&request, known, (random.below(2) == 0).then_some(&data), &mut out);
                 }
                 messages.push(Item::read_all(&out).unwrap());
             }

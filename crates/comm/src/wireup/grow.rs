@@ -160,8 +160,11 @@ impl Formed {
             // In slices, so that a loss among the living is known while newcomers are waited for.
             let (mut over, mut list) = ([1_u8], Vec::new());
             if living.rank() == 0 {
-                over = [u8::from(search.look()?)];
-                list = search.list();
+                match search.look() {
+                    Ok(is_over) => (over, list) = ([u8::from(is_over)], search.list()),
+                    // The meeting place may be gone with its host: the living go on without newcomers.
+                    Err(error) => eprintln!("shoal-comm: nobody can be taken in: {error}"),
+                }
             }
             living.broadcast(&mut over, 0)?;
             if over == [0] {
