@@ -2,8 +2,6 @@
 
 import os
 
-import torch.distributed as dist
-
 from shoal import torch_sagemaker_finder
 
 #: `smddp` is what scripts for SageMaker's own library ask for.
@@ -13,6 +11,9 @@ NAMES = ("shoal", "smddp")
 def register() -> None:
     """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and `import torch.sagemaker` work; a torch that was built without
     torch.distributed stays as it is."""
+    # Not above: torch, when it is imported first by this, asks this module for `register`.
+    import torch.distributed as dist
+
     if not dist.is_available():
         return
     torch_sagemaker_finder.install()
