@@ -23,7 +23,10 @@ const BLOCK_TIME: &str = "1";
 const BLAS_TIMEOUT: &str = "20";
 
 /// Variables with a number of threads.
-const COUNTS: [&str; 4] = ["OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "LOKY_MAX_CPU_COUNT"];
+const COUNTS: [&str; 4] = ["OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", INTEROP, "LOKY_MAX_CPU_COUNT"];
+/// TensorFlow's threads that run operations, some of which wait for another process: a single one waits for itself (a parameter server's clients hang).
+const INTEROP: &str = "TF_NUM_INTEROP_THREADS";
+const LEAST_INTEROP: u32 = 2;
 
 /// How long threads wait actively; not set where the job sets one of the others, each of which decides the same.
 const WAITS: [(&str, &str, &[&str]); 3] = [
@@ -49,7 +52,8 @@ impl Threads {
         let is_set = |name: &str| facts.environment.contains_key(name);
         let mut variables = Vec::new();
         if each < visible_cpus {
-            variables.extend(COUNTS.iter().filter(|name| !is_set(name)).map(|name| (*name, each.to_string())));
+            let count = |name: &str| if name == INTEROP { each.max(LEAST_INTEROP) } else { each };
+            variables.extend(COUNTS.iter().filter(|name| !is_set(name)).map(|name| (*name, count(name).to_string())));
         }
         let note = (!variables.is_empty()).then(|| {
             let of_processes = if processes == 1 { String::new() } else { format!(" for each of {processes} processes") };

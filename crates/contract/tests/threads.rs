@@ -33,7 +33,7 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
 }
 
 /// `4 cores of 16`: the share and what libraries see; then the command, hyperparameters and variables of the job.
-const ALL: &str = "OMP_NUM_THREADS={n} TF_NUM_INTRAOP_THREADS={n} TF_NUM_INTEROP_THREADS={n} LOKY_MAX_CPU_COUNT={n}";
+const ALL: &str = "OMP_NUM_THREADS={n} TF_NUM_INTRAOP_THREADS={n} TF_NUM_INTEROP_THREADS={i} LOKY_MAX_CPU_COUNT={n}";
 const WAITS: &str = "GOMP_SPINCOUNT=4000 KMP_BLOCKTIME=1 OPENBLAS_THREAD_TIMEOUT=20";
 
 #[test]
@@ -65,7 +65,9 @@ fn threads_are_the_share_of_the_cores() {
         let case = format!("{cpus} of {visible} cores, {gpus} GPUs: {command} {hyperparameters} {environment}");
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let told = Threads::of(&facts(cpus, gpus, hyperparameters, environment), &command, visible);
-        let counts = threads.map(|threads: u32| ALL.replace("{n}", &threads.to_string())).unwrap_or_default();
+        let counts = threads
+            .map(|threads: u32| ALL.replace("{n}", &threads.to_string()).replace("{i}", &threads.max(2).to_string()))
+            .unwrap_or_default();
         let found = told.variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>();
         assert_eq!(found, map(&format!("{counts} {waits}")), "{case}");
         assert_eq!(told.note.is_some(), threads.is_some(), "{case}");
