@@ -21,7 +21,7 @@ use crate::lines::Splitter;
 use crate::mpi::failure::{self, Errors};
 use crate::outcome::code;
 
-/// By this name `shoal mpi` knows whose children are ranks.
+/// The process name by which `shoal mpi` finds this program.
 pub(crate) const NAME: &str = "shoal-ranks";
 
 /// How long ranks may take to end after SIGTERM when another has failed.
@@ -30,10 +30,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long lines of a rank that has ended may take to be read.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How long who has lost another is given, until that other one tells why it failed: a Python with much in it takes a second to end.
+/// How long a rank that lost its peer is only suspected: the peer may fail later with the cause, as a large Python process takes a second to end.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How often to look whether this program was told to end, when nobody is left to wait for.
+/// Poll interval for SIGTERM when no rank is running any more.
 const LOOK: Duration = Duration::from_millis(20);
 
 const READ_BYTES: usize = 32 << 10;
@@ -62,7 +62,7 @@ fn started(ranks: &Ranks) -> Result<i32, String> {
     if here.is_empty() {
         return Ok(SUCCESS);
     }
-    // Its children are ranks to who looks for those, and not what stands in ssh's place. Without /proc nobody looks.
+    // So `shoal mpi` takes its children for ranks. Without /proc it does not search.
     let _ = fs::write("/proc/self/comm", NAME);
     let (events, heard) = channel();
     let mut signals = Signals::new([SIGTERM]).map_err(|error| format!("SIGTERM cannot be waited for: {error}"))?;
@@ -110,14 +110,14 @@ fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Pid> {
     Ok(pid)
 }
 
-/// Tells of a rank's end, behind the lines that it said before, unless others hold its streams.
+/// Reports a rank's end after its lines, unless other processes keep its streams open.
 fn ended(mut child: Child, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
     let Ok(status) = child.wait() else { return };
     let until = Instant::now() + SETTLE;
     while Instant::now() < until && streams.iter().flatten().any(|stream| !stream.is_finished()) {
         thread::sleep(Duration::from_millis(2));
     }
-    // Whoever listened has ended.
+    // The receiver may have ended.
     let _ = events.send(Event::Ended { rank, status });
 }
 
@@ -190,7 +190,7 @@ fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event
     code(status)
 }
 
-/// The next event; `None` at `until`, or after a moment when nobody is left who could say something.
+/// The next event; `None` at `until`, or after [`LOOK`] when no rank is left.
 fn next(heard: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     let Some(until) = until else { return heard.recv().ok() };
     match heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -262,7 +262,7 @@ fn show(line: &RankLine, names: RankNames, places: &Places, is_error: bool) {
     let _ = io::stdout().flush();
 }
 
-/// Whoever has ended by itself needs to be told nothing.
+/// Signals these processes; one that has ended is skipped.
 fn end(ranks: &[(u32, Pid)], signal: Signal) {
     for (_, pid) in ranks {
         let _ = kill_process(*pid, signal);

@@ -1,13 +1,13 @@
-//! Who is told that a thread's operations wait, where that is not the group's own affair: operations by name know their tensors.
+//! Replaces a group's stall message on one thread: operations by name add the names of tensors.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-/// Who wants to know that this thread's operations wait, in the place of whom the group tells.
+/// Hears that this thread's operations wait, instead of the group's own stall message.
 pub(crate) trait Observer {
-    /// Whether to ask again: how long an operation has waited then.
+    /// After how long a wait it is asked.
     fn after(&self) -> Duration;
 
-    /// An operation has waited so long for these ranks. Whether it is to fail, as if its deadline had come.
+    /// An operation has waited so long for these ranks; whether it fails with a deadline error.
     fn waits(&self, waited: Duration, missing: &[usize]) -> bool;
 }
 

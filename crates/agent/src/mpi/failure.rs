@@ -62,7 +62,7 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
-    /// Who failed first, whoever has said more, and how it was ended if that was not its own doing.
+    /// Names the rank that failed first, even if others wrote more, and the signal that ended it, if one did.
     pub(crate) fn name(&mut self, rank: u32, how: Option<String>) {
         (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
     }

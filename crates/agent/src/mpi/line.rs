@@ -84,7 +84,7 @@ impl Line {
         text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Ends it, for whoever else has a hold on it, too.
+    /// Shuts the connection down for all of its clones.
     pub(super) fn close(&self) {
         // It fails if it has ended by itself.
         let _ = self.0.get_ref().shutdown(Shutdown::Both);

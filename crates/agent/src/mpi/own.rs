@@ -78,7 +78,7 @@ pub(super) fn run(
             if left > 0 && code != TERMINATED {
                 say(format_args!("a rank on {} has failed, and all others end", places.hosts[node]));
             }
-            // Whoever ends a line ends what runs there for it.
+            // When the first instance closes the connection, the ranks here end.
             lines.iter().for_each(Line::close);
             let _ = kill_process(of_here, Signal::TERM);
         }

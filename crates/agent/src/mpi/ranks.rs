@@ -20,7 +20,7 @@ pub(super) fn terminate() -> usize {
     found.iter().filter(|pid| Pid::from_raw(**pid).is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())).count()
 }
 
-/// Children of mpirun's daemons that descend from `root`, and `shoal-ranks` itself; what stands there in ssh's place is one of us, and no rank.
+/// Children of mpirun's daemons that descend from `root`, and `shoal-ranks` itself; the program in ssh's place is ours and no rank.
 fn of_daemons(all: &BTreeMap<i32, Process>, root: i32) -> Vec<i32> {
     let own = all.get(&root).map(|(name, _)| name.as_str()).unwrap_or_default();
     let is_daemon = |pid: &i32| all.get(pid).is_some_and(|(name, _)| DAEMONS.contains(&name.as_str()));

@@ -51,7 +51,7 @@ pub(super) struct Submission {
     pub(super) since: Instant,
 }
 
-/// What the set's threads share under a lock that nobody keeps while he waits for other ranks.
+/// State that the set's threads share; its lock is never held while waiting for other ranks.
 #[derive(Default)]
 struct State {
     new: Vec<Submission>,
@@ -190,7 +190,7 @@ impl Circle {
         }
     }
 
-    /// Does one cycle; the caller has seen that nobody else is at it.
+    /// Runs one cycle. The caller has checked `driving`.
     fn drive<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.driving = true;
         let new = std::mem::take(&mut state.new);
@@ -259,7 +259,7 @@ impl Circle {
         if empty == 0 { Duration::ZERO } else { (SHORTEST_REST * (1 << empty.min(6))).min(LONGEST_REST) }
     }
 
-    /// Waits for an operation, and drives where nobody does, unless the wait has a limit.
+    /// Waits for an operation. Without a limit the caller runs cycles itself when no other thread does.
     pub(super) fn wait(&self, handle: &Handle, limit: Option<Duration>) {
         let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
         let mut state = lock(&self.state);

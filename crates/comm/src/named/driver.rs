@@ -59,7 +59,7 @@ impl Driver {
         }
     }
 
-    /// All that is not done, which nobody will do.
+    /// Takes all operations that are not done, when the engine has failed.
     pub(super) fn abandon(&mut self) -> Vec<Submission> {
         self.mine.drain().map(|(_, it)| it).collect()
     }

@@ -60,7 +60,7 @@ impl Handle {
         self.shared.result.get().map(Result::as_ref)
     }
 
-    /// Waits until it is done; without a limit the caller does the work itself where nobody else is at it. With one it may be over before: whether it is done.
+    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs cycles itself when no other thread does.
     ///
     /// # Errors
     /// What went wrong.

@@ -153,7 +153,7 @@ impl Formed {
         }
     }
 
-    /// Rank 0 finds newcomers; all hear of them, or nobody goes on. Nothing if there are none.
+    /// Rank 0 finds newcomers and broadcasts them; empty if there are none.
     fn choose(&self, living: &Front, size: usize, end: Instant) -> Result<Vec<u8>, Error> {
         let mut search = Search::new(&self.node, size.saturating_sub(living.size()), end);
         loop {
@@ -300,7 +300,7 @@ fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
     for other in all.iter().copied().filter(|other| *other != node.me) {
         match node.reach(other, name, None, end) {
             Ok(stream) => node.watch(other, stream)?,
-            // Whoever has not come is not among the living.
+            // A rank that has not come counts as lost.
             Err(_) => complete = false,
         }
     }
@@ -328,7 +328,7 @@ pub(super) fn arrive(mut config: Config) -> Result<Parts, Error> {
         let me = introduce(&config, door.address());
         match queue_up(&place, &me, end) {
             Ok(answer) => break (place, door, me, answer),
-            // Whoever served the meeting place is gone; one of the others will.
+            // The server of the meeting place is gone; another rank serves it anew.
             Err(Error::Io { .. } | Error::Rendezvous { .. }) if Instant::now() + LISTEN < end => thread::sleep(STEP),
             Err(error) => return Err(error),
         }
