@@ -8,7 +8,7 @@ from typing import Any
 
 from horovod._keras.keras2 import CallableList, of_keras3
 
-__all__ = ["CallableList", "create_distributed_optimizer", "load_model", "value_of"]
+__all__ = ["CallableList", "create_distributed_optimizer", "keep_local", "load_model", "value_of"]
 
 
 def create_distributed_optimizer(
@@ -52,6 +52,16 @@ def create_distributed_optimizer(
     else:
         from horovod._keras.optimizer2 import Settings, wrap
     return wrap(optimizer, Settings(reducer, passes, average, count_passes))
+
+
+def keep_local(optimizer: Any, layers: Any) -> Any:
+    """The distributed optimizer, leaving the gradients of these layers (one or several) unreduced."""
+    from horovod.tensorflow.gradients import variables_of_layers
+
+    within = getattr(optimizer, "inner_optimizer", optimizer)
+    for it in variables_of_layers(layers):
+        within.register_local_var(it)
+    return optimizer
 
 
 def value_of(result: Any) -> Any:

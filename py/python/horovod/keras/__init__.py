@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 import horovod._keras as _impl
-import horovod.tensorflow as _hvd
+from horovod._keras.values import allgather, allreduce, broadcast, broadcast_global_variables, reducescatter
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.keras import callbacks, elastic
 from horovod.tensorflow import (
@@ -45,7 +44,7 @@ from horovod.tensorflow import (
     stop_timeline,
 )
 from horovod.tensorflow.functions import allgather_object, broadcast_object, broadcast_variables
-from horovod.tensorflow.gradients import check_groups, variables_of_layers
+from horovod.tensorflow.gradients import check_groups
 
 __all__ = [
     "Adasum",
@@ -153,7 +152,6 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     scale_local_gradients: bool = True,
 ) -> Any:
     """A `DistributedOptimizer` that does not reduce the gradients of `local_layers`, one layer or several."""
-    local = variables_of_layers(local_layers)
     wrapped = DistributedOptimizer(
         optimizer,
         name,
@@ -167,44 +165,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    within = getattr(wrapped, "inner_optimizer", wrapped)
-    for it in local:
-        within.register_local_var(it)
-    return wrapped
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """Gives all ranks the root's global variables, in a graph of TensorFlow 1 (`RuntimeError` when executing eagerly)."""
-    return _impl.value_of(_hvd.broadcast_global_variables(root_rank))
-
-
-def allreduce(
-    value: Any,
-    name: str | None = None,
-    average: bool | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    op: int | None = None,
-    compression: Any = Compression.none,
-) -> Any:
-    """The reduction of a value that can be made a tensor, of the same shape on all ranks; Average unless `op`, or the older `average`, says otherwise."""
-    more = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "name": name, "op": op, "compression": compression}
-    return _impl.value_of(_hvd.allreduce(tf.constant(value), average, **more))
-
-
-def allgather(value: Any, name: str | None = None) -> Any:
-    """The ranks' values one after the other along dimension 0, in which they may differ."""
-    return _impl.value_of(_hvd.allgather(tf.constant(value), name))
-
-
-def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """The root's value."""
-    return _impl.value_of(_hvd.broadcast(tf.constant(value), root_rank, name))
-
-
-def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
-    """This rank's rows of the reduction."""
-    return _impl.value_of(_hvd.reducescatter(tf.constant(value), op=op, name=name))
+    return _impl.keep_local(wrapped, local_layers)
 
 
 def load_model(
