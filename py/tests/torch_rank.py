@@ -14,7 +14,7 @@ import shoal.torch  # noqa: F401 (registers the backend)
 
 def main() -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("shoal")
+    dist.init_process_group(os.environ.get("SHOAL_TEST_BACKEND", "shoal"))
     print(json.dumps({"ready": torch.__version__}), flush=True)
     for line in sys.stdin:
         module, name = json.loads(line)

@@ -58,7 +58,7 @@ def find() -> None:
     mine = (socket.gethostname(), it.cross_rank, _own_gpu() if nccl and wanted else "")
     all_ranks = allgather_object(mine, "horovod.torch.devices") if it.size > 1 else [mine]
     _hosts = [f"{name} {number}" for name, number, _ in all_ranks]
-    if it.size > 1 and all(gpu for _, _, gpu in all_ranks) and len(set(all_ranks)) == it.size:
+    if all(gpu for _, _, gpu in all_ranks) and len(set(all_ranks)) == it.size:
         use(_nccl)
 
 
@@ -113,7 +113,8 @@ def _external(name: str, what: dict, work: Callable[[], object], like: torch.Ten
         raise engine.failed(error) from error
 
     def finished(_):
-        side.join()
+        found = result[0] if isinstance(result[0], (list, tuple)) else ()
+        side.join(it for it in found if isinstance(it, torch.Tensor))
         return finish(result[0])
 
     return Pending(native, finished, keep)

@@ -1,5 +1,7 @@
 """Work on a GPU beside the caller's: begins after what the caller has queued so far, and the caller's stream waits for it when the result is asked for."""
 
+from collections.abc import Iterable
+
 import torch
 
 _sides: dict[int, torch.cuda.Stream] = {}
@@ -25,9 +27,13 @@ class _Side:
         self._done.record(self._stream)
         self._context.__exit__(*raised)
 
-    def join(self) -> None:
-        """The caller's stream goes on when the operation is done."""
-        torch.cuda.current_stream(self._device).wait_event(self._done)
+    def join(self, made: Iterable[torch.Tensor]) -> None:
+        """The caller's stream goes on when the operation is done. What was `made` is this stream's memory: when the caller lets go of it, it is not used anew before the
+        caller's stream is done with it."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(self._done)
+        for it in made:
+            it.record_stream(stream)
 
 
 class _Nothing:
@@ -39,7 +45,7 @@ class _Nothing:
     def __exit__(self, *raised) -> None:
         pass
 
-    def join(self) -> None:
+    def join(self, made: Iterable[torch.Tensor]) -> None:
         """Nothing to wait for."""
 
 

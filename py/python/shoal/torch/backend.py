@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Backend, BarrierOptions
 from shoal.comm import CommError, ConfigError, DeadlineExceeded, Group, Operation
 from shoal.torch import reform
 from shoal.torch.collectives import Collectives
+from shoal.torch.reach import reaches
 
 _open: "weakref.WeakSet[ShoalBackend]" = weakref.WeakSet()
 #: The backend of each process group of torch's. Under TORCH_DISTRIBUTED_DEBUG=DETAIL torch wraps the C++ half of a backend and drops its Python half.
@@ -229,8 +230,14 @@ def _leave() -> None:
 
 
 def is_ours(group: dist.ProcessGroup) -> bool:
-    """Whether it is of this backend."""
-    return group in _of_groups or isinstance(group._get_backend(torch.device("cpu")), ShoalBackend)
+    """Whether its operations on CPU tensors are this backend's."""
+    return group in _of_groups or isinstance(_on_cpu(group), ShoalBackend)
+
+
+def _on_cpu(group: dist.ProcessGroup) -> Backend | None:
+    """The backend for CPU tensors; a group of NCCL alone has none, and torch raises for it."""
+    cpu = torch.device("cpu")
+    return group._get_backend(cpu) if reaches(group, cpu) else None
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -245,7 +252,7 @@ def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGrou
 def of(group: dist.ProcessGroup | None = None) -> ShoalBackend:
     """The backend of a process group (the default one if not said)."""
     group = dist.group.WORLD if group is None else group
-    backend = None if group is None else _of_groups.get(group) or group._get_backend(torch.device("cpu"))
+    backend = None if group is None else _of_groups.get(group) or _on_cpu(group)
     if not isinstance(backend, ShoalBackend):
         raise ConfigError("this is no process group of backend shoal: call torch.distributed.init_process_group('shoal') first")
     return backend

@@ -7,6 +7,7 @@ Each gives the average over all ranks, as DistributedDataParallel's own reductio
 import torch
 import torch.distributed as dist
 
+from shoal.comm import ConfigError
 from shoal.torch.backend import empty
 from shoal.torch.compression import Compression, Int8, PowerSgd, TopK
 
@@ -76,6 +77,8 @@ def compressed(state: Compression, bucket: dist.GradBucket) -> torch.futures.Fut
     if not isinstance(state, Compression):
         raise TypeError(f"the hook `compressed` wants an Int8(), a TopK(...) or a PowerSgd(...) as its state, not {state!r}")
     buffer = bucket.buffer()
+    if buffer.device.type != "cpu":
+        raise ConfigError(f"the hook `compressed` has gradients on {buffer.device}: compressors work in host memory; use the hook `bf16` or `fp16`")
     if not state.begins(bucket) or buffer.dtype is not torch.float32:
         state.add_plain(buffer)
         return all_reduce(state.group, bucket)

@@ -16,6 +16,7 @@ from shoal.torch.large_batch_passes import BatchStatistics, Passes
 from shoal.torch.large_batch_patches import install
 from shoal.torch.large_batch_sampler import LargeBatchSampler
 from shoal.torch.optimizer import _Exchange
+from shoal.torch.reach import broadcast as broadcast_one
 
 __all__ = ["LargeBatch", "LargeBatchSampler"]
 
@@ -81,7 +82,7 @@ class LargeBatch(torch.optim.Optimizer):
         if broadcast:
             with torch.no_grad():
                 for it in parameters:
-                    dist.broadcast(it.data, group_src=0, group=passes.group)
+                    broadcast_one(it.data, passes.group)
         exchange = _Exchange(parameters, passes.group, 1, factor, bucket_bytes)
         # One exchange behind the last pass: hooks on each parameter would cost in every pass.
         for hook in exchange.hooks:

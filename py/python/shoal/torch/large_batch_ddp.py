@@ -42,8 +42,9 @@ def forward(original: Callable) -> Callable:
             return original(self, *inputs, **options)
         passes.check_kept()
         if not self._comm_hooks:
-            register = _scaled_in_registered_memory if is_ours(self.process_group) else _scaled
-            original_register(self, _Scale(self), register)
+            # Buckets of GPUs stay there: registered memory is the host's.
+            on_host = all(it.device.type == "cpu" for it in self.parameters())
+            original_register(self, _Scale(self), _scaled_in_registered_memory if on_host and is_ours(self.process_group) else _scaled)
         # The script's own no_sync stays in force.
         allowed = self.require_backward_grad_sync
         self.require_backward_grad_sync = allowed and passes.now.communicates

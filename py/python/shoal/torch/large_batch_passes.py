@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from shoal.comm import ConfigError
 from shoal.parallel import Accumulation
+from shoal.torch.reach import all_reduce
 
 __all__ = ["BatchStatistics", "Passes", "inside", "of_model", "of_parameters"]
 
@@ -95,7 +96,7 @@ class Passes:
 
     def _maximum(self, number: torch.Tensor) -> None:
         if self.group is not None and self.ranks > 1:
-            dist.all_reduce(number, dist.ReduceOp.MAX, self.group)
+            all_reduce(number, dist.ReduceOp.MAX, self.group)
 
     def own(self, parameters: Iterable[torch.Tensor], model: nn.Module | None) -> None:
         """These are the parameters that it accumulates gradients of, and their model."""

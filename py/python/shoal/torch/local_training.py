@@ -14,6 +14,7 @@ from shoal.comm import ConfigError
 from shoal.parallel import Outer, Streaming, meeting
 from shoal.torch.large_batch import LargeBatch
 from shoal.torch.local_training_wire import Wire, WireType, all_reduce_bytes
+from shoal.torch.reach import broadcast
 
 __all__ = ["LocalTraining"]
 
@@ -54,7 +55,8 @@ class _Fragment:
         else:
             self.common.sub_(self.velocity, alpha=outer.rate)
         if mix:
-            torch._foreach_lerp_(self.parameters, self.commons, 1 - mix)
+            commons = [common.to(it.device) for common, it in zip(self.commons, self.parameters, strict=True)]
+            torch._foreach_lerp_(self.parameters, commons, 1 - mix)
         else:
             torch._foreach_copy_(self.parameters, self.commons)
 
@@ -117,10 +119,11 @@ class LocalTraining:
         self.plain_bytes = 0
         with torch.no_grad():
             for it in model.parameters():
-                dist.broadcast(it.data, group_src=0, group=self.group)
+                broadcast(it.data, self.group)
             parts = _fragments(model, fragments)
             self._fragments = [
-                _Fragment(part, Wire(sum(it.numel() for it in part), wire, self.group, seed + (number << 32))) for number, part in enumerate(parts)
+                _Fragment(part, Wire(sum(it.numel() for it in part), wire, self.group, seed + (number << 32), part[0].device))
+                for number, part in enumerate(parts)
             ]
         self._length = sum(it.wire.vector.numel() for it in self._fragments)
         self._gradients: Wire | None = None
@@ -180,16 +183,16 @@ class LocalTraining:
 
     @torch.no_grad()
     def _average_gradients(self) -> None:
-        if self._gradients is None:
-            self._gradients = Wire(self._length, "f32", self.group, 0)
         parameters = [it for fragment in self._fragments for it in fragment.parameters]
+        if self._gradients is None:
+            self._gradients = Wire(self._length, "f32", self.group, 0, parameters[0].device)
         parts = self._gradients.vector.split([it.numel() for it in parameters])
         views = [part.view(it.shape) for part, it in zip(parts, parameters, strict=True)]
         for it, view in zip(parameters, views, strict=True):
             view.zero_() if it.grad is None else view.copy_(it.grad)
         self._gradients.send()()
         for it, view in zip(parameters, views, strict=True):
-            it.grad = view.clone() if it.grad is None else it.grad.copy_(view)
+            it.grad = view.to(it.device, copy=True) if it.grad is None else it.grad.copy_(view)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint, together with model and optimizer of each rank. Raises while a fragment is on its way: save behind `finish`, or where none is."""

@@ -8,15 +8,17 @@ import torch.distributed as dist
 from shoal.comm import ConfigError
 from shoal.parallel import simulated_world
 from shoal.torch.backend import empty, is_ours
+from shoal.torch.reach import broadcast, reaches
 
 
 class _Bucket:
-    """Gradients of some parameters, side by side in one buffer: in registered memory, where the group has that."""
+    """Gradients of some parameters of one device, side by side in one buffer: in registered memory, where the group has that and its operations do not reach the device."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], group: dist.ProcessGroup):
         self.parameters = parameters
-        count, dtype = sum(it.numel() for it in parameters), parameters[0].dtype
-        self.buffer = empty(count, dtype=dtype, group=group) if is_ours(group) else torch.empty(count, dtype=dtype)
+        count, dtype, device = sum(it.numel() for it in parameters), parameters[0].dtype, parameters[0].device
+        registered = is_ours(group) and (device.type == "cpu" or not reaches(group, device))
+        self.buffer = empty(count, dtype=dtype, group=group) if registered else torch.empty(count, dtype=dtype, device=device)
         self.views = []
         at = 0
         for it in parameters:
@@ -35,12 +37,13 @@ class _Exchange:
         self.next = 0
         self.hooks = []
         # Gradients come from the last layer to the first.
-        waiting: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+        waiting: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for it in reversed([it for it in parameters if it.requires_grad]):
-            of_type = waiting.setdefault(it.dtype, [])
-            of_type.append(it)
-            if sum(one.numel() * one.element_size() for one in of_type) >= bucket_bytes:
-                self.buckets.append(_Bucket(waiting.pop(it.dtype), group))
+            kind = it.dtype, it.device
+            of_kind = waiting.setdefault(kind, [])
+            of_kind.append(it)
+            if sum(one.numel() * one.element_size() for one in of_kind) >= bucket_bytes:
+                self.buckets.append(_Bucket(waiting.pop(kind), group))
         self.buckets += [_Bucket(rest, group) for rest in waiting.values()]
         for bucket in self.buckets:
             for it in bucket.parameters:
@@ -67,10 +70,12 @@ class _Exchange:
             for it, view in zip(bucket.parameters, bucket.views, strict=True):
                 if it.grad is None:
                     view.zero_()
-                elif self.scale == 1.0:
-                    view.copy_(it.grad)
-                else:
+                elif self.scale != 1.0 and it.grad.device == view.device:
                     torch.mul(it.grad, self.scale, out=view)
+                else:
+                    view.copy_(it.grad)
+                    if self.scale != 1.0:
+                        view.mul_(self.scale)
         bucket.work = dist.all_reduce(bucket.buffer, dist.ReduceOp.AVG, self.group, async_op=True)
 
     def finish(self) -> None:
@@ -82,7 +87,7 @@ class _Exchange:
             bucket.work.wait()
             with torch.no_grad():
                 for it, view in zip(bucket.parameters, bucket.views, strict=True):
-                    it.grad = view.clone() if it.grad is None else it.grad.copy_(view)
+                    it.grad = view.to(it.device, copy=True) if it.grad is None else it.grad.copy_(view)
             bucket.work, bucket.passes = None, {}
         self.next = 0
 
@@ -114,7 +119,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if broadcast_parameters:
         with torch.no_grad():
             for it in parameters:
-                dist.broadcast(it.data, group_src=0, group=group)
+                broadcast(it.data, group)
     scale = 1 / backward_passes_per_step if average_aggregated_gradients else 1.0
     exchange = _Exchange(parameters, group, backward_passes_per_step, scale, int(bucket_mb * 2**20))
     kind = type(optimizer)

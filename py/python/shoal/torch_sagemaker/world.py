@@ -76,7 +76,8 @@ class State:
         self.mesh = self.tp_process_group = self.rep_rank_process_group = self.cp_process_group = None
         if not config.is_native():
             degrees = (ranks.size("data"), ranks.size("shard", "context"), ranks.size("tensor"))
-            device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+            # Also of "cpu:gloo,cuda:nccl", which asynchronous checkpoints want, and of smddp's "cpu:smddp,cuda:nccl".
+            device = "cuda" if "cuda:nccl" in dist.get_backend_config() else "cpu"
             self.mesh = init_device_mesh(device, degrees, mesh_dim_names=("rep", "shard", "tp"))
             self.tp_process_group = self.mesh.get_group("tp")
             self.rep_rank_process_group = _of(self.rank, ranks.groups("shard", "context", "tensor"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 from typing import Any, NamedTuple
 
 import torch
@@ -61,13 +62,32 @@ def _start(cfg: configuration.Config, at: Place) -> None:
         if dist.get_world_size() != at.size and at.size > 1:
             raise SMPRuntimeError(f"torch.distributed has {dist.get_world_size()} ranks and the launcher says {at.size}: let smp.init() start it")
         return
-    backend = "cpu:shoal,cuda:nccl" if torch.cuda.is_available() and cfg.ddp_dist_backend not in ("shoal", "gloo") else "shoal"
+    on_gpus = torch.cuda.is_available()
+    if on_gpus and cfg.ddp_dist_backend in ("shoal", "gloo"):
+        problem = f"ddp_dist_backend is {cfg.ddp_dist_backend!r}, which has no operations on GPUs, and PyTorch sees GPUs"
+        raise SMPRuntimeError(f'{problem}: take "auto", or hide them (CUDA_VISIBLE_DEVICES="") to train on processors')
+    backend = "cpu:shoal,cuda:nccl" if on_gpus else "shoal"
     if at.size == 1 and "MASTER_ADDR" not in os.environ:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         return
     for name, value in _meeting().items():
         os.environ.setdefault(name, value)
     dist.init_process_group(backend, rank=at.rank, world_size=at.size)
+    if on_gpus:
+        _refuse_shared_gpus()
+
+
+def _refuse_shared_gpus() -> None:
+    """NCCL wants a GPU for each rank, and would say so in its own words, at the first operation."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    mine = socket.gethostname(), str(getattr(properties, "uuid", ""))
+    all_ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(all_ranks, mine)
+    sharing = [rank for rank, other in enumerate(all_ranks) if other == mine and mine[1]]
+    if len(sharing) > 1:
+        who = ", ".join(str(it) for it in sharing)
+        dist.destroy_process_group()
+        raise SMPRuntimeError(f'ranks {who} share a GPU of {mine[0]}: start one rank for each GPU, or hide them (CUDA_VISIBLE_DEVICES="") to train on processors')
 
 
 def init(config: dict[str, Any] | None = None) -> None:
