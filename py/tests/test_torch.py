@@ -32,6 +32,7 @@ GROUPS = [
     "splits",
     "groups_of_one_name",
     "alone",
+    "of_gpus_alone",
     "sequence_numbers",
     "profiled",
     "monitored",

@@ -7,6 +7,11 @@ import torch
 import torch.distributed as dist
 
 import shoal.torch
+from horovod_expect import raises
+from shoal.comm import ConfigError
+from shoal.torch.backend import is_ours, of
+from shoal.torch.local_training_wire import Wire
+from shoal.torch.reach import reaches
 
 
 def nested_futures(rank, size):
@@ -76,6 +81,26 @@ def alone(rank, size):
     group = _join(0, [rank], None, datetime.timedelta(seconds=60), {"SHOAL_COMM_REPLACES": "0"})
     assert (group.rank, group.size) == (0, 1)
     group.close()
+
+
+def of_gpus_alone(rank, size):
+    """A group without operations on CPU tensors, as one of NCCL: it is not of this backend, and is asked for nothing that it has not."""
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    if not hasattr(dist.Backend, "GPUS_ALONE"):
+        dist.Backend.register_backend("gpus_alone", lambda *given: dist.ProcessGroupGloo(*given), devices=["cuda"])
+    group = dist.new_group(backend="gpus_alone")
+    assert reaches(group, cuda) and not reaches(group, cpu) and not is_ours(group)
+    assert reaches(dist.group.WORLD, cpu) and not reaches(dist.group.WORLD, cuda) and is_ours(dist.group.WORLD)
+    with raises(ConfigError, match="no process group of backend shoal"):
+        of(group)
+    parameters = torch.nn.Linear(2, 2).parameters()
+    shoal.torch.LargeBatch(torch.optim.SGD(parameters, lr=0.1), 2 * size, group=group, broadcast_parameters=False)
+    assert not Wire(10, "bf16", group, 0, cpu).is_registered and Wire(10, "f32", dist.group.WORLD, 0, cpu).is_registered
+    # A vector of a GPU's parameters in host memory, where the group has operations alone.
+    assert Wire(10, "f32", dist.group.WORLD, 0, cuda).vector.device == cpu
+    with raises(ConfigError, match='wants a process group of backend "shoal"'):
+        Wire(10, "int8", group, 0, cpu)
+    dist.destroy_process_group(group)
 
 
 def sequence_numbers(rank, size):

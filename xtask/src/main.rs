@@ -1,10 +1,10 @@
-//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | dist | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
 //! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
-//! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
+//! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod checks;
 mod clients;
@@ -13,6 +13,7 @@ mod dist;
 mod environment;
 mod frameworks;
 mod fuzz;
+mod gpu;
 mod instructions;
 mod outcome;
 mod peers;
@@ -87,6 +88,7 @@ fn run(task: &str) -> Result<bool> {
             let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
             dist::run(&workspace, &python)
         }
+        "gpu" => gpu::run(&workspace),
         "torch-suite" => {
             let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
             python_package::renew_torch_suite(&workspace, &python)
@@ -103,7 +105,7 @@ fn run(task: &str) -> Result<bool> {
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
             bail!(
-                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, torch-suite, instructions, fuzz, sim"
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim"
             )
         }
     }

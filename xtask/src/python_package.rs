@@ -18,18 +18,10 @@ use crate::{
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
 pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let folder = workspace.root.join("py");
-    let wheels = workspace.target.join("wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
-    }
-    let mut build = Command::new(python);
-    build.current_dir(&folder).args(["-m", "maturin", "build", "--locked", "--profile", "dev", "--interpreter"]);
-    build.arg(python).arg("--target-dir").arg(&workspace.target).arg("--out").arg(&wheels);
-    if !succeeds(&mut build)? {
+    let Some(wheel) = built(workspace, python)? else {
         outcome.fail("the Python package does not build");
         return Ok(());
-    }
-    let wheel = fs::read_dir(&wheels)?.next().context("maturin wrote no wheel")??.path();
+    };
     let mut install = Command::new(python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]).arg(wheel);
     if !succeeds(&mut install)? {
@@ -59,6 +51,21 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, ou
         }
     }
     Ok(())
+}
+
+/// Builds the wheel; `None` if it does not build.
+pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathBuf>> {
+    let wheels = workspace.target.join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    let mut build = Command::new(python);
+    build.current_dir(workspace.root.join("py")).args(["-m", "maturin", "build", "--locked", "--profile", "dev", "--interpreter"]);
+    build.arg(python).arg("--target-dir").arg(&workspace.target).arg("--out").arg(&wheels);
+    if !succeeds(&mut build)? {
+        return Ok(None);
+    }
+    Ok(Some(fs::read_dir(&wheels)?.next().context("maturin wrote no wheel")??.path()))
 }
 
 /// Writes the list of torch's own tests that Gloo passes, by the first interpreter that `SHOAL_TORCH_PYTHON` names.

@@ -53,6 +53,8 @@ const REASONS: &[(&str, Lacks)] = &[
         !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
     }),
     ("needs a GPU and NCCL", |_| !(runs("ls /dev/nvidia0") && runs("ls ${SHOAL_COMM_NCCL:-/usr/lib/*/libnccl.so.2}"))),
+    ("needs a GPU: ", |_| !runs("ls /dev/nvidia0")),
+    ("needs 2 GPUs", |_| !runs("ls /dev/nvidia1")),
     ("needs 4 GPUs", |_| !runs("ls /dev/nvidia3")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
 ];
