@@ -12,6 +12,7 @@ from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.tensor import DTensor
 
 from torch.sagemaker.transformation import is_tensor_sharded
+from torch.sagemaker.utils.module_utils import default_device
 from torch.sagemaker.world import state
 
 __all__ = ["clip_grad_norm_"]
@@ -45,7 +46,8 @@ def _clip_over_tensor_ranks(model: nn.Module, root: FSDP | None, max_norm: float
             if id(parameter) not in flat and parameter.grad is not None and parameter.grad.numel():
                 gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 (split if is_tensor_sharded(module, name) else whole).append(gradient.detach())
-    device = next((it.device for it in [*split, *whole]), torch.device("cpu"))
+    # Where the groups have operations: gradients that FSDP offloads are in host memory, and a rank may have none.
+    device = default_device() if state.mesh.device_type == "cuda" else torch.device("cpu")
     of_split, of_whole = (_power(it, norm_type, device) for it in (split, whole))
     sharded = root is not None and root.sharding_strategy is not ShardingStrategy.NO_SHARD
     if math.isinf(norm_type):
@@ -62,7 +64,7 @@ def _clip_over_tensor_ranks(model: nn.Module, root: FSDP | None, max_norm: float
         norm = total.pow(1 / norm_type)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for gradient in [*split, *whole]:
-        gradient.mul_(factor.to(gradient.dtype))
+        gradient.mul_(factor.to(gradient.device, gradient.dtype))
     return norm
 
 
@@ -89,7 +91,8 @@ def _power(gradients: Iterable[torch.Tensor], norm_type: float, device: torch.de
     norms = [torch.linalg.vector_norm(it, norm_type, dtype=torch.float32) for it in gradients]
     if not norms:
         return torch.zeros((), device=device)
-    return torch.stack(norms).max() if math.isinf(norm_type) else torch.stack(norms).pow(norm_type).sum()
+    total = torch.stack(norms).max() if math.isinf(norm_type) else torch.stack(norms).pow(norm_type).sum()
+    return total.to(device)
 
 
 def _fsdp_root(model: nn.Module) -> FSDP | None:

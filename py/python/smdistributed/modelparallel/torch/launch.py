@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import shoal.torch  # noqa: F401 (the backend)
+from shoal.torch.reach import reaches
 from smdistributed.modelparallel.torch import config as configuration
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPRuntimeError
@@ -61,6 +62,9 @@ def _start(cfg: configuration.Config, at: Place) -> None:
     if dist.is_initialized():
         if dist.get_world_size() != at.size and at.size > 1:
             raise SMPRuntimeError(f"torch.distributed has {dist.get_world_size()} ranks and the launcher says {at.size}: let smp.init() start it")
+        if not reaches(dist.group.WORLD, torch.device("cpu")):
+            problem = f"torch.distributed has backend {dist.get_backend()}, without operations on CPU tensors, which norms and decisions of ranks are"
+            raise SMPRuntimeError(f'{problem}: let smp.init() start it, or take "cpu:shoal,cuda:nccl"')
         return
     on_gpus = torch.cuda.is_available()
     if on_gpus and cfg.ddp_dist_backend in ("shoal", "gloo"):
