@@ -73,7 +73,8 @@ TEXT_LEARNT = {"loss": -4.0}
 EXAMPLES = [
     # Horovod's own: compression to fp16, division before the sum.
     horovod(hyperparameters={"fp16-allreduce": True, "gradient-predivide-factor": 2.0}, always=True, requirements="horovod==0.28.1\n"),
-    horovod(hyperparameters={"use-adasum": True}, instances=4),
+    # Adasum does not scale the rate: a quarter of the steps learns less.
+    horovod(hyperparameters={"use-adasum": True}, instances=4, expected={"accuracy": 0.3}),
     horovod(hyperparameters={"gradient-predivide-factor": 4.0}, per_host=2),
     horovod("horovod_sagemaker"),
     horovod("horovod_sagemaker", instances=4),
