@@ -17,17 +17,8 @@ class Ranks(torch_ranks.Ranks):
 
 @pytest.fixture(scope="module")
 def ranks():
-    """Ranks by their number, made when first asked for."""
-    made: dict[int, Ranks] = {}
-
-    def of(size: int) -> Ranks:
-        if size not in made or not made[size].living():
-            made[size] = Ranks(size)
-        return made[size]
-
-    yield of
-    for it in made.values():
-        it.end()
+    with torch_ranks.kept(Ranks) as ranks:
+        yield ranks
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch_ranks
-from torch_ranks import Ranks
 
 pytestmark = torch_ranks.needs_torch()
 
@@ -15,42 +14,25 @@ TWO = {
 FOUR = {"smp_four": ["places", "layouts", "resharded"]}
 
 
-def _started(size: int):
-    made: list[Ranks] = []
-
-    def ranks() -> Ranks:
-        if not made or not made[-1].living():
-            made.append(Ranks(size))
-        return made[-1]
-
-    yield ranks
-    for it in made:
-        it.end()
-
-
 @pytest.fixture(scope="module")
-def two():
-    yield from _started(2)
-
-
-@pytest.fixture(scope="module")
-def four():
-    yield from _started(4)
+def ranks():
+    with torch_ranks.kept() as ranks:
+        yield ranks
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in TWO.items() for name in names])
-def test_on_two_ranks(two, module, name):
-    two().check(module, name)
+def test_on_two_ranks(ranks, module, name):
+    ranks(2).check(module, name)
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in FOUR.items() for name in names])
-def test_on_four_ranks(four, module, name):
-    four().check(module, name)
+def test_on_four_ranks(ranks, module, name):
+    ranks(4).check(module, name)
 
 
-def test_a_rank_that_fails_or_is_gone_is_told(two):
+def test_a_rank_that_fails_or_is_gone_is_told(ranks):
     # The last of these tests, since it leaves no pair behind.
-    pair = two()
+    pair = ranks(2)
     pair.check("smp_failures", "failures")
     for process in pair.processes:
         process.stdin.write(json.dumps(["smp_failures", "gone"]) + "\n")

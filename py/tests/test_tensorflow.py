@@ -1,10 +1,7 @@
 """`horovod.tensorflow`, `horovod.keras`, `shoal.keras` and SageMaker's library for TensorFlow, on two ranks."""
 
 import os
-import queue
 import subprocess
-import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -44,38 +41,20 @@ pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs `cargo xtask test 
 
 
 class Ranks(torch_ranks.Ranks):
-    """Two ranks with TensorFlow, as `horovodrun` starts them."""
+    """Ranks with TensorFlow, as `horovodrun` starts them."""
 
-    def __init__(self):
-        port = str(torch_ranks.free_port())
-        place = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": port, "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}
-        self.processes = []
-        for rank in ("0", "1"):
-            more = {**place, "HOROVOD_RANK": rank, "HOROVOD_LOCAL_RANK": rank, "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-            program, errors = str(torch_ranks.HERE / "tensorflow_rank.py"), tempfile.TemporaryFile("w+")
-            streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
-            self.processes.append(subprocess.Popen([PYTHON, program], env={**torch_ranks.environment(), **more}, **streams))
-            self.processes[-1].errors = errors
-        self.lines = [queue.Queue() for _ in self.processes]
-        for process, lines in zip(self.processes, self.lines, strict=True):
-            threading.Thread(target=lambda it=process, to=lines: [*map(to.put, it.stdout), to.put("")], daemon=True).start()
-        for rank in range(2):
-            self.answer(rank)
+    def start(self, rank: int, size: int, port: int, **more: str) -> subprocess.Popen:
+        """A rank's process."""
+        place = {"RANK": rank, "SIZE": size, "LOCAL_RANK": rank, "LOCAL_SIZE": size, "CROSS_RANK": 0, "CROSS_SIZE": 1}
+        place |= {"GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "GLOO_RENDEZVOUS_PORT": port}
+        told = {f"HOROVOD_{name}": str(it) for name, it in place.items()}
+        return torch_ranks.spawn(PYTHON, str(torch_ranks.HERE / "tensorflow_rank.py"), TF_CPP_MIN_LOG_LEVEL="3", **told, **more)
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    """Two ranks; new ones after a failure."""
-    made: list[Ranks] = []
-
-    def pair() -> Ranks:
-        if not made or not made[-1].living():
-            made.append(Ranks())
-        return made[-1]
-
-    yield pair
-    for it in made:
-        it.end()
+    with torch_ranks.kept(Ranks) as ranks:
+        yield ranks
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -1,12 +1,8 @@
 """Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB by their formulas."""
 
-from pathlib import Path
-
 import pytest
 import torch_ranks
 from torch_ranks import Ranks
-
-import shoal
 
 pytestmark = torch_ranks.needs_torch()
 
@@ -32,17 +28,8 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranks(trained):
-    """Two ranks; new ones after a failure."""
-    made: list[Ranks] = []
-
-    def pair(**more: str) -> Ranks:
-        if not made or not made[-1].living():
-            made.append(Ranks(2, LARGE_BATCH=str(trained), **more))
-        return made[-1]
-
-    yield pair
-    for it in made:
-        it.end()
+    with torch_ranks.kept(lambda size: Ranks(size, LARGE_BATCH=str(trained))) as ranks:
+        yield ranks
 
 
 @pytest.mark.parametrize("name", [it for it in EQUAL if it != "script"] + OTHERS)
@@ -62,7 +49,6 @@ def test_unchanged_scripts_are_simulated(trained):
     assert "2 ranks train as 4 workers" in torch_ranks.said(pair.processes[0])
 
 
-@pytest.mark.skipif(not (Path(shoal.__file__).parents[1] / "horovod").is_dir(), reason="horovod.torch is not there")
 def test_programs_for_horovod_are_simulated(trained):
     port = torch_ranks.free_port()
     # Both ranks are on one machine, so that two instances are four ranks.

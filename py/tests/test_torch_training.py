@@ -23,17 +23,8 @@ TRAINING = [
 
 @pytest.fixture(scope="module")
 def ranks():
-    """Two ranks; new ones after a failure."""
-    made: list[Ranks] = []
-
-    def pair() -> Ranks:
-        if not made or not made[-1].living():
-            made.append(Ranks(2))
-        return made[-1]
-
-    yield pair
-    for it in made:
-        it.end()
+    with torch_ranks.kept() as ranks:
+        yield ranks
 
 
 @pytest.mark.parametrize("name", TRAINING)

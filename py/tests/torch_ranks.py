@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,20 +51,15 @@ def environment() -> dict[str, str]:
 
 
 def start(rank: int, size: int, port: int, *program: str, **more: str) -> subprocess.Popen:
-    """A rank's process: this program in an interpreter that has torch and the package under test."""
-    variables = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(rank),
-        **more,
-    }
-    # What a rank says on standard error is kept in a file: a pipe that nobody reads would stop it.
+    """A rank's process: this program in an interpreter that has torch, with the variables that torchrun sets."""
+    place = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    return spawn(PYTHON, *program, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **place, **more)
+
+
+def spawn(*command: str, **more: str) -> subprocess.Popen:
+    """A process with the package under test and these variables. Its `errors` is the file of its standard error: a pipe that is not read would stop it."""
     errors = tempfile.TemporaryFile("w+")
-    process = subprocess.Popen(
-        [PYTHON, *program], env={**environment(), **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-    )
+    process = subprocess.Popen(command, env={**environment(), **more}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
     process.errors = errors
     return process
 
@@ -81,12 +78,16 @@ class Ranks:
 
     def __init__(self, size: int, **more: str):
         port = free_port()
-        self.processes = [start(rank, size, port, str(HERE / self.PROGRAM), **more) for rank in range(size)]
+        self.processes = [self.start(rank, size, port, **more) for rank in range(size)]
         self.lines = [queue.Queue() for _ in self.processes]
         for process, lines in zip(self.processes, self.lines, strict=True):
             threading.Thread(target=lambda it=process, to=lines: [*map(to.put, it.stdout), to.put("")], daemon=True).start()
         for rank in range(size):
             self.answer(rank)
+
+    def start(self, rank: int, size: int, port: int, **more: str) -> subprocess.Popen:
+        """A rank's process."""
+        return start(rank, size, port, str(HERE / self.PROGRAM), **more)
 
     def answer(self, rank: int) -> dict:
         """A rank's next answer."""
@@ -126,3 +127,22 @@ class Ranks:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def kept(ranks: Callable[[int], Ranks] = Ranks) -> Iterator[Callable[..., Ranks]]:
+    """Ranks by their number, two unless told: started when first asked for, anew after a failure, and ended with the block."""
+    started: dict[int, Ranks] = {}
+
+    def of(size: int = 2) -> Ranks:
+        if size in started and not started[size].living():
+            started.pop(size).end()
+        if size not in started:
+            started[size] = ranks(size)
+        return started[size]
+
+    try:
+        yield of
+    finally:
+        for it in started.values():
+            it.end()

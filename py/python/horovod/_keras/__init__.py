@@ -8,7 +8,7 @@ from typing import Any
 
 from horovod._keras.keras2 import CallableList, of_keras3
 
-__all__ = ["CallableList", "create_distributed_optimizer", "keep_local", "load_model", "value_of"]
+__all__ = ["CallableList", "create_distributed_optimizer", "load_model", "value_of"]
 
 
 def create_distributed_optimizer(
@@ -29,7 +29,10 @@ def create_distributed_optimizer(
     """A distributed optimizer around one of Keras 3 or of tf_keras. `ask_environment`: one pass may become several to simulate instances."""
     from horovod._keras import simulate
     from horovod.common.process_sets import global_process_set
+    from horovod.tensorflow.mpi_ops import Average, Sum
 
+    if op not in (Average, Sum):
+        raise ValueError("op currently only supports Average and Sum")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     passes, average = backward_passes_per_step, average_aggregated_gradients
@@ -52,16 +55,6 @@ def create_distributed_optimizer(
     else:
         from horovod._keras.optimizer2 import Settings, wrap
     return wrap(optimizer, Settings(reducer, passes, average, count_passes))
-
-
-def keep_local(optimizer: Any, layers: Any) -> Any:
-    """The distributed optimizer, leaving the gradients of these layers (one or several) unreduced."""
-    from horovod.tensorflow.gradients import variables_of_layers
-
-    within = getattr(optimizer, "inner_optimizer", optimizer)
-    for it in variables_of_layers(layers):
-        within.register_local_var(it)
-    return optimizer
 
 
 def value_of(result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Callbacks of Keras, for `horovod.keras` and `horovod.tensorflow.keras`."""
+"""Callbacks of Keras, each without its base class: `horovod.keras` and `horovod.tensorflow.keras` add the one of their Keras."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from horovod.tensorflow.util import plain, reference
 
 
 class BroadcastGlobalVariablesCallbackImpl:
-    """Gives all ranks the root's variables, those of the optimizer too, after the first batch: then the optimizer has made its own."""
+    """Gives all ranks the root's variables after the first batch, so that they begin alike: by then the optimizer has made its own. `local_variables` stay as they are."""
 
-    def __init__(self, backend: Any, root_rank: int, device: str = "", *args: Any) -> None:
-        super().__init__(*args)
-        self.backend, self.root_rank, self.device = backend, root_rank, device
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        self.root_rank, self.device = root_rank, device
         self.broadcast_done = False
         self._local_vars: set[Any] = set()
+        one = isinstance(local_variables, tf.Variable) or hasattr(local_variables, "assign")
+        local = [] if local_variables is None else [local_variables] if one else list(local_variables)
+        if not all(isinstance(it, tf.Variable) or hasattr(it, "assign") for it in local):
+            raise ValueError("All local variables must be of tf.Variable type.")
+        for it in local:
+            self.register_local_var(it)
 
     def register_local_var(self, var: Any) -> None:
         """This variable stays as it is on each rank."""
@@ -53,11 +59,11 @@ def _listed(optimizer: Any) -> list[Any]:
 
 
 class MetricAverageCallbackImpl:
-    """Averages the metrics of an epoch over all ranks."""
+    """Averages an epoch's metrics over all ranks. It comes before callbacks that read metrics (ReduceLROnPlateau, TensorBoard, checkpoints)."""
 
-    def __init__(self, backend: Any, device: str = "", *args: Any) -> None:
-        super().__init__(*args)
-        self.backend, self.device = backend, device
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+        self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """In the logs themselves, for the callbacks that come later."""
@@ -72,12 +78,15 @@ class MetricAverageCallbackImpl:
 
 
 class LearningRateScheduleCallbackImpl:
-    """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` until before `end_epoch`: per epoch (`staircase`), or per batch with
-    the epoch as a fraction. With `momentum_correction`, the momentum of a batch that changes the rate is multiplied by new / old (Goyal et al. 2017, section 2.3)."""
+    """Sets the learning rate to `initial_lr * multiplier` from `start_epoch` until before `end_epoch`.
+
+    multiplier: a constant m, which means m ** (epoch - start_epoch); or a function of the epoch, which is a whole number if `staircase` (set per epoch), else
+    epoch + batch / steps_per_epoch (set per batch). With `momentum_correction`, the momentum of a batch that changes the rate is multiplied by new / old
+    (Goyal et al. 2017, section 2.3).
+    """
 
     def __init__(
         self,
-        backend: Any,
         initial_lr: float,
         multiplier: float | Callable[[float], float],
         start_epoch: int = 0,
@@ -85,12 +94,11 @@ class LearningRateScheduleCallbackImpl:
         staircase: bool = True,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
-        *args: Any,
     ) -> None:
-        super().__init__(*args)
+        super().__init__()
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
-        self.backend, self.initial_lr = backend, initial_lr
+        self.initial_lr = initial_lr
         self.start_epoch, self.end_epoch, self.staircase = start_epoch, end_epoch, staircase
         self.momentum_correction, self.steps_per_epoch = momentum_correction, steps_per_epoch
         self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
@@ -156,24 +164,17 @@ def _set_rate(optimizer: Any, value: float) -> None:
 
 
 class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
-    """From `initial_lr` / size to `initial_lr` during the first epochs: lr = initial_lr / size * (e * (size - 1) / warmup_epochs + 1), with the epoch e counted
-    to the end of the batch."""
+    """Raises the learning rate from `initial_lr` / size to `initial_lr`, which is the scaled one, batch by batch during `warmup_epochs` (Goyal et al. 2017):
+    lr = initial_lr / size * (e * (size - 1) / warmup_epochs + 1), with the epoch e counted to the end of the batch."""
 
     def __init__(
-        self,
-        backend: Any,
-        initial_lr: float,
-        warmup_epochs: int = 5,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-        verbose: int = 0,
-        *args: Any,
+        self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True, steps_per_epoch: int | None = None, verbose: int = 0
     ) -> None:
         def multiplier(epoch: float) -> float:
             epoch += 1.0 / self.steps_per_epoch
             return (epoch * (hvd.size() - 1) / warmup_epochs + 1) / hvd.size()
 
-        super().__init__(backend, initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch, *args)
+        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks that keep an elastic state up to date, for `horovod.keras` and `horovod.tensorflow.keras`."""
+"""Callbacks that keep an elastic state up to date, each without its base class: `horovod.keras` and `horovod.tensorflow.keras` add the one of their Keras."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 class CommitStateCallbackImpl:
     """Commits the state every `batches_per_commit` batches and after each epoch."""
 
-    def __init__(self, backend: Any, state: Any, batches_per_commit: int, *args: Any) -> None:
-        super().__init__(*args)
-        self.backend, self.state = backend, state
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
         self.batches_per_commit = self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -34,11 +34,11 @@ class CommitStateCallbackImpl:
 
 
 class UpdateBatchStateCallbackImpl:
-    """Sets `state.batch` after each batch, and shortens the first epoch after a change by the batches that are done."""
+    """Sets `state.batch` after each batch, 0 after an epoch. An epoch that begins in the middle is shortened, where `steps_per_epoch` is given."""
 
-    def __init__(self, backend: Any, state: Any, *args: Any) -> None:
-        super().__init__(*args)
-        self.backend, self.state = backend, state
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
         self.steps_per_epoch: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -64,9 +64,9 @@ class UpdateBatchStateCallbackImpl:
 class UpdateEpochStateCallbackImpl:
     """Sets `state.epoch` after each epoch, counted through all changes of the world."""
 
-    def __init__(self, backend: Any, state: Any, *args: Any) -> None:
-        super().__init__(*args)
-        self.backend, self.state = backend, state
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:

@@ -13,7 +13,7 @@ from horovod.tensorflow.aggregation import Aggregator
 from horovod.tensorflow.gradients import Reducer
 from horovod.tensorflow.util import plain
 
-__all__ = ["Distributed", "Pending", "Settings", "is_distributed", "wrap"]
+__all__ = ["Distributed", "Reducing", "Settings", "is_distributed", "wrap"]
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,41 @@ def _place() -> Any:
     return "eager" if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-class Distributed:
+class Reducing:
+    """What distributed optimizers of Keras 2 and Keras 3 have in common."""
+
+    _settings: Settings
+
+    def _prepare(self) -> None:
+        settings = self._settings
+        several = settings.passes > 1
+        # Keras 2 makes hyperparameters of attributes that it does not know, and tracks variables.
+        self.__dict__["_reducer"] = Reducer(**settings.reducer)
+        self.__dict__["_agg_helper"] = Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
+        self.__dict__["_pending"] = Pending()
+
+    def register_local_var(self, var: Any) -> None:
+        """Gradients of this variable stay on their rank; they are divided by the number of ranks, if `scale_local_gradients`."""
+        self._reducer.register_local(var)
+
+    def _allreduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        if self._agg_helper is None:
+            self._pending.put(True)
+            return self._reducer(grads, variables)
+        last, results = self._agg_helper.one_pass(grads, lambda held: self._reducer(held, variables))
+        self._pending.put(last)
+        return results
+
+
+class Distributed(Reducing):
     """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has `_settings`.
 
     Gradients are reduced in `apply`, which `apply_gradients` and Keras' own training loop call; or in `compute_gradients`, if that is called, as in Keras 2.
     """
 
-    _settings: Settings
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        settings = self._settings
-        self._reducer = Reducer(**settings.reducer)
-        several = settings.passes > 1
-        self._agg_helper = Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
-        self._pending = Pending()
-
-    def register_local_var(self, var: Any) -> None:
-        """Gradients of this variable stay on their rank; they are divided by the number of ranks, if `scale_local_gradients`."""
-        self._reducer.register_local(var)
+        self._prepare()
 
     @property
     def variables(self) -> CallableList:
@@ -101,14 +117,6 @@ class Distributed:
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
         pairs = list(grads_and_vars)
         return self._allreduce([it for it, _ in pairs], [it for _, it in pairs])
-
-    def _allreduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        if self._agg_helper is None:
-            self._pending.put(True)
-            return self._reducer(grads, variables)
-        last, results = self._agg_helper.one_pass(grads, lambda held: self._reducer(held, variables))
-        self._pending.put(last)
-        return results
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Computes the gradients and applies them."""

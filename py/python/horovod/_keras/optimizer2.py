@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod._keras.keras2 import CallableList
-from horovod._keras.optimizer import Pending, Settings
-from horovod.tensorflow.aggregation import Aggregator
-from horovod.tensorflow.gradients import Reducer
+from horovod._keras.optimizer import Reducing, Settings
 
 __all__ = ["Distributed", "Settings", "wrap"]
 
 
-class Distributed:
+class Distributed(Reducing):
     """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has `_settings`.
 
     Gradients are reduced where Keras 2 computes them (`minimize`, `compute_gradients`, `get_gradients`), or else in `apply_gradients`.
     """
 
-    _settings: Settings
     _HAS_AGGREGATE_GRAD = True
-
-    def _prepare(self) -> None:
-        settings = self._settings
-        several = settings.passes > 1
-        # Keras 2 makes hyperparameters of attributes that it does not know, and tracks variables.
-        self.__dict__["_reducer"] = Reducer(**settings.reducer)
-        self.__dict__["_agg_helper"] = Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
-        self.__dict__["_pending"] = Pending()
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
@@ -44,10 +32,6 @@ class Distributed:
         """The optimizer's variables, a list that may be called."""
         listed = super().variables
         return CallableList(listed() if callable(listed) else listed)
-
-    def register_local_var(self, var: Any) -> None:
-        """Gradients of this variable stay on their rank; they are divided by the number of ranks, if `scale_local_gradients`."""
-        self._reducer.register_local(var)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
         """Pairs of gradient and variable, reduced over all ranks; between the last passes of steps, this rank's sums."""
@@ -66,14 +50,6 @@ class Distributed:
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
         """The gradients of a loss of a graph, reduced over all ranks."""
         return self._allreduce(super().get_gradients(loss, params), params)
-
-    def _allreduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        if self._agg_helper is None:
-            self._pending.put(True)
-            return self._reducer(grads, variables)
-        last, results = self._agg_helper.one_pass(grads, lambda held: self._reducer(held, variables))
-        self._pending.put(last)
-        return results
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Reduces the gradients over all ranks unless they are, and steps; with several passes only in the last of them."""

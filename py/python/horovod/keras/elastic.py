@@ -19,22 +19,16 @@ class KerasState(TensorFlowKerasState):
         super().__init__(model, optimizer=optimizer, backend=keras.backend, **kwargs)
 
 
-class CommitStateCallback(_impl.CommitStateCallbackImpl, keras.callbacks.Callback):
-    """Commits the state every `batches_per_commit` batches and after each epoch."""
+# Arguments and documentation of the callbacks are those of the first base.
 
-    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
-        super().__init__(keras.backend, state, batches_per_commit)
+
+class CommitStateCallback(_impl.CommitStateCallbackImpl, keras.callbacks.Callback):
+    pass
 
 
 class UpdateBatchStateCallback(_impl.UpdateBatchStateCallbackImpl, keras.callbacks.Callback):
-    """Sets `state.batch` after each batch, 0 after an epoch. An epoch that begins in the middle is shortened, where `steps_per_epoch` is given."""
-
-    def __init__(self, state: Any) -> None:
-        super().__init__(keras.backend, state)
+    pass
 
 
 class UpdateEpochStateCallback(_impl.UpdateEpochStateCallbackImpl, keras.callbacks.Callback):
-    """Sets `state.epoch` after each epoch."""
-
-    def __init__(self, state: Any) -> None:
-        super().__init__(keras.backend, state)
+    pass

@@ -8,50 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from horovod.common.basics import HorovodBasics
 from horovod.common.engine import current
-from horovod.common.process_sets import ProcessSet as ProcessSet
-from horovod.common.process_sets import add_process_set as add_process_set
-from horovod.common.process_sets import global_process_set, identity
-from horovod.common.process_sets import remove_process_set as remove_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, identity
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.common.world import *  # noqa: F403 (its `__all__`)
+from horovod.common.world import Average, Sum, is_initialized, local_rank, local_size, rank, reduction, size
+from horovod.common.world import basics as _basics
 from horovod.tensorflow import bridge
 from horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 
-_basics = HorovodBasics(__file__, "mpi_lib")
-
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-
-Average = _basics.Average
-Sum = _basics.Sum
-Adasum = _basics.Adasum
-Min = _basics.Min
-Max = _basics.Max
-Product = _basics.Product
-
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
 check_num_rank_power_of_2 = num_rank_is_power_2
-
-_OPS = {Average: "average", Sum: "sum", Adasum: "adasum", Min: "min", Max: "max", Product: "product"}
 
 
 def init(*args: Any, **kwargs: Any) -> None:
@@ -64,12 +31,6 @@ def init(*args: Any, **kwargs: Any) -> None:
 def shutdown() -> None:
     """Leaves the world."""
     _basics.shutdown()
-
-
-def _op(op: int) -> str:
-    if op not in _OPS:
-        raise ValueError(f"op is {op!r}; it is one of hvd.Average, Sum, Adasum, Min, Max and Product")
-    return _OPS[op]
 
 
 def _tensors(tensors: Sequence[Any]) -> list[Any]:
@@ -90,10 +51,10 @@ def reduce_many(
     alone: bool = False,
 ) -> list[Any]:
     """All tensors in one submission, without a gradient. `alone`: those who have nobody to reduce with, or are not in the set, keep what they have."""
-    names, reduction = _names(base, tensors), _op(op)
+    names, word = _names(base, tensors), reduction(op, "allreduce")
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-        more = {"op": reduction, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
+        more = {"op": word, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
         if alone and (not process_set.included() or process_set.size() == 1):
             return list(arrays)
         return bridge.collective("allreduce", arrays, names, **more)[0]
@@ -305,10 +266,10 @@ def _grouped_reducescatter(
     @tf.custom_gradient
     def scattered(*given: Any) -> Any:
         base = bridge.name_of(kind, given, name, ignore_name_scope)
-        names, reduction = _names(base, given), _op(op)
+        names, word = _names(base, given), reduction(op, "reducescatter")
 
         def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-            more = {"op": reduction, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
+            more = {"op": word, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
             return bridge.collective("reducescatter", arrays, names, **more)[0]
 
         def gradient(*grads: Any) -> Any:

@@ -6,9 +6,10 @@ import torch
 
 from horovod.common import engine
 from horovod.common.process_sets import ProcessSet, global_process_set, members
+from horovod.common.world import Average
 from horovod.torch import device, handles
 from horovod.torch.handles import Pending
-from horovod.torch.submission import _basics, check, described, names, on_host, place, submit, taken
+from horovod.torch.submission import check, described, names, on_host, place, submit, taken
 
 
 def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessSet, *, grouped: bool = False, wait: bool = False) -> Pending:
@@ -46,7 +47,7 @@ def _own(grads: Sequence[torch.Tensor], rows: list[int], process_set: ProcessSet
     """This rank's rows of the gradients' averages."""
     from horovod.torch.reductions import grouped_allreduce
 
-    averages = grouped_allreduce([it.contiguous() for it in grads], op=_basics.Average, process_set=process_set)
+    averages = grouped_allreduce([it.contiguous() for it in grads], op=Average, process_set=process_set)
     all_rows = _gather([torch.tensor([rows], dtype=torch.int64)], None, process_set, wait=True).wait()
     at = all_rows[: place(process_set)].sum(0).tolist()
     return [it.narrow(0, begin, count) for it, begin, count in zip(averages, at, rows, strict=True)]
@@ -139,7 +140,7 @@ class HorovodBroadcast(torch.autograd.Function):
         from horovod.torch.reductions import allreduce
 
         root_rank, process_set = ctx.how
-        grad = allreduce(grad_output.contiguous(), op=_basics.Average, process_set=process_set)
+        grad = allreduce(grad_output.contiguous(), op=Average, process_set=process_set)
         return grad if engine.current().rank == root_rank else grad.zero_(), None, None, None
 
 

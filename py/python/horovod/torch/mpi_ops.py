@@ -2,10 +2,12 @@
 
 from shoal.comm import CommError
 
-from horovod.common import engine
+from horovod.common import engine, world
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, identity, remove_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, identity
 from horovod.common.util import check_installed_version, gpu_available, num_rank_is_power_2
+from horovod.common.world import *  # noqa: F403 (its `__all__`)
+from horovod.common.world import basics as _basics
 from horovod.torch import device, handles
 from horovod.torch.compression import Compression
 from horovod.torch.gathers import (
@@ -45,36 +47,7 @@ from horovod.torch.reductions import (
     reducescatter_async,
     sparse_allreduce_async,
 )
-from horovod.torch.submission import _basics, restart_numbers
-
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-
-Average = _basics.Average
-Sum = _basics.Sum
-Adasum = _basics.Adasum
-Min = _basics.Min
-Max = _basics.Max
-Product = _basics.Product
-
+from horovod.torch.submission import restart_numbers
 
 def init(comm=None, process_sets=None) -> None:
     """Joins the world that the launcher has made; one rank of one without a launcher. A second call does nothing.
@@ -114,8 +87,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 __all__ = [
-    "Adasum",
-    "Average",
+    *world.__all__,
     "Compression",
     "HorovodAllgather",
     "HorovodAllreduce",
@@ -126,12 +98,6 @@ __all__ = [
     "HorovodGroupedReducescatter",
     "HorovodInternalError",
     "HorovodReducescatter",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -145,15 +111,7 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "ccl_built",
     "check_installed_version",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_allgather_async",
@@ -165,26 +123,12 @@ __all__ = [
     "grouped_reducescatter_async",
     "handle_average_backwards_compatibility",
     "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "num_rank_is_power_2",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
     "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]

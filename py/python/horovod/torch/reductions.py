@@ -8,14 +8,14 @@ from horovod.common import engine
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.common.world import Average, Sum, basics, reduction
 from horovod.torch import device, handles
 from horovod.torch.compression import Compression
 from horovod.torch.gathers import allgather_async
 from horovod.torch.handles import Pending, synchronize
-from horovod.torch.submission import _basics, check, described, names, on_host, place, reduction, share, submit
+from horovod.torch.submission import check, described, names, on_host, place, share, submit
 
-Average, Sum, Adasum = _basics.Average, _basics.Sum, _basics.Adasum
-handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(basics)
 
 
 def _can_adasum(process_set: ProcessSet) -> None:

@@ -9,7 +9,6 @@ from shoal.comm import CommError, ConfigError
 from shoal.named import DuplicateName
 
 from horovod.common import engine
-from horovod.common.basics import HorovodBasics
 from horovod.common.process_sets import ProcessSet, identity, members
 from horovod.torch.handles import Pending
 
@@ -24,16 +23,6 @@ DTYPES = {
     torch.int64: "i64",
     torch.uint8: "u8",
     torch.bool: "bool",
-}
-
-_basics = HorovodBasics()
-OPS = {
-    _basics.Average: "average",
-    _basics.Sum: "sum",
-    _basics.Adasum: "adasum",
-    _basics.Min: "min",
-    _basics.Max: "max",
-    _basics.Product: "product",
 }
 
 _counted = defaultdict(itertools.count)
@@ -54,14 +43,6 @@ def names(kind: str, name: str | None, process_set: ProcessSet) -> str:
         _counted.clear()
         _generation = engine.generation
     return f"{kind}.noname.{next(_counted[kind, process_set.process_set_id])}"
-
-
-def reduction(op: int, what: str) -> str:
-    """The engine's word for a reduction."""
-    try:
-        return OPS[op]
-    except (KeyError, TypeError):
-        raise ValueError(f"{what}: op is {op!r}; it is one of hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product") from None
 
 
 def check(tensor: torch.Tensor, what: str) -> None:

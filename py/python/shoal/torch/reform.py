@@ -1,12 +1,12 @@
 """A way back to training after a failure: the default process group made anew of the ranks that live, without or with replacements of the others."""
 
 import os
-import socket
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from shoal.address import own_address
 from shoal.comm import Group, Operation
 
 #: A group that was formed anew, for the backend that torch is about to ask for.
@@ -18,26 +18,12 @@ meeting: dist.Store | None = None
 _PLACE = 256
 
 
-def _own_address() -> str:
-    """The address under which other hosts reach this one: what SHOAL_COMM_ADDRESS says, else that of the way to the outside."""
-    said = os.environ.get("SHOAL_COMM_ADDRESS")
-    if said:
-        return said
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        try:
-            # Sends nothing: the address is of a network for documentation.
-            way.connect(("192.0.2.1", 9))
-            return way.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
-
-
 def meet(group: Group, timeout: timedelta) -> dist.Store:
     """A new store, as the process that had the old one may be lost: rank 0 serves it and tells the others where."""
     place = torch.zeros(_PLACE, dtype=torch.uint8)
     store = None
     if group.rank == 0:
-        host = _own_address()
+        host = os.environ.get("SHOAL_COMM_ADDRESS") or own_address()
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         text = f"{host} {store.port}".encode()
         place[: len(text)] = torch.tensor(list(text), dtype=torch.uint8)

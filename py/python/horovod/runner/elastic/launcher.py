@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,9 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from shoal.address import own_address
+
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
 from horovod.runner.elastic.driver import ElasticDriver
-from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler, make_secret, own_address
+from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.elastic.slots import Slot
 from horovod.runner.elastic.worker import DRIVER, SECRET
@@ -64,7 +67,7 @@ def settings_of(args: Any) -> ElasticSettings:
 
 def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequence[str]) -> None:
     """Runs the command as an elastic job until it is over. `RuntimeError` if it failed."""
-    secret = make_secret()
+    secret = secrets.token_hex(16)
     rendezvous = RendezvousServer()
     least = settings.min_num_proc or 1
     driver = ElasticDriver(
@@ -88,7 +91,7 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
             **env,
             DRIVER: f"{address}:{port}",
             SECRET: secret,
-            "SHOAL_COMM_SECRET": env.get("SHOAL_COMM_SECRET") or make_secret(),
+            "SHOAL_COMM_SECRET": env.get("SHOAL_COMM_SECRET") or secrets.token_hex(16),
             "HOROVOD_ELASTIC": "1",
             "PYTHONUNBUFFERED": "1",
         }

@@ -1,7 +1,5 @@
 """The launcher's port: workers ask here for their place in the next world, and hear here of hosts."""
 
-import secrets
-import socket
 import socketserver
 import threading
 from typing import Any
@@ -101,19 +99,3 @@ class RendezvousServer:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
-
-
-def make_secret() -> str:
-    """A random one."""
-    return secrets.token_hex(16)
-
-
-def own_address() -> str:
-    """The address under which other hosts reach this one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        try:
-            # Sends nothing: the address is of a network for documentation.
-            way.connect(("192.0.2.1", 9))
-            return way.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"

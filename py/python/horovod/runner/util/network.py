@@ -2,7 +2,7 @@
 
 import socket
 
-from horovod.runner.elastic.rendezvous import own_address
+from shoal.address import own_address
 
 __all__ = ["get_driver_ip", "get_local_host_addresses", "get_local_intfs"]
 

@@ -8,56 +8,21 @@ from typing import Any
 import tensorflow as tf
 
 import horovod._keras as _impl
+from horovod._keras.partial import PartialDistributedOptimizer
 from horovod._keras.values import allgather, allreduce, broadcast, broadcast_global_variables, reducescatter
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common import world
+from horovod.common.world import *  # noqa: F403 (its `__all__`)
+from horovod.common.world import Average, ProcessSet, global_process_set
 from horovod.tensorflow.keras import callbacks, elastic
-from horovod.tensorflow import (
-    Adasum,
-    Average,
-    Compression,
-    Max,
-    Min,
-    Product,
-    Sum,
-    add_process_set,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from horovod.tensorflow import Compression, init, shutdown
 from horovod.tensorflow.functions import allgather_object, broadcast_object, broadcast_variables
 from horovod.tensorflow.gradients import check_groups
 
 __all__ = [
-    "Adasum",
-    "Average",
+    *world.__all__,
     "Compression",
     "DistributedOptimizer",
-    "Max",
-    "Min",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -66,32 +31,11 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "init",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
     "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
 
 
@@ -118,8 +62,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     `sparse_as_dense`. Under a `LossScaleOptimizer`, before or after wrapping, one pass of any rank that is not finite skips the step on all.
     SHOAL_SIMULATE_INSTANCES in the environment sets the passes where this is 1.
     """
-    if op not in (Average, Sum):
-        raise ValueError("op currently only supports Average and Sum")
     return _impl.create_distributed_optimizer(
         optimizer=optimizer,
         name=name,
@@ -133,39 +75,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-
-
-def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
-    name: str | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0,
-    op: int = Average,
-    backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False,
-    groups: int | list[list[Any]] | None = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """A `DistributedOptimizer` that does not reduce the gradients of `local_layers`, one layer or several."""
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-    return _impl.keep_local(wrapped, local_layers)
 
 
 def load_model(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from shoal.comm import ConfigError
-from shoal.torch.optim.layers import ready, times
+from shoal.torch.optim.layers import LayerWise, not_negative, times
 
 __all__ = ["LAMB"]
 
 
-class LAMB(torch.optim.Optimizer):
+class LAMB(LayerWise):
     """Adam with decay, whose step of a layer is made |w| / |step| as long; 1 time where a norm is 0. As `shoal.parallel.lamb_step`.
 
     Vectors (biases, parameters of normalisations) have neither ratio nor decay; a group with `adapt` True or False decides for all of its parameters (`layers` makes such groups).
@@ -31,24 +31,10 @@ class LAMB(torch.optim.Optimizer):
         highest: float | None = None,
         adapt: bool | None = None,
     ):
-        for name, value in {"lr": lr, "eps": eps, "weight_decay": weight_decay}.items():
-            if not value >= 0:
-                raise ConfigError(f"LAMB: {name} is {value}; give 0 or more")
+        not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
         if not all(0 <= it < 1 for it in betas):
             raise ConfigError(f"LAMB: betas are {betas}; give numbers from 0 to below 1")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "highest": highest, "adapt": adapt})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. `closure` computes the loss again."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for adapted, parameters, gradients in ready("LAMB", group):
-                self._step(group, adapted, parameters, gradients)
-        return loss
 
     def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
         for it in parameters:

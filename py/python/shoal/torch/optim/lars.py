@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from shoal.comm import ConfigError
-from shoal.torch.optim.layers import ready, times
+from shoal.torch.optim.layers import LayerWise, not_negative, times
 
 __all__ = ["LARS"]
 
 
-class LARS(torch.optim.Optimizer):
+class LARS(LayerWise):
     """Momentum with a rate for each layer: `trust` |w| / (|g| + decay |w|) times `lr`; 1 time where a norm is 0. As `shoal.parallel.lars_step`.
 
     Vectors (biases, parameters of normalisations) have neither ratio nor decay; a group with `adapt` True or False decides for all of its parameters (`layers` makes such groups).
@@ -30,24 +29,10 @@ class LARS(torch.optim.Optimizer):
         *,
         adapt: bool | None = None,
     ):
-        for name, value in {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}.items():
-            if not value >= 0:
-                raise ConfigError(f"LARS: {name} is {value}; give 0 or more")
+        not_negative("LARS", lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
         super().__init__(
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt, "correction": 1.0}
         )
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. `closure` computes the loss again."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for adapted, parameters, gradients in ready("LARS", group):
-                self._step(group, adapted, parameters, gradients)
-        return loss
 
     def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
         for it in parameters:

@@ -147,7 +147,7 @@ class DistributedTransformer(Distributed):
     @classmethod
     def fits(cls, degree: int, num_layers: int = 12, *args: Any, **kwargs: Any) -> bool:
         """Whether the degree divides heads and features."""
-        return DistributedTransformerLayer.fits(degree, *args, **kwargs)
+        return DistributedTransformerLayer.fits(degree, *args[:4], **kwargs)
 
     def forward(self, inputs: tuple) -> tuple:
         """A tuple of the same tensors, with new hidden states."""
@@ -213,9 +213,7 @@ class DistributedTransformerLMHead(Distributed):
     @classmethod
     def fits(cls, degree: int, num_layers: int = 12, *args: Any, **kwargs: Any) -> bool:
         """Whether the degree divides heads and features."""
-        names = ("num_attention_heads", "attention_head_size", "hidden_size", "intermediate_size")
-        known = {**dict(zip(names, args, strict=False)), **{name: kwargs[name] for name in names if name in kwargs}}
-        return DistributedTransformerLayer.fits(degree, **known)
+        return DistributedTransformer.fits(degree, num_layers, *args, **kwargs)
 
     def forward(self, inputs: tuple) -> Any:
         """Logits, or (loss, logits)."""

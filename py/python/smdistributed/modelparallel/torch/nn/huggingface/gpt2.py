@@ -35,6 +35,11 @@ _ROOT = [
 _PARTS = ("query", "key", "value")
 
 
+def _layers(state_dict: dict[str, Any], pattern: str) -> int:
+    """The number of layers whose names the pattern matches, which has a layer's number as its group."""
+    return 1 + max((int(it[1]) for name in state_dict if (it := re.match(pattern, name))), default=-1)
+
+
 def translate_state_dict_to_hf_gpt2(state_dict: dict[str, Any], max_seq_len: int | None = None) -> dict[str, Any]:
     """A whole state of DistributedTransformerLMHead under the names of transformers. With `max_seq_len` the causal masks that older versions store are there, too. A
     state that has their names already stays as it is."""
@@ -42,8 +47,7 @@ def translate_state_dict_to_hf_gpt2(state_dict: dict[str, Any], max_seq_len: int
         return dict(state_dict)
     found = {theirs: state_dict[ours] for theirs, ours in _ROOT}
     found["lm_head.weight"] = state_dict["word_embedding.weight"]
-    layers = 1 + max((int(it[1]) for name in state_dict if (it := re.match(r"transformer\.seq_layers\.(\d+)\.", name))), default=-1)
-    for layer in range(layers):
+    for layer in range(_layers(state_dict, r"transformer\.seq_layers\.(\d+)\.")):
         ours, theirs = f"transformer.seq_layers.{layer}.", f"transformer.h.{layer}."
         for their_name, our_name, transposed in _LAYER:
             it = state_dict[ours + our_name]
@@ -62,8 +66,7 @@ def translate_hf_state_dict_to_smdistributed(state_dict: dict[str, Any], max_seq
         return dict(state_dict)
     given = {name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": it for name, it in state_dict.items()}
     found = {ours: given[theirs] for theirs, ours in _ROOT}
-    layers = 1 + max((int(it[1]) for name in given if (it := re.match(r"transformer\.h\.(\d+)\.", name))), default=-1)
-    for layer in range(layers):
+    for layer in range(_layers(given, r"transformer\.h\.(\d+)\.")):
         ours, theirs = f"transformer.seq_layers.{layer}.", f"transformer.h.{layer}."
         for their_name, our_name, transposed in _LAYER:
             it = given[theirs + their_name]
