@@ -43,3 +43,25 @@ def accuracy_of(model):
     pictures, labels = torch_dataset(train=False).tensors
     with torch.no_grad():
         return (model(pictures).argmax(1) == labels).float().mean().item()
+
+
+def tensorflow_dataset(seed):
+    """Batches of 32 without end."""
+    import tensorflow as tf
+
+    pictures, labels = load("train", TRAIN)
+    dataset = tf.data.Dataset.from_tensor_slices((tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64)))
+    return dataset.repeat().shuffle(1000, seed=seed).batch(32)
+
+
+def tensorflow_model():
+    """As `torch_model`, smaller still."""
+    from tensorflow.keras import Sequential, layers
+
+    return Sequential([layers.Conv2D(8, [3, 3], strides=2, activation="relu"), layers.Flatten(), layers.Dense(10, activation="softmax")])
+
+
+def tensorflow_accuracy_of(model):
+    """Of a TensorFlow model on the test set."""
+    pictures, labels = load("t10k", TEST)
+    return (model(pictures[..., None] / 255.0).numpy().argmax(1) == labels).mean()

@@ -19,9 +19,7 @@ gpus = tf.config.experimental.list_physical_devices("GPU")
 if gpus:
     tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 
-pictures, labels = digits.load("train", digits.TRAIN)
-dataset = tf.data.Dataset.from_tensor_slices((tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64)))
-dataset = dataset.repeat().shuffle(1000, seed=hvd.rank()).batch(32)
+dataset = digits.tensorflow_dataset(seed=hvd.rank())
 model = tf.keras.Sequential(
     [
         tf.keras.layers.Conv2D(8, [3, 3], strides=2, activation="relu"),

@@ -8,11 +8,8 @@ hvd.init()
 gpus = tf.config.experimental.list_physical_devices("GPU")
 if gpus:
     tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")
-pictures, labels = digits.load("train", digits.TRAIN)
-dataset = tf.data.Dataset.from_tensor_slices((tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64)))
-dataset = dataset.repeat().shuffle(1000, seed=hvd.rank()).batch(32)
-layers = [tf.keras.layers.Conv2D(8, [3, 3], strides=2, activation="relu"), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10, activation="softmax")]
-model = tf.keras.Sequential(layers)
+dataset = digits.tensorflow_dataset(seed=hvd.rank())
+model = digits.tensorflow_model()
 loss = tf.losses.SparseCategoricalCrossentropy()
 opt = tf.optimizers.Adam(0.002 * hvd.size())
 
@@ -34,8 +31,6 @@ def training_step(images, labels, first_batch):
 for batch, (images, labels) in enumerate(dataset.take(120 // hvd.size())):
     loss_value = training_step(images, labels, batch == 0)
 mean = hvd.allreduce(loss_value)
-pictures, labels = digits.load("t10k", digits.TEST)
-accuracy = (model(pictures[..., None] / 255.0).numpy().argmax(1) == labels).mean()
 print(f"rank {hvd.rank()} of {hvd.size()}")
 if hvd.rank() == 0:
-    print(f"loss={float(mean):.4f}; accuracy={accuracy:.4f};")
+    print(f"loss={float(mean):.4f}; accuracy={digits.tensorflow_accuracy_of(model):.4f};")

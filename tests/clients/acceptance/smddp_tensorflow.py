@@ -13,11 +13,8 @@ for gpu in gpus:
     tf.config.experimental.set_memory_growth(gpu, True)
 if gpus:
     tf.config.experimental.set_visible_devices(gpus[dist.local_rank()], "GPU")
-pictures, labels = digits.load("train", digits.TRAIN)
-dataset = tf.data.Dataset.from_tensor_slices((tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64)))
-dataset = dataset.repeat().shuffle(1000, seed=dist.rank()).batch(32)
-layers = [tf.keras.layers.Conv2D(8, [3, 3], strides=2, activation="relu"), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10, activation="softmax")]
-mnist_model = tf.keras.Sequential(layers)
+dataset = digits.tensorflow_dataset(seed=dist.rank())
+mnist_model = digits.tensorflow_model()
 loss = tf.losses.SparseCategoricalCrossentropy()
 opt = tf.optimizers.Adam(0.001 * dist.size())
 checkpoint_dir = os.environ["SM_MODEL_DIR"]
@@ -41,9 +38,7 @@ def training_step(images, labels, first_batch):
 
 for batch, (images, labels) in enumerate(dataset.take(240 // dist.size())):
     loss_value = training_step(images, labels, batch == 0)
-pictures, labels = digits.load("t10k", digits.TEST)
-accuracy = (mnist_model(pictures[..., None] / 255.0).numpy().argmax(1) == labels).mean()
 print(f"rank {dist.rank()} of {dist.size()}")
 if dist.rank() == 0:
-    print(f"loss={float(loss_value):.4f}; accuracy={accuracy:.4f};")
+    print(f"loss={float(loss_value):.4f}; accuracy={digits.tensorflow_accuracy_of(mnist_model):.4f};")
     mnist_model.save(os.path.join(checkpoint_dir, "1.keras"))
