@@ -4,7 +4,8 @@ use std::error::Error;
 
 use shoal_contract::escape_line;
 
-/// The error and, after colons, its causes. A library may quote any bytes of a broken file, so control characters are escaped as in logs.
+/// The error and, after colons, its causes. A library may quote any bytes of a broken file, so control characters are
+/// escaped as in logs.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -36,7 +36,7 @@ pub(crate) struct Hints {
     said: Vec<String>,
 }
 
-/// Most hints that one program gets: more are not read.
+/// Most hints for one program: more would not be read.
 const MOST: usize = 8;
 
 impl Hints {

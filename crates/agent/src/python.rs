@@ -48,7 +48,8 @@ pub(crate) fn takes_package(version: &str) -> bool {
 /// What Shoal's Python package is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PackageFor {
-    /// PyTorch finds its backends `shoal` and `smddp` in it, scripts find Horovod and `smdistributed`, as SageMaker's images have them.
+    /// PyTorch finds its backends `shoal` and `smddp` in it, scripts find Horovod and `smdistributed`, as SageMaker's
+    /// images have them.
     Framework,
     /// The job requires Horovod or `smdistributed`.
     Required,

@@ -1,6 +1,8 @@
-//! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where neither torchrun nor `mpirun` does.
+//! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where neither torchrun
+//! nor `mpirun` does.
 //!
-//! The first that fails ends the others, and is named in the failure file with what it said. One that fails because it has lost another is not the first.
+//! The first rank that fails ends the others, and the failure file names it with its last output. A rank that fails
+//! because it lost a peer is not the first.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -27,10 +29,11 @@ pub(crate) const NAME: &str = "shoal-ranks";
 /// How long ranks may take to end after SIGTERM when another has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long lines of a rank that has ended may take to be read.
+/// How long the output of a rank that has ended may take to be read.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How long a rank that lost its peer is only suspected: the peer may fail later with the cause, as a large Python process takes a second to end.
+/// How long a rank that lost its peer is only suspected: the peer may report its failure later, as a large Python
+/// process takes a second to end.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Poll interval for SIGTERM when no rank is running any more.
@@ -38,20 +41,20 @@ const LOOK: Duration = Duration::from_millis(20);
 
 const READ_BYTES: usize = 32 << 10;
 
-/// This program was told to end.
+/// Whether this program has received SIGTERM.
 static TERMINATING: AtomicBool = AtomicBool::new(false);
 
-/// What comes of a rank: a line of one of its streams, or its end.
+/// An event of a rank: a line of its output, or its end.
 enum Event {
     Line { rank: u32, is_error: bool, text: Vec<u8> },
     Ended { rank: u32, status: ExitStatus },
 }
 
-/// Runs the ranks of this instance to their end; gives the exit code: that of the first that failed.
+/// Runs the ranks of this instance to their end, and gives the exit code: that of the first rank that failed.
 pub fn run(ranks: &Ranks) -> i32 {
     started(ranks).unwrap_or_else(|text| {
         eprintln!("shoal ranks: {text}");
-        // What was said above is in the log all the same.
+        // Without a failure file, the line above is in the log.
         let _ = failure::tell(&text);
         FAILURE
     })
@@ -138,13 +141,13 @@ fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, eve
     })
 }
 
-/// Shows what ranks say until all have ended.
+/// Prints the ranks' output until all have ended.
 fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event>) -> i32 {
     let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
     let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
     loop {
         let is_decided = blame.is_certain() || TERMINATING.load(Ordering::Acquire);
-        if running.is_empty() && (is_decided || blame.is_nobody()) {
+        if running.is_empty() && (is_decided || blame.is_unknown()) {
             break;
         }
         let until = [kill_at, blame.suspected_until().filter(|_| !is_decided)].into_iter().flatten().min();
@@ -203,7 +206,8 @@ fn next(heard: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     }
 }
 
-/// Who failed first. One that has lost another is only suspected for a while: the other, here or on another instance, may still be about to say why it failed.
+/// The rank that failed first. A rank that lost its peer is only suspected for a while: the peer, here or on another
+/// instance, may be about to report its own failure.
 #[derive(Debug, Default)]
 struct Blame {
     first: Option<(u32, ExitStatus)>,
@@ -224,7 +228,7 @@ impl Blame {
         self.until = self.until.filter(|until| now < *until);
     }
 
-    fn is_nobody(&self) -> bool {
+    fn is_unknown(&self) -> bool {
         self.first.is_none()
     }
 
@@ -257,7 +261,7 @@ fn show(line: &RankLine, names: RankNames, places: &Places, is_error: bool) {
         RankNames::DataParallel => line.text.clone(),
     };
     bytes.push(b'\n');
-    // Nobody reads it any more when the agent is gone, and this process is about to follow it.
+    // It fails when the agent is gone, and then this process is about to end too.
     let _ = if is_error { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
     let _ = io::stdout().flush();
 }
@@ -297,7 +301,7 @@ mod tests {
     #[test]
     fn all_end_well_or_the_first_that_fails_ends_the_others() {
         assert_eq!(supervised(&shell("exit 0", 3)).0, SUCCESS);
-        // Nobody waits for those that would never end.
+        // Ranks that would never end are ended.
         let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3));
         assert_eq!(code, 7);
         assert!(took < Duration::from_secs(20), "{took:?}");
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_lost_another_is_not_to_blame_if_somebody_else_is() {
+    fn a_rank_that_lost_its_peer_is_not_blamed_for_the_peers_failure() {
         let lost = "echo 'shoal.comm.PeerDied: rank 1 died' >&2; exit 4";
         let (code, took) = supervised(&shell(&format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && sleep 1 && exit 7; {lost}"), 2));
         assert_eq!(code, 7);

@@ -40,7 +40,8 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
 /// How often a pipe or a file hears of progress.
 const PIPE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line each [`PIPE_INTERVAL`] at most.
+/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line each [`PIPE_INTERVAL`]
+/// at most.
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,

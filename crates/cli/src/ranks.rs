@@ -1,4 +1,4 @@
-//! `shoal ranks`: what starts the ranks of a distributed program, inside its instances.
+//! `shoal ranks`: the launcher of a distributed program's ranks, inside its instances.
 
 use std::process::ExitCode;
 
@@ -10,16 +10,16 @@ use crate::exit;
 /// Arguments of `shoal ranks`.
 #[derive(Debug, Args)]
 pub(crate) struct RanksArgs {
-    /// By which variables ranks learn who they are.
+    /// The variables that tell a rank its number.
     #[arg(long)]
     names: Names,
     /// All instances, in the order of ranks.
     #[arg(long, value_delimiter = ',', required = true)]
     hosts: Vec<String>,
-    /// This one's place among them.
+    /// This instance's number among them.
     #[arg(long)]
     node: u32,
-    /// Ranks on each.
+    /// Ranks on each instance.
     #[arg(long)]
     per_host: u32,
     /// Ranks in all.
@@ -28,7 +28,7 @@ pub(crate) struct RanksArgs {
     /// A variable of all ranks: NAME=VALUE.
     #[arg(long = "variable")]
     variables: Vec<String>,
-    /// What each rank runs.
+    /// Program and arguments of each rank.
     #[arg(last = true, required = true)]
     program: Vec<String>,
 }
@@ -39,7 +39,7 @@ enum Names {
     Mpi,
 }
 
-/// Runs them to their end, and ends as they do.
+/// Runs the ranks to their end, and ends with their exit code.
 pub(crate) fn run(args: RanksArgs) -> ExitCode {
     let RanksArgs { names, hosts, node, per_host, in_all, variables, program } = args;
     let names = match names {

@@ -66,15 +66,18 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// The living could not agree in time.
     fn shrink(&self) -> Result<Arc<dyn ProcessGroup>, Error>;
 
-    /// The group of those that live and of newcomers behind them, under the next epoch: processes that were started with
-    /// [`joins`](crate::rendezvous::Config::joins) and wait at the meeting place, in the order in which they came. Waits at most `patience` until there are `size` ranks
-    /// in all, then goes on with those that are there. Called by all that live, after a failure or without one; numbers stay in their order, so rank 0 is the oldest.
+    /// The group of the survivors and of newcomers behind them, under the next epoch. Newcomers are processes that were
+    /// started with [`joins`](crate::rendezvous::Config::joins) and wait at the meeting place; they join in the order
+    /// of their arrival. Waits at most `patience` until there are `size` ranks, then goes on with those that are there.
+    /// All survivors call it, after a failure or without one; ranks stay in order, so rank 0 is the oldest.
     ///
     /// # Errors
-    /// The living could not agree in time, the meeting place cannot be reached, or the group takes none (threads, groups that were split off).
+    /// The survivors could not agree in time, the meeting place cannot be reached, or the group takes no newcomers
+    /// (threads, groups that were split off).
     fn grow(&self, size: usize, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
 
-    /// How many processes wait at the meeting place to be taken in by [`ProcessGroup::grow`]. For rank 0 to ask, which has the meeting place.
+    /// The number of processes that wait at the meeting place for [`ProcessGroup::grow`]. For rank 0, which has the
+    /// meeting place.
     ///
     /// # Errors
     /// The meeting place cannot be reached.
@@ -86,7 +89,8 @@ pub trait ProcessGroup: Send + Sync + fmt::Debug {
     /// No replacement came in time, or the transport takes none.
     fn rejoin(&self, patience: Duration) -> Result<Arc<dyn ProcessGroup>, Error>;
 
-    /// This rank gives up: operations that run or wait fail on all ranks, and say why. Nothing where that is known already.
+    /// This rank gives up: operations in progress fail on all ranks with this reason. Without effect if the group is
+    /// broken already.
     fn give_up(&self, why: &str);
 
     /// Which algorithm and protocol runs for which operation and size, for people.

@@ -28,7 +28,8 @@
 //! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
 //! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
 //!
-//! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server; [`named`] does operations by name, in whatever order each rank submits them. [`timeline`] says what each rank did and when.
+//! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server; [`named`] does
+//! operations by name, in whatever order each rank submits them. [`timeline`] says what each rank did and when.
 //!
 //! This crate depends on no other of ours.
 

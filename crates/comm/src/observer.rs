@@ -1,13 +1,13 @@
-//! Replaces a group's stall message on one thread: operations by name add the names of tensors.
+//! Replaces a group's stall message on one thread, as operations by name do to add the tensors' names.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-/// Hears that this thread's operations wait, instead of the group's own stall message.
+/// Called when this thread's operations wait, instead of the group's own stall message.
 pub(crate) trait Observer {
-    /// After how long a wait it is asked.
+    /// The length of a wait after which it is called.
     fn after(&self) -> Duration;
 
-    /// An operation has waited so long for these ranks; whether it fails with a deadline error.
+    /// An operation has `waited` this long for these ranks; true to fail it with a deadline error.
     fn waits(&self, waited: Duration, missing: &[usize]) -> bool;
 }
 
@@ -15,18 +15,18 @@ thread_local! {
     static OBSERVER: RefCell<Option<Rc<dyn Observer>>> = const { RefCell::new(None) };
 }
 
-/// This thread's, if it has one.
+/// This thread's observer, if it has one.
 pub(crate) fn current() -> Option<Rc<dyn Observer>> {
     OBSERVER.with_borrow(Clone::clone)
 }
 
-/// Does something on this thread whose waits are told to the observer.
+/// Runs a function on this thread, with its waits reported to the observer.
 pub(crate) fn observed<R>(observer: Rc<dyn Observer>, then: impl FnOnce() -> R) -> R {
     let _before = Before(OBSERVER.replace(Some(observer)));
     then()
 }
 
-/// Who was told before; told again when this is dropped, also by a panic.
+/// The observer before; restored when this is dropped, also by a panic.
 struct Before(Option<Rc<dyn Observer>>);
 
 impl Drop for Before {

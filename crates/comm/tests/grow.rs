@@ -1,4 +1,5 @@
-//! Groups that grew, against the conformance suite, and what happens on the way: newcomers that are gone, more than are wanted, ranks that are lost meanwhile.
+//! Groups that grew, against the conformance suite, and what happens on the way: newcomers that are gone, more than are
+//! wanted, ranks that are lost meanwhile.
 
 use std::net::TcpListener;
 use std::sync::Arc;

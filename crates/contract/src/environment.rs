@@ -15,8 +15,7 @@ use crate::{Facts, Script, ranks};
 const FACTS: [&str; 6] =
     ["TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SAGEMAKER_JOB_NAME", "SAGEMAKER_BASE_DIR", "CURRENT_HOST", "SHOAL_HOST_ADDRESSES"];
 
-/// What a job may set of what is ours, by a variable or a hyperparameter in small letters: as on how many instances a script trains, and how many
-/// processes each instance has.
+/// Shoal's settings that a job gives as a variable, or as a hyperparameter in small letters.
 const SETTINGS: [&str; 2] = ["SHOAL_SIMULATE_INSTANCES", ranks::PER_INSTANCE];
 
 /// Belong together: a request that brings one of its own brings all that it needs.

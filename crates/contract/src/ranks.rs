@@ -1,5 +1,6 @@
-//! Ranks that a launcher of ours starts on each instance (`shoal ranks`): those of `smdistributed.dataparallel`, whose launcher is a closed program, and those of
-//! MPI where there is no `mpirun`, which libraries that only ask who they are (Horovod, `smdistributed.modelparallel`) do not need.
+//! Ranks that `shoal ranks` starts on each instance: those of `smdistributed.dataparallel`, whose own launcher is a
+//! closed program, and those of MPI jobs without `mpirun`: Horovod and `smdistributed.modelparallel` read no more of
+//! MPI than its launcher's variables.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ const DATAPARALLEL_OPTIONS: &str = "sagemaker_distributed_dataparallel_custom_mp
 /// A job's variable that says how many processes torchrun and `smdistributed.dataparallel` start on each instance.
 pub(crate) const PER_INSTANCE: &str = "SHOAL_PROCESSES_PER_INSTANCE";
 
-/// By which variables ranks learn who they are.
+/// The variables that tell a rank its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankNames {
     /// `RANK` and its like, as torchrun has them, and `SMDATAPARALLEL_LOCAL_RANK`.
@@ -23,7 +24,7 @@ pub enum RankNames {
 }
 
 impl RankNames {
-    /// As the command line has it.
+    /// The word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::DataParallel => "data-parallel",
@@ -32,16 +33,16 @@ impl RankNames {
     }
 }
 
-/// What is to be started on one instance.
+/// The ranks of one instance, and how to start them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks {
-    /// How they are told who they are.
+    /// The variables that tell them their numbers.
     pub names: RankNames,
     /// Names of the instances, in the order of ranks.
     pub hosts: Vec<String>,
-    /// This instance's place among them.
+    /// This instance's number among them.
     pub node: u32,
-    /// Ranks on each, at least 1.
+    /// Ranks on each instance, at least 1.
     pub per_host: u32,
     /// Ranks in all, if not `per_host` on each.
     pub in_all: Option<u32>,
@@ -65,13 +66,13 @@ impl Ranks {
         words.chain(variables).chain(["--".to_owned()]).chain(program.iter().cloned()).collect()
     }
 
-    /// How many there are in all.
+    /// The number of ranks in all.
     pub fn world(&self) -> u32 {
         let places = self.per_host.saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX));
         self.in_all.map_or(places, |in_all| in_all.min(places))
     }
 
-    /// Those of this instance; none where there are fewer in all than places.
+    /// The ranks of this instance; none if `in_all` are placed before it.
     pub fn here(&self) -> Range<u32> {
         self.of_node(self.node)
     }
@@ -81,7 +82,7 @@ impl Ranks {
         begin..begin.saturating_add(self.per_host).min(self.world())
     }
 
-    /// What a rank is told beside what its instance is told.
+    /// A rank's variables, besides those of its instance.
     pub fn told(&self, rank: u32) -> Vec<(String, String)> {
         let here = self.here();
         let [world, local, on_this] = [self.world(), rank - here.start, here.end - here.start].map(|number| number.to_string());
@@ -110,7 +111,8 @@ impl Ranks {
     }
 }
 
-/// The command of this instance, one of `hosts`, for `smdistributed.dataparallel`; `program` is what each rank is to run.
+/// The command of this instance, one of `hosts`, for `smdistributed.dataparallel`; `program` is what each rank is to
+/// run.
 pub(crate) fn of_dataparallel(
     facts: &Facts,
     hosts: &[&str],
@@ -131,13 +133,14 @@ pub(crate) fn of_dataparallel(
     Ok(ranks.command())
 }
 
-/// Values that options of `mpirun` give to variables: `-x NAME=VALUE`. The others are for MPI alone.
+/// The variables among options of `mpirun`: `-x NAME=VALUE`. The others are for MPI alone.
 pub fn variables(options: &[String]) -> Vec<String> {
     let pairs = options.iter().zip(options.iter().skip(1));
     pairs.filter(|(name, value)| *name == "-x" && value.contains('=')).map(|(_, value)| value.clone()).collect()
 }
 
-/// Processes of torchrun and of `smdistributed.dataparallel` on an instance: as the job's variable says, else one for each GPU, else one.
+/// Processes of torchrun and of `smdistributed.dataparallel` on an instance: as the job's variable says, else one for
+/// each GPU, else one.
 pub(crate) fn per_instance(facts: &Facts) -> Result<u32, LaunchError> {
     match setting(facts, &Hyperparameters::of(&facts.hyperparameters), PER_INSTANCE) {
         None => Ok(facts.gpus.max(1)),
@@ -148,7 +151,7 @@ pub(crate) fn per_instance(facts: &Facts) -> Result<u32, LaunchError> {
     }
 }
 
-/// Where ranks of `smdistributed.dataparallel` would find a server of it; scripts and libraries look whether they are told.
+/// The variables of `smdistributed.dataparallel`'s launcher; scripts and libraries look whether they are set.
 pub(crate) fn told_to_all(facts: &Facts, hosts: &[&str]) -> Vec<(&'static str, String)> {
     let Some(first) = hosts.first() else { return Vec::new() };
     let together = if hosts.len() > 1 { "SMDATAPARALLEL_USE_HOMOGENEOUS" } else { "SMDATAPARALLEL_USE_SINGLENODE" };
@@ -160,7 +163,8 @@ pub(crate) fn told_to_all(facts: &Facts, hosts: &[&str]) -> Vec<(&'static str, S
     ]
 }
 
-/// A value that the job's variable `name` has, or else its hyperparameter of that name in small letters, which is no argument of its script.
+/// A value that the job's variable `name` has, or else its hyperparameter of that name in small letters, which is no
+/// argument of its script.
 pub(crate) fn setting(facts: &Facts, hyperparameters: &Hyperparameters, name: &str) -> Option<String> {
     let given = facts.environment.get(name).cloned();
     let of_hyperparameter = || hyperparameters.of_shoal.get(&name.to_lowercase()).filter(|value| **value != Value::Null).map(python::str);
@@ -190,7 +194,7 @@ mod tests {
         let second = ranks(RankNames::DataParallel, 1, None);
         assert_eq!((second.here(), second.world()), (2..4, 6));
         assert_eq!(told(&second, 3), "A=b c RANK=3 WORLD_SIZE=6 SMDATAPARALLEL_LOCAL_RANK=1 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1");
-        // Places are filled host by host, as mpirun does; nobody is told of more than there are.
+        // Hosts are filled one after the other, as by mpirun.
         let few = ranks(RankNames::Mpi, 1, Some(3));
         assert_eq!(few.here(), 2..3);
         assert_eq!(

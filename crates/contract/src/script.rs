@@ -30,7 +30,7 @@ const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
 /// Other hyperparameters that begin so are a framework's: `sagemaker_mpi_enabled`.
 const PREFIX: &str = "sagemaker_";
 
-/// Those that begin so are the platform's, for whatever it starts: `shoal_simulate_instances`.
+/// Prefix of Shoal's own hyperparameters, such as `shoal_simulate_instances`.
 const PREFIX_OF_SHOAL: &str = "shoal_";
 
 /// Python of the image.
@@ -78,7 +78,7 @@ pub enum LaunchError {
     /// A number of processes that is none.
     #[error("{0} is {1:?}, which is no number of processes")]
     MpiNumber(String, String),
-    /// A number of processes that is none.
+    /// `SHOAL_PROCESSES_PER_INSTANCE` is not a number of processes.
     #[error("SHOAL_PROCESSES_PER_INSTANCE is {0:?}; give a number of processes, such as 8")]
     ProcessesNumber(String),
     /// Options of mpirun that are not words.
@@ -242,7 +242,7 @@ pub(crate) struct Hyperparameters {
     pub(crate) framework: Map<String, Value>,
     /// The toolkit's.
     pub(crate) reserved: Map<String, Value>,
-    /// Ours.
+    /// Shoal's.
     pub(crate) of_shoal: Map<String, Value>,
 }
 

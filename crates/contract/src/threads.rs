@@ -24,7 +24,8 @@ const BLAS_TIMEOUT: &str = "20";
 
 /// Variables with a number of threads.
 const COUNTS: [&str; 4] = ["OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", INTEROP, "LOKY_MAX_CPU_COUNT"];
-/// TensorFlow's threads that run operations, some of which wait for another process: a single one waits for itself (a parameter server's clients hang).
+/// TensorFlow's threads that run operations, some of which wait for another process: a single one waits for itself (a
+/// parameter server's clients hang).
 const INTEROP: &str = "TF_NUM_INTEROP_THREADS";
 const LEAST_INTEROP: u32 = 2;
 

@@ -48,8 +48,8 @@ pub(crate) fn make(
     Ok(Record { below: Some(below_directory.to_owned()), site_packages, bytes, made: now(), ..below.clone() })
 }
 
-/// Names what our wheel has of others' packages, so that pip takes what depends on those for satisfied, and programs find their versions. The wheel cannot: it
-/// has one name.
+/// Names what our wheel has of others' packages, so that pip takes what depends on those for satisfied, and programs
+/// find their versions. The wheel cannot: it has one name.
 fn name_ours(site_packages: &Path) -> io::Result<()> {
     for (name, module, version) in OURS.iter().filter(|(_, module, _)| site_packages.join(module).is_dir()) {
         let info = site_packages.join(format!("{}-{version}.dist-info", name.replace('-', "_")));

@@ -46,7 +46,8 @@ pub fn check(text: &str) -> Result<String, RequirementsError> {
     Ok(plain)
 }
 
-/// What Shoal's Python package has under another's name: its distribution, its module, and the version of which it has the API.
+/// What Shoal's Python package has under another's name: its distribution, its module, and the version of which it has
+/// the API.
 pub(crate) const OURS: [(&str, &str, &str); 4] = [
     ("horovod", "horovod", "0.28.1"),
     ("smdistributed-dataparallel", "smdistributed/dataparallel", "1.8.0"),
@@ -54,7 +55,8 @@ pub(crate) const OURS: [(&str, &str, &str); 4] = [
     ("smdistributed", "smdistributed", "1.15.0"),
 ];
 
-/// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left out, what to say of it.
+/// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left out, what to say of
+/// it.
 pub fn without_ours(text: &str) -> (String, Vec<String>) {
     let (mut rest, mut said) = (String::new(), Vec::new());
     for (_, line) in logical_lines(text) {
@@ -69,7 +71,8 @@ pub fn without_ours(text: &str) -> (String, Vec<String>) {
     (rest, said)
 }
 
-/// Whether a requirement is of this distribution: by its name, or by the file or the repository that an address ends with.
+/// Whether a requirement is of this distribution: by its name, or by the file or the repository that an address ends
+/// with.
 fn names(line: &str, name: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "-");
     let first = line.split_whitespace().next().unwrap_or_default();

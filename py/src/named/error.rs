@@ -1,13 +1,13 @@
-//! What goes wrong with operations by name, as Python exceptions.
+//! Failures of operations by name as Python exceptions.
 
 use pyo3::{create_exception, prelude::*};
 use shoal_comm::named::Failure;
 
 use crate::comm::{CommError, exception};
 
-create_exception!(shoal.named, NamedError, CommError, "An operation by name failed. `tensors`: the names that it is about.");
-create_exception!(shoal.named, Mismatch, NamedError, "The ranks meant different operations by one name; others go on.");
-create_exception!(shoal.named, DuplicateName, NamedError, "An operation of that name is not done yet.");
+create_exception!(shoal.named, NamedError, CommError, "An operation by name failed. `tensors`: the names of its tensors.");
+create_exception!(shoal.named, Mismatch, NamedError, "The ranks submitted different operations under one name; other operations go on.");
+create_exception!(shoal.named, DuplicateName, NamedError, "An operation of that name is outstanding.");
 create_exception!(shoal.named, ShutDown, NamedError, "The engine was shut down before the operation was done.");
 
 /// Adds the exceptions to the module.
@@ -19,7 +19,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ShutDown", py.get_type::<ShutDown>())
 }
 
-/// The exception that says the same. `tensors`: the names that it is about; where the group failed it is of that failure's kind.
+/// The exception of a failure, with the names of its `tensors`; where the group failed, one of that failure's kind.
 pub(super) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let text = failure.to_string();
     let error = match failure {
@@ -28,7 +28,7 @@ pub(super) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
         Failure::ShutDown { .. } => ShutDown::new_err(text),
         Failure::Comm { error, .. } => {
             let error = exception(py, error);
-            // As its kind makes it, but with the tensors' names before it.
+            // The text of its kind, but with the tensors' names before it.
             let _ = error.value(py).setattr("args", (text,));
             error
         }

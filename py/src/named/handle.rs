@@ -1,4 +1,4 @@
-//! An operation that was submitted, as Python holds it.
+//! Python's handle of a submitted operation.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -14,7 +14,7 @@ use crate::comm::{LOOK, Memory};
 /// What an external operation's callback raised.
 pub(super) type Thrown = Arc<Slot>;
 
-/// An operation that was submitted.
+/// A submitted operation.
 #[pyclass(frozen, name = "NamedHandle")]
 #[derive(Debug)]
 pub(super) struct Handle {
@@ -24,7 +24,8 @@ pub(super) struct Handle {
 
 #[pymethods]
 impl Handle {
-    /// Waits until it is done, at most `timeout` seconds if given. Whether it is done; raises what it failed with.
+    /// Waits until it is done, at most `timeout` seconds if given, and says whether it is done; raises what it failed
+    /// with.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let Some(timeout) = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok()) else {
@@ -43,7 +44,7 @@ impl Handle {
         }
     }
 
-    /// Whether it is done, well or not.
+    /// Whether it is done, successfully or not.
     fn done(&self) -> bool {
         self.handle.is_done()
     }
@@ -53,7 +54,7 @@ impl Handle {
         self.handle.result()?.err().map(|failure| self.raise(py, failure))
     }
 
-    /// Memory and shape of a tensor for which the engine allocated.
+    /// Memory and shape of an output that the engine allocated.
     fn output<'py>(&self, py: Python<'py>, index: usize) -> PyResult<(Memory, Bound<'py, PyTuple>)> {
         let outcome = self.outcome(py)?;
         let (memory, shape) = outcome.outputs.get(index).and_then(Option::as_ref).ok_or_else(|| {
@@ -62,7 +63,7 @@ impl Handle {
         Ok((Memory(Arc::clone(memory)), PyTuple::new(py, shape)?))
     }
 
-    /// Of an alltoall: rows that came from each rank.
+    /// Of an alltoall: rows received from each rank.
     fn received_splits(&self, py: Python<'_>) -> PyResult<Option<Vec<usize>>> {
         self.outcome(py).map(|it| it.received.clone())
     }
@@ -74,7 +75,7 @@ impl Handle {
 }
 
 impl Handle {
-    /// Waits, and does the work where nobody else does.
+    /// Waits, and runs the cycles unless another thread does.
     pub(super) fn drive(&self, py: Python<'_>) -> PyResult<()> {
         if self.handle.is_done() {
             return self.handle.wait(None).map(drop).map_err(|failure| self.raise(py, &failure));
@@ -90,7 +91,7 @@ impl Handle {
         }
     }
 
-    /// The exception that says the same; of an external operation what it raised itself.
+    /// The failure as an exception; of an external operation, what its callback raised.
     fn raise(&self, py: Python<'_>, failure: &Failure) -> PyErr {
         let thrown = self.thrown.as_ref().filter(|_| matches!(failure, Failure::External { .. }));
         let thrown = thrown.and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|it| it.clone_ref(py)));

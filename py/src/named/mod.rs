@@ -1,4 +1,5 @@
-//! Operations by name for Python: `shoal._native.NamedEngine` is `shoal_comm::named::Engine` on addresses. What people use is `shoal.named`.
+//! Operations by name for Python: `shoal._native.NamedEngine` is `shoal_comm::named::Engine` on addresses; programs use
+//! `shoal.named`.
 
 #![expect(unsafe_code, reason = "memory of other libraries comes as addresses")]
 
@@ -30,7 +31,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(module)
 }
 
-/// Does operations by name. Tensors are addresses; whoever submits them answers for the memory there until the operation is done.
+/// Does operations by name. Tensors are addresses; the caller answers for the memory there until the operation is done.
 #[pyclass(frozen, weakref)]
 #[derive(Debug)]
 struct NamedEngine {
@@ -51,7 +52,8 @@ fn dtype(name: &str) -> Result<DType, String> {
 
 #[pymethods]
 impl NamedEngine {
-    /// Joins the world that the settings describe, or takes that of `group`, and starts. `number` counts this process's starts.
+    /// Joins the world that the settings describe, or takes that of `group`, and starts. `number` counts the engines
+    /// that this process has started.
     #[staticmethod]
     #[pyo3(signature = (settings, number, group=None))]
     fn start(py: Python<'_>, settings: HashMap<String, String>, number: u64, group: Option<&Group>) -> PyResult<Self> {
@@ -106,7 +108,7 @@ impl NamedEngine {
         self.engine.place().homogeneous
     }
 
-    /// Begins an operation; with `wait` it is done when this returns.
+    /// Submits an operation; with `wait` it is done when this returns.
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     #[pyo3(signature = (kind, tensors, *, op="sum", prescale=1.0, postscale=1.0, root=0, splits=None, set=0, grouped=false, keep=None, wait=false))]
     fn submit(
@@ -152,7 +154,7 @@ impl NamedEngine {
         self.begin(py, set, request, buffers, None, keep, wait)
     }
 
-    /// An operation of the caller's.
+    /// Submits an external operation, a function of the caller's.
     #[pyo3(signature = (name, signature, callback, *, set=0, joined=false, wait=false))]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn submit_external(
@@ -183,7 +185,7 @@ impl NamedEngine {
         self.begin(py, set, request, Vec::new(), Some((call, thrown)), None, wait)
     }
 
-    /// What a joined rank calls in the place of external operations of the others.
+    /// Sets the function that this rank calls for the others' external operations while it has joined.
     fn on_joined(&self, callback: Option<Py<PyAny>>) {
         self.engine.on_joined(callback.map(|callback| {
             let then = move |name: &str, signature: &str| {
@@ -220,12 +222,12 @@ impl NamedEngine {
         self.engine.timeline_stop();
     }
 
-    /// How often this rank has negotiated in the world.
+    /// Cycles of the world's set so far.
     fn cycles(&self) -> u64 {
         self.engine.cycles()
     }
 
-    /// Leaves.
+    /// Leaves the world.
     fn shutdown(&self, py: Python<'_>) {
         if self.home.is_here() {
             py.detach(|| self.engine.shutdown());
@@ -235,11 +237,11 @@ impl NamedEngine {
 
 impl Drop for NamedEngine {
     fn drop(&mut self) {
-        // In a forked process its threads are not here, and its connections are the other's.
+        // A forked process has none of its threads, and shares its connections with the parent.
         if self.home.is_here() {
-            // SAFETY: nobody uses it after this.
+            // SAFETY: it is not used after this.
             let engine = unsafe { mem::ManuallyDrop::take(&mut self.engine) };
-            // A callback may want Python's lock while this waits for it.
+            // A callback may need Python's lock while this waits for it.
             Python::try_attach(|py| py.detach(move || drop(engine)));
         }
     }
@@ -265,7 +267,8 @@ impl NamedEngine {
         self.home.check("engine of operations by name").map_err(|error| exception(py, &error))?;
         let (callback, thrown) = external.map_or((None, None), |(callback, thrown)| (Some(callback), Some(thrown)));
         let keeps = keep.map(|it| Box::new(it) as Box<dyn std::any::Any + Send>);
-        // Short, so with Python's lock. SAFETY: whoever calls this answers for the addresses (the class says so), and `keep` lets him.
+        // Short, so with Python's lock. SAFETY: the caller answers for the addresses (the class says so), and `keep`
+        // lets it.
         let handle = unsafe { self.engine.submit(set, request, buffers, callback, keeps, wait) }.map_err(|failure| failed(py, &failure))?;
         let handle = Handle { handle, thrown };
         if wait {

@@ -13,7 +13,7 @@ const LAUNCHERS: [&str; 3] = ["\"<frozen runpy>\"", "/mpi4py/run.py\"", "/mpi4py
 const RULE: &str = "----------";
 /// In what its error handler says.
 const OF_OPEN_MPI: &str = "] *** ";
-/// What ranks say that have lost another: of ours, and of Gloo.
+/// Texts by which a rank says that it lost a peer: those of Shoal's process groups and of Gloo.
 const LOST: [&str; 5] = ["PeerDied", "PeerGaveUp", " died (", "Connection closed by peer", "Connection reset by peer"];
 /// SageMaker's images have it, environments here have what is asked for.
 const NO_MPI4PY: [&str; 3] = ["No module named mpi4py", "No module named 'mpi4py'", "cannot load MPI library"];
@@ -26,7 +26,7 @@ pub(crate) struct Errors {
     raised: Option<u32>,
     /// Whom `mpirun` calls the first to fail.
     named: Option<u32>,
-    /// How the named one ended, where it could not say so itself.
+    /// How the named rank ended, if by a signal.
     how: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Errors {
         (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
     }
 
-    /// Whether what a rank said last is that another one is gone.
+    /// Whether a rank's last output says that it lost a peer.
     pub(crate) fn has_lost_another(&self, rank: u32) -> bool {
         self.tails.get(&Some(rank)).is_some_and(|said| {
             let text = said.tail.text();

@@ -18,10 +18,10 @@ pub(crate) fn secret(token: &str) -> String {
     derived("mpi", token)
 }
 
-/// Variable with the secret by which ranks of process groups know each other, when they meet at the address that their launcher tells.
+/// Variable with the secret of the ranks' process groups, which meet at their launcher's address.
 pub(crate) const SECRET_OF_GROUPS: &str = "SHOAL_COMM_SECRET";
 
-/// The same for process groups.
+/// Derives the process groups' secret from the token.
 pub(crate) fn secret_of_groups(token: &str) -> String {
     derived("groups", token)
 }

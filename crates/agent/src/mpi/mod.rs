@@ -2,7 +2,8 @@
 //! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's program
 //! is [`wait()`], which starts there what [`start()`] brings, and ends when the first says that all is over, or is gone.
 //!
-//! Where there is no `mpirun`, the first instance has each start its ranks by itself (`own`): libraries that only ask who they are need no MPI.
+//! Where there is no `mpirun`, the first instance has each start its ranks by itself (`own`): libraries that only ask
+//! who they are need no MPI.
 //!
 //! They meet on the network that a job's instances have for themselves, and know each other by a secret of the attempt.
 

@@ -1,4 +1,5 @@
-//! Ranks without `mpirun`: the first instance has every instance start its own (`shoal ranks`), and ends all when one fails.
+//! Ranks without `mpirun`: the first instance has every instance start its own (`shoal ranks`), and ends all when one
+//! fails.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -15,14 +16,15 @@ use super::run::Running;
 use super::{TERMINATED, failure, say};
 use crate::outcome::code;
 
-/// How long ranks of this instance may take to end when one elsewhere has failed; what is left then ends with this program.
+/// How long ranks of this instance may take to end when one elsewhere has failed; those that are left end with this
+/// program.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Ends well if this Python has it.
+/// A program that succeeds if this Python has mpi4py.
 const LOOK: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)";
 
-/// Runs all ranks to their end; `options` are those of `mpirun`, of which those count that give variables to ranks, and their number. `tell_all` ends what the
-/// other instances do, and says whether one of them knows why.
+/// Runs all ranks to their end. Of `mpirun`'s `options`, the variables and the number of ranks apply. `tell_all` ends
+/// the other instances' ranks, and says whether one of these instances has reported the cause.
 pub(super) fn run(
     places: &Places,
     options: &[String],
@@ -48,7 +50,7 @@ pub(super) fn run(
         let (line, mut other) = reached.map_err(|error| format!("{host} is gone, or does not answer: {error}"))?;
         lines.push(line);
         let ends = ends.clone();
-        // Who listened may have ended by then.
+        // The receiver may have ended by then.
         thread::spawn(move || {
             let _ = ends.send((node, code_of(other.hear())));
         });
@@ -100,7 +102,8 @@ fn number(options: &[String]) -> Option<u32> {
     options.get(at + 1)?.parse().ok()
 }
 
-/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python has it.
+/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python
+/// has it.
 pub(super) fn runnable(program: &[String]) -> Vec<String> {
     let has = || Command::new(&program[0]).args(["-c", LOOK]).stdin(Stdio::null()).status().is_ok_and(|status| status.success());
     if is_by_mpi4py(program) && !has() { without_mpi4py(program) } else { program.to_vec() }

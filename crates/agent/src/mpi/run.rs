@@ -34,7 +34,8 @@ static TERMINATING: AtomicBool = AtomicBool::new(false);
 /// `mpirun`, once it runs.
 pub(super) type Running = Arc<Mutex<Option<Pid>>>;
 
-/// Runs `mpirun` (`command`, whose last `program` words are what each rank runs) when all instances are there; gives its exit code.
+/// Runs `mpirun` (`command`, whose last `program` words are each rank's program) once all instances are there; gives
+/// its exit code.
 pub fn run(places: &Places, program: usize, command: &[String]) -> i32 {
     run_to_the_end(places, program, command).unwrap_or_else(|text| {
         say(&text);

@@ -111,7 +111,8 @@ impl Checkpoints {
         None
     }
 
-    /// Whether a checkpoint is due after this number of rounds. `is_last`: the training ends or pauses here. `end`: the round at which it next ends or pauses.
+    /// Whether a checkpoint is due after this number of rounds. `is_last`: the training ends or pauses here. `end`: the
+    /// round at which it next ends or pauses.
     pub(super) fn is_due(&self, rounds: u32, is_last: bool, end: u32) -> bool {
         let is_time = || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE);
         match self.renewal {

@@ -54,12 +54,12 @@ pub(crate) trait Reform: Send + Sync + fmt::Debug {
     /// The living and replacements for the dead.
     fn rejoin(&self, patience: Duration) -> Result<Parts, Error>;
 
-    /// The living and newcomers behind them, `size` in all if so many come in time.
+    /// The survivors and newcomers behind them, `size` ranks if enough come in time.
     fn grow(&self, _size: usize, _patience: Duration) -> Result<Front, Error> {
         Err(Error::config("this group takes no newcomers: ranks that are processes do, made by `join`".to_owned()))
     }
 
-    /// How many wait to be taken in.
+    /// The number of newcomers.
     fn newcomers(&self) -> Result<usize, Error> {
         Ok(0)
     }

@@ -9,12 +9,12 @@ use crate::{
     reduce::{self, Stores},
 };
 
-/// What happens to each element on its way.
+/// A factor, and a whole divisor for averages of whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Factor {
-    /// By what whole numbers are divided, toward zero, before they are multiplied; 1: not.
+    /// Whole numbers are divided by this first, truncated toward zero.
     pub(super) divisor: usize,
-    /// By what it is multiplied.
+    /// Every element is multiplied by this.
     pub(super) times: f64,
 }
 
@@ -24,13 +24,14 @@ impl Factor {
         Self { divisor: 1, times }
     }
 
-    /// Whether it changes nothing.
+    /// Whether elements stay as they are.
     pub(super) fn is_one(self) -> bool {
         self.times == 1.0 && self.divisor == 1
     }
 }
 
-/// `target[i] = source[i] * factor` for `len` elements. Floats of 16 and 32 bits are multiplied in 32 bits, all others in 64; whole numbers are truncated toward zero.
+/// `target[i] = source[i] * factor` for `len` elements. Floats of 16 and 32 bits are multiplied in 32 bits, all others
+/// in 64; whole numbers are truncated toward zero.
 ///
 /// # Safety
 /// Both addresses are valid for `len` elements, and the same or apart.
@@ -101,7 +102,8 @@ unsafe fn widen(dtype: DType, source: *const u8, len: usize) -> Vec<f64> {
     }
 }
 
-/// The adaptive sum of the ranks' vectors (none: zeros), pair by pair in a binary tree; of floats, computed in f64 and rounded once.
+/// The adaptive sum of the ranks' vectors (none: zeros), pair by pair in a binary tree; of floats, computed in f64 and
+/// rounded once.
 ///
 /// # Safety
 /// All addresses are valid for `len` elements; the target is apart from the sources.
@@ -136,7 +138,7 @@ pub(super) unsafe fn adasum(dtype: DType, target: *mut u8, sources: &[Option<*co
     }
 }
 
-/// `a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2)`: the sum of what is at right angles, the mean of what is parallel.
+/// `a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2)`: the sum of orthogonal vectors, the mean of parallel ones.
 fn pair(mut one: Vec<f64>, two: &[f64]) -> Vec<f64> {
     let (mut dot, mut ones, mut twos) = (0.0, 0.0, 0.0);
     for (a, b) in one.iter().zip(two) {

@@ -1,4 +1,4 @@
-//! One cycle: what is new goes to all ranks in one all-gather, and what all have named is done.
+//! One cycle: new announcements go to all ranks in one all-gather, then operations that are ready are executed.
 
 use std::{
     cell::Cell,
@@ -10,38 +10,39 @@ use std::{
 
 use super::{
     Settings,
-    circle::{Circle, Submission},
     error::{Failure, quoted, ranks},
     execute,
     negotiate::{Item, Table},
+    process_set::{ProcessSet, Submission},
     request::Action,
     timeline::label,
 };
 use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, observer};
 
-/// Bytes of what each rank gives to the first all-gather of a cycle: what shared memory carries in the line that announces it. The first four are the announcement's length.
+/// Bytes per rank of a cycle's first all-gather: as many as shared memory carries in the cache line that announces a
+/// call. The first four are the announcement's length.
 const SLOT: usize = 56;
 const HEAD: usize = 4;
-/// Data of so many bytes comes along with its announcement, and so much with all of a cycle.
-const LITTLE: usize = 1024;
-const LITTLE_IN_ALL: usize = 8192;
-/// Bytes of all ranks' announcements in a cycle, at most.
+/// Most bytes of data that travel with an announcement, and with all of a rank's announcements of a cycle.
+const INLINE: usize = 1024;
+const INLINE_IN_ALL: usize = 8192;
+/// Most bytes of all ranks' announcements of a cycle.
 const MOST_ANNOUNCED: usize = 256 << 20;
-/// How often a rank that has something outstanding looks at the clock.
+/// How often a rank with outstanding operations looks for stalled ones.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What one cycle leaves to the next.
+/// State that is kept between cycles.
 pub(super) struct Driver {
     pub(super) table: Table,
-    /// What this rank has announced and is not done.
+    /// This rank's announced operations that are not done.
     pub(super) mine: HashMap<Arc<str>, Submission>,
-    /// Memory in which small tensors are reduced together.
+    /// The fusion buffer.
     pub(super) fusion: Option<Memory>,
     out: Vec<u8>,
     all: Vec<u8>,
     rest: Vec<u8>,
     looked: Instant,
-    /// When it was last said of an operation that it waits.
+    /// When an operation was last reported as stalled.
     said: HashMap<Arc<str>, Instant>,
 }
 
@@ -59,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// Takes all operations that are not done, when the engine has failed.
+    /// Takes all operations that are not done, after the engine has failed.
     pub(super) fn abandon(&mut self) -> Vec<Submission> {
         self.mine.drain().map(|(_, it)| it).collect()
     }
@@ -69,39 +70,41 @@ impl Driver {
         self.fusion = None;
     }
 
-    /// One cycle. Whether no rank had anything new.
-    pub(super) fn cycle(&mut self, circle: &Circle, group: &dyn ProcessGroup, new: Vec<Submission>) -> Result<bool, Failure> {
-        let timeline = circle.timeline.is_active();
+    /// Runs one cycle. True if no rank announced anything.
+    pub(super) fn cycle(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup, new: Vec<Submission>) -> Result<bool, Failure> {
+        let timeline = process_set.timeline.is_active();
         if timeline {
-            circle.timeline.cycle();
+            process_set.timeline.cycle();
         }
         self.out.clear();
-        let mut left = LITTLE_IN_ALL;
+        let mut left = INLINE_IN_ALL;
         for submission in new {
-            let known = self.table.known(circle.rank, &submission.request);
-            let data = execute::little(circle, &submission, left.min(LITTLE));
+            let known = self.table.known(process_set.rank, &submission.request);
+            let data = execute::inline_data(process_set, &submission, left.min(INLINE));
             left -= data.as_ref().map_or(0, Vec::len);
             Item::write(&submission.request, known, data.as_deref(), &mut self.out);
             self.mine.insert(Arc::clone(&submission.request.name), submission);
         }
-        let announced = self.exchange(circle, group)?;
+        let announced = self.exchange(process_set, group)?;
         let is_empty = announced.iter().all(Vec::is_empty);
         if timeline {
-            self.announce_in_timeline(circle, &announced);
+            self.announce_in_timeline(process_set, &announced);
         }
-        let ready = self.table.cycle(announced).map_err(|nonsense| {
-            let problem =
-                format!("rank {} announced what this rank does not know: use the same Shoal on all ranks", circle.members[nonsense.rank]);
+        let ready = self.table.cycle(announced).map_err(|malformed| {
+            let problem = format!(
+                "rank {} announced what this rank does not know: use the same Shoal on all ranks",
+                process_set.members[malformed.rank]
+            );
             group.give_up(&problem);
             Failure::config(problem)
         })?;
-        execute::perform(circle, group, self, ready)?;
-        self.look(circle, group)?;
+        execute::perform(process_set, group, self, ready)?;
+        self.look(process_set, group)?;
         Ok(is_empty)
     }
 
     /// What each rank has announced, by rank.
-    fn exchange(&mut self, circle: &Circle, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
+    fn exchange(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
         let size = group.size();
         let mut slot = [0_u8; SLOT];
         let length =
@@ -110,8 +113,8 @@ impl Driver {
         let first = self.out.len().min(SLOT - HEAD);
         slot[HEAD..HEAD + first].copy_from_slice(&self.out[..first]);
         let call = Call::new(Kind::AllGather, DType::U8, slot.as_ptr(), self.all.as_mut_ptr(), SLOT);
-        let watch = Rc::new(Watch::new(circle, self));
-        // The circle outlives the call, which is why the watch may look at it.
+        let watch = Rc::new(Watch::new(process_set, self));
+        // The process_set outlives the call, which is why the watch may look at it.
         let told = Rc::clone(&watch);
         run(group, &call, told)?;
         let lengths: Vec<_> = self.all.chunks(SLOT).map(|slot| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]) as usize).collect();
@@ -140,7 +143,7 @@ impl Driver {
                 Item::read_all(&whole)
             };
             announced.push(items.ok_or_else(|| {
-                let problem = format!("rank {} sent no announcement: use the same Shoal on all ranks", circle.members[rank]);
+                let problem = format!("rank {} sent no announcement: use the same Shoal on all ranks", process_set.members[rank]);
                 group.give_up(&problem);
                 Failure::config(problem)
             })?);
@@ -148,7 +151,7 @@ impl Driver {
         Ok(announced)
     }
 
-    fn announce_in_timeline(&self, circle: &Circle, announced: &[Vec<Item>]) {
+    fn announce_in_timeline(&self, process_set: &ProcessSet, announced: &[Vec<Item>]) {
         for (rank, items) in announced.iter().enumerate() {
             for item in items {
                 let (name, action) = match item {
@@ -160,9 +163,9 @@ impl Driver {
                 };
                 let label = label(action.name(), name);
                 if self.table.missing(name).is_none() && announced[..rank].iter().flatten().all(|item| self.is_other(item, name)) {
-                    circle.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
+                    process_set.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
                 }
-                circle.timeline.tick(&label, circle.members[rank]);
+                process_set.timeline.tick(&label, process_set.members[rank]);
             }
         }
     }
@@ -174,8 +177,8 @@ impl Driver {
         }
     }
 
-    /// Operations that only some ranks have named, while all go on with others.
-    fn look(&mut self, circle: &Circle, group: &dyn ProcessGroup) -> Result<(), Failure> {
+    /// Reports stalled operations, which only some ranks have submitted while all go on with others.
+    fn look(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<(), Failure> {
         if self.mine.is_empty() {
             self.said.clear();
             return Ok(());
@@ -187,26 +190,26 @@ impl Driver {
         let mut stalled = Vec::new();
         for (name, submission) in &self.mine {
             let age = submission.since.elapsed();
-            // (A join is not in the table by its name.)
+            // The table has no joins.
             let Some((missing, first)) = self.table.missing(name) else { continue };
-            if let Some(limit) = circle.settings.stall_shutdown
+            if let Some(limit) = process_set.settings.stall_shutdown
                 && age >= limit
             {
                 let milliseconds = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
                 let at = crate::At { operation: format!("{} {:?}", submission.request, &**name), number: 0 };
-                // By the set's numbers, as the group's own errors are.
-                let place = |it: usize| circle.members.iter().position(|member| *member == it);
+                // Ranks as the set numbers them, as in the group's own errors.
+                let place = |it: usize| process_set.members.iter().position(|member| *member == it);
                 let waiting_for = missing.into_iter().filter_map(place).collect();
                 let error = Error::Deadline { waiting_for, milliseconds, at };
                 group.give_up(&error.to_string());
                 return Err(error.into());
             }
             let is_due = |every: Duration| age >= every && self.said.get(name).is_none_or(|said| said.elapsed() >= every);
-            if first == circle.members[circle.rank] && circle.settings.stall.is_some_and(is_due) {
+            if first == process_set.members[process_set.rank] && process_set.settings.stall.is_some_and(is_due) {
                 stalled.push((Arc::clone(name), missing));
             }
         }
-        if let (Some(every), false) = (circle.settings.stall, stalled.is_empty()) {
+        if let (Some(every), false) = (process_set.settings.stall, stalled.is_empty()) {
             stalled.sort_unstable();
             let lines: Vec<_> = stalled.iter().map(|(name, missing)| (name.to_string(), missing.clone())).collect();
             say(every, &lines);
@@ -218,7 +221,7 @@ impl Driver {
     }
 }
 
-/// Says that some ranks have not named these operations.
+/// Prints which ranks have not submitted these operations.
 fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
     let mut text = format!(
         "shoal: one or more tensors were submitted to be reduced, gathered or broadcasted by a subset of ranks and are waiting for the remainder of ranks \
@@ -231,37 +234,37 @@ fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
     eprintln!("{text}");
 }
 
-/// Runs a call of the cycle's, whose memory its caller holds.
+/// Runs a collective of the cycle on the caller's memory.
 #[expect(unsafe_code, reason = "calls are addresses")]
 fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Failure> {
     // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched until it returns.
     observer::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
 }
 
-/// Who tells that ranks do not come to a cycle.
+/// Reports ranks that do not come to a cycle's all-gather.
 struct Watch {
     members: Arc<[usize]>,
     settings: Arc<Settings>,
-    /// Names in the announcement of this cycle and before: since when, and who has not named them, where that is known.
+    /// Outstanding operations: since when, and which ranks have not submitted them, where that is known.
     open: Vec<(Arc<str>, Instant, Option<Vec<usize>>)>,
     next: Cell<Duration>,
     rank: usize,
 }
 
 impl Watch {
-    fn new(circle: &Circle, driver: &Driver) -> Self {
-        let settings = Arc::clone(&circle.settings);
+    fn new(process_set: &ProcessSet, driver: &Driver) -> Self {
+        let settings = Arc::clone(&process_set.settings);
         let next = settings.stall.unwrap_or(Duration::MAX).min(settings.stall_shutdown.unwrap_or(Duration::MAX)).min(LOOK);
         let wanted = settings.stall.is_some() || settings.stall_shutdown.is_some();
-        // One that has just been submitted is a likely one to wait for; a thousand need not all be listed.
+        // The list is of a few, as a thousand would help no reader.
         let open = if wanted {
             let one = |(name, it): (&Arc<str>, &Submission)| (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0));
-            // A rank that has joined may wait as long as the others have data.
+            // A joined rank may wait as long as the others have data.
             driver.mine.iter().filter(|(_, it)| it.request.action != Action::Join).take(MOST_LISTED).map(one).collect()
         } else {
             Vec::new()
         };
-        Self { members: Arc::clone(&circle.members), settings, open, next: Cell::new(next), rank: circle.rank }
+        Self { members: Arc::clone(&process_set.members), settings, open, next: Cell::new(next), rank: process_set.rank }
     }
 }
 
@@ -287,7 +290,7 @@ impl observer::Observer for Watch {
             );
             return true;
         }
-        // The first rank that waits speaks for all.
+        // Of the ranks that wait, only the first reports.
         let speaks = (0..self.members.len()).find(|rank| !missing.contains(rank)) == Some(self.rank);
         if let Some(every) = self.settings.stall
             && speaks

@@ -6,23 +6,24 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The ranks named one operation and meant different ones, or it cannot be done beside joined ranks. Other operations go on.
+    /// The ranks submitted different operations under one name, or one that joined ranks cannot take part in. Other
+    /// operations go on.
     #[error("{problem}")]
     Mismatch {
-        /// Its tensors.
+        /// The operation's tensors.
         tensors: Vec<String>,
-        /// Who said what, and what to do.
+        /// What each rank submitted, and what to do.
         problem: String,
     },
-    /// An operation of that name is not done yet. Other operations go on.
+    /// An operation of that name is outstanding. Other operations go on.
     #[error(
         "Requested to {action} a tensor with the same name as another tensor that is currently being processed: {tensor:?}. Wait for that one, or give \
          this one another name"
     )]
     Duplicate {
-        /// What was to be done.
+        /// The operation's kind.
         action: &'static str,
-        /// Which name.
+        /// The name.
         tensor: String,
     },
     /// The engine was shut down before the operation was done.
@@ -31,7 +32,7 @@ pub enum Failure {
         /// What was outstanding.
         tensors: Vec<String>,
     },
-    /// The process group failed; no operation can be done any more.
+    /// The process group failed; the engine does no further operation.
     #[error("{}{error}", prefix(tensors))]
     Comm {
         /// What was outstanding.
@@ -39,12 +40,12 @@ pub enum Failure {
         /// Why.
         error: Error,
     },
-    /// The caller's own operation failed on this rank. Others go on.
+    /// The caller's function failed on this rank. Other operations go on.
     #[error("{tensor:?}: {problem}")]
     External {
-        /// Which.
+        /// The operation's name.
         tensor: String,
-        /// What it said.
+        /// What the function said.
         problem: String,
     },
 }
@@ -55,7 +56,7 @@ impl Failure {
         Self::Comm { tensors: Vec::new(), error: Error::config(problem) }
     }
 
-    /// The names that it is about, as far as known.
+    /// The names of the operations' tensors, as far as known.
     pub fn tensors(&self) -> Vec<String> {
         match self {
             Self::Mismatch { tensors, .. } | Self::ShutDown { tensors } | Self::Comm { tensors, .. } => tensors.clone(),
@@ -73,7 +74,7 @@ impl From<Error> for Failure {
 /// At most so many names are listed.
 const LISTED: usize = 5;
 
-/// Names for people.
+/// A list of names for a message.
 pub(super) fn quoted(names: &[String]) -> String {
     let mut text = names.iter().take(LISTED).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     if names.len() > LISTED {
@@ -86,7 +87,7 @@ fn prefix(tensors: &[String]) -> String {
     if tensors.is_empty() { String::new() } else { format!("{}: ", quoted(tensors)) }
 }
 
-/// Ranks for people.
+/// A list of ranks for a message.
 pub(super) fn ranks(list: &[usize]) -> String {
     let text = list.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     if list.len() == 1 { format!("rank {text}") } else { format!("ranks {text}") }

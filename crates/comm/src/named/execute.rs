@@ -1,4 +1,4 @@
-//! Does what all ranks have named, in the same order on each.
+//! Executes the operations that are ready, in the same order on each rank.
 
 #![expect(unsafe_code, reason = "tensors come as addresses")]
 
@@ -6,18 +6,18 @@ use std::{collections::HashMap, ptr, sync::Arc};
 
 use super::{
     arithmetic::{self, Factor},
-    circle::{Circle, Submission},
     driver::Driver,
     error::Failure,
     handle::Outcome,
     negotiate::Ready,
+    process_set::{ProcessSet, Submission},
     reduce,
     request::{Action, Part, Reduction, Request},
     timeline::label,
 };
 use crate::{Call, DType, Error, Kind, Memory, ProcessGroup};
 
-/// What this rank gives and gets in one tensor of an operation.
+/// One tensor of a reduction: where it is sent from and received at.
 pub(super) struct Piece {
     /// Null: zeros.
     pub(super) send: *const u8,
@@ -26,90 +26,92 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-/// What operations must have in common to be reduced together: type, reduction, and the bits of both factors.
+/// What tensors must have in common to be fused: type, reduction, and the bits of both factors.
 type Key = (DType, Reduction, u64, u64);
 
-/// Operations whose tensors are reduced together.
+/// Operations whose tensors are fused.
 struct Batch {
     key: Key,
     pieces: Vec<Piece>,
     members: Vec<(Arc<str>, Outcome)>,
 }
 
-/// Data that is little enough to come along with the announcement, with the factor before the reduction.
-pub(super) fn little(circle: &Circle, submission: &Submission, most: usize) -> Option<Vec<u8>> {
+/// Data that is small enough to travel with the announcement, multiplied by the factor before the reduction.
+pub(super) fn inline_data(process_set: &ProcessSet, submission: &Submission, most: usize) -> Option<Vec<u8>> {
     let request = &submission.request;
     let gives = match request.action {
         Action::AllReduce | Action::AllGather => true,
-        Action::Broadcast => request.root == circle.members[circle.rank],
+        Action::Broadcast => request.root == process_set.members[process_set.rank],
         _ => false,
     };
     let bytes = request.bytes();
-    if !gives || bytes > most || circle.members.len() == 1 {
+    if !gives || bytes > most || process_set.members.len() == 1 {
         return None;
     }
     let mut data = vec![0; bytes];
     let mut at = 0;
     for (part, buffer) in request.parts.iter().zip(&submission.buffers) {
         let factor = Factor::of(if request.action == Action::AllReduce { request.prescale } else { 1.0 });
-        // SAFETY: whoever submitted it promised the tensor; `data` has room for all.
+        // SAFETY: the submitter promised the tensor; `data` has room for all.
         unsafe { arithmetic::scale(part.dtype, data[at..].as_mut_ptr(), buffer.send, part.len(), factor) };
         at += part.bytes();
     }
     Some(data)
 }
 
-/// Does all of these.
-pub(super) fn perform(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, ready: Vec<Ready>) -> Result<(), Failure> {
+/// Executes all of these.
+pub(super) fn perform(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, ready: Vec<Ready>) -> Result<(), Failure> {
     let mut sorted = Sorted::default();
     let mut failed = None;
     for it in ready {
-        if circle.timeline.is_active()
+        if process_set.timeline.is_active()
             && let Some(request) = it.any()
         {
-            circle.timeline.end(&label(request.action.name(), &it.name), &format!("NEGOTIATE_{}", request.action.name().to_uppercase()));
+            process_set
+                .timeline
+                .end(&label(request.action.name(), &it.name), &format!("NEGOTIATE_{}", request.action.name().to_uppercase()));
         }
         if failed.is_none() {
-            failed = sort(circle, driver, it, &mut sorted).err();
+            failed = sort(process_set, driver, it, &mut sorted).err();
         }
     }
     let Sorted { over, batches, others, .. } = sorted;
-    circle.finish(over);
+    process_set.finish(over);
     failed.map_or(Ok(()), Err)?;
     for batch in batches {
-        all_reduce(circle, group, driver, batch)?;
+        all_reduce(process_set, group, driver, batch)?;
     }
     for it in others {
-        one(circle, group, driver, &it)?;
+        one(process_set, group, driver, &it)?;
     }
     Ok(())
 }
 
-/// What a cycle has to do.
+/// A cycle's operations by how they are done.
 #[derive(Default)]
 struct Sorted {
-    /// What is over at once.
+    /// Completed at once: without any, or any further, communication.
     over: Vec<(Submission, Result<Outcome, Failure>)>,
-    /// What is reduced together, and where a batch of a key is.
+    /// Fused all-reduces, and the batch of each key.
     batches: Vec<Batch>,
     by_key: HashMap<Key, usize>,
-    /// What is done by itself, after the batches.
+    /// Operations that are done by themselves, after the batches.
     others: Vec<Ready>,
 }
 
-/// Finds out how an operation is done; one that needs no more of other ranks is over with that.
-fn sort(circle: &Circle, driver: &mut Driver, it: Ready, sorted: &mut Sorted) -> Result<(), Failure> {
-    let at_once = it.refused.is_some() || it.joined.is_some() || came_along(circle, &it);
+/// Decides how an operation is done, and completes it if that needs no further communication.
+fn sort(process_set: &ProcessSet, driver: &mut Driver, it: Ready, sorted: &mut Sorted) -> Result<(), Failure> {
+    let at_once = it.refused.is_some() || it.joined.is_some() || is_inline(process_set, &it);
     if at_once {
         let Some(mine) = driver.mine.get(&it.name) else { return Ok(()) };
         let result = if let Some(problem) = &it.refused {
             let tensors = mine.request.names().map(ToString::to_string).collect();
             Err(Failure::Mismatch { tensors, problem: problem.clone() })
         } else if let Some(last) = it.joined {
-            Ok(Outcome { last_joined: Some(circle.members[last]), ..Outcome::default() })
+            Ok(Outcome { last_joined: Some(process_set.members[last]), ..Outcome::default() })
         } else {
-            let outcome = from_data(circle, &it, mine)?;
-            mark(circle, &mine.request, &["QUEUE"]);
+            let outcome = result_of_inline(process_set, &it, mine)?;
+            mark(process_set, &mine.request, &["QUEUE"]);
             Ok(outcome)
         };
         sorted.over.extend(driver.mine.remove(&it.name).map(|mine| (mine, result)));
@@ -124,7 +126,8 @@ fn sort(circle: &Circle, driver: &mut Driver, it: Ready, sorted: &mut Sorted) ->
     }
 }
 
-/// Adds an all-reduce to the batches of its types. An operation of several types is done with its last.
+/// Adds an all-reduce to the batches of its types. An operation of several types completes with the last of its
+/// batches.
 fn gather_batches(
     driver: &Driver,
     it: &Ready,
@@ -154,7 +157,7 @@ fn gather_batches(
     Ok(())
 }
 
-/// Where a tensor of this shape goes: where the caller said, or to memory of the engine's.
+/// The address that receives a tensor of this shape: the caller's, or memory that the engine allocates.
 fn target(mine: &Submission, place: usize, shape: &[usize], part: &Part, outcome: &mut Outcome) -> Result<*mut u8, Failure> {
     let recv = mine.buffers.get(place).map_or(ptr::null_mut(), |it| it.recv);
     let own = matches!(mine.request.action, Action::AllGather | Action::AllToAll) || recv.is_null();
@@ -169,24 +172,24 @@ fn target(mine: &Submission, place: usize, shape: &[usize], part: &Part, outcome
     Ok(recv)
 }
 
-/// Whether all data that is needed came with the announcements.
-fn came_along(circle: &Circle, it: &Ready) -> bool {
+/// Whether all data that the operation needs came with the announcements.
+fn is_inline(process_set: &ProcessSet, it: &Ready) -> bool {
     let Some(request) = it.any() else { return false };
     match request.action {
         Action::AllReduce | Action::AllGather => {
             it.requests.iter().zip(&it.data).all(|(request, data)| request.is_none() || data.is_some())
         }
-        Action::Broadcast => circle.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some()),
+        Action::Broadcast => process_set.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some()),
         _ => false,
     }
 }
 
-/// Finishes an operation from data that came with the announcements.
-fn from_data(circle: &Circle, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
+/// Computes an operation's result from the data that came with the announcements.
+fn result_of_inline(process_set: &ProcessSet, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let request = &mine.request;
     let size = it.data.len();
-    let root = circle.members.iter().position(|it| *it == request.root).unwrap_or(0);
+    let root = process_set.members.iter().position(|it| *it == request.root).unwrap_or(0);
     let mut starts = vec![0; size];
     for (place, part) in request.parts.iter().enumerate() {
         let bytes = part.bytes();
@@ -196,11 +199,11 @@ fn from_data(circle: &Circle, it: &Ready, mine: &Submission) -> Result<Outcome, 
                 let at = starts[0];
                 let data: Vec<_> = it.data.iter().map(|data| data.as_deref().map(|data| data[at..].as_ptr())).collect();
                 // SAFETY: every rank's data has all tensors of the request; the caller promised the target.
-                unsafe { reduce::little(request, part, recv, &data) };
+                unsafe { reduce::inline_data(request, part, recv, &data) };
                 starts.fill(at + bytes);
             }
             Action::Broadcast => {
-                if circle.rank != root || mine.buffers[place].send != mine.buffers[place].recv.cast_const() {
+                if process_set.rank != root || mine.buffers[place].send != mine.buffers[place].recv.cast_const() {
                     let recv = target(mine, place, &part.shape, part, &mut outcome)?;
                     let data = it.data[root].as_deref().unwrap_or_default();
                     // SAFETY: as above.
@@ -226,7 +229,7 @@ fn from_data(circle: &Circle, it: &Ready, mine: &Submission) -> Result<Outcome, 
     Ok(outcome)
 }
 
-/// The shape with another dimension 0.
+/// The tensor's shape with another dimension 0.
 fn with_rows(part: &Part, rows: usize) -> Vec<usize> {
     let mut shape = part.shape.clone();
     if let Some(first) = shape.first_mut() {
@@ -235,48 +238,51 @@ fn with_rows(part: &Part, rows: usize) -> Vec<usize> {
     shape
 }
 
-/// Reduces a batch, then its operations are over.
-fn all_reduce(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, batch: Batch) -> Result<(), Failure> {
+/// Reduces a batch and completes its operations.
+fn all_reduce(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, batch: Batch) -> Result<(), Failure> {
     let (dtype, reduction, before, after) = batch.key;
-    let what = reduce::What::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
-    let labels: Vec<_> =
-        if circle.timeline.is_active() { batch.members.iter().map(|(name, _)| label("allreduce", name)).collect() } else { Vec::new() };
-    labels.iter().for_each(|it| circle.timeline.begin(it, "ALLREDUCE"));
+    let scaled = reduce::ScaledReduction::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
+    let labels: Vec<_> = if process_set.timeline.is_active() {
+        batch.members.iter().map(|(name, _)| label("allreduce", name)).collect()
+    } else {
+        Vec::new()
+    };
+    labels.iter().for_each(|it| process_set.timeline.begin(it, "ALLREDUCE"));
     let phase = |name: &str, begins: bool| {
         for it in &labels {
-            if begins { circle.timeline.begin(it, name) } else { circle.timeline.end(it, name) }
+            if begins { process_set.timeline.begin(it, name) } else { process_set.timeline.end(it, name) }
         }
     };
-    // SAFETY: whoever submitted them promised the tensors, until they are done.
-    unsafe { reduce::all(&what, group, &circle.settings, &mut driver.fusion, &batch.pieces, &phase)? };
-    labels.iter().for_each(|it| circle.timeline.end(it, "ALLREDUCE"));
+    // SAFETY: the submitters promised the tensors until they are done.
+    unsafe { reduce::all(&scaled, group, &process_set.settings, &mut driver.fusion, &batch.pieces, &phase)? };
+    labels.iter().for_each(|it| process_set.timeline.end(it, "ALLREDUCE"));
     let over = batch.members.into_iter().filter_map(|(name, outcome)| driver.mine.remove(&name).map(|mine| (mine, Ok(outcome))));
-    circle.finish(over.collect());
+    process_set.finish(over.collect());
     Ok(())
 }
 
-/// In the timeline: an operation and its phases, at once.
-fn mark(circle: &Circle, request: &Request, phases: &[&str]) {
-    if circle.timeline.is_active() {
+/// Writes an operation that took no time, with its phases, to the timeline.
+fn mark(process_set: &ProcessSet, request: &Request, phases: &[&str]) {
+    if process_set.timeline.is_active() {
         let (name, label) = (request.action.name().to_uppercase(), label(request.action.name(), &request.name));
-        circle.timeline.begin(&label, &name);
+        process_set.timeline.begin(&label, &name);
         for phase in phases.iter().copied().chain([&*format!("SHOAL_{name}")]) {
-            circle.timeline.begin(&label, phase);
-            circle.timeline.end(&label, phase);
+            process_set.timeline.begin(&label, phase);
+            process_set.timeline.end(&label, phase);
         }
-        circle.timeline.end(&label, &name);
+        process_set.timeline.end(&label, &name);
     }
 }
 
-/// Does an operation that is not reduced with others.
-fn one(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, it: &Ready) -> Result<(), Failure> {
+/// Executes an operation that is not fused.
+fn one(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, it: &Ready) -> Result<(), Failure> {
     let Some(request) = it.any() else { return Ok(()) };
-    let Some(mut mine) = driver.mine.remove(&it.name) else { return beside_joined(circle, group, it, request) };
-    let label = circle.timeline.is_active().then(|| label(request.action.name(), &it.name));
+    let Some(mut mine) = driver.mine.remove(&it.name) else { return beside_joined(process_set, group, it, request) };
+    let label = process_set.timeline.is_active().then(|| label(request.action.name(), &it.name));
     let name = format!("SHOAL_{}", request.action.name().to_uppercase());
     if let Some(label) = &label {
-        circle.timeline.begin(label, &name[6..]);
-        circle.timeline.begin(label, &name);
+        process_set.timeline.begin(label, &name[6..]);
+        process_set.timeline.begin(label, &name);
     }
     let result = if mine.request.action == Action::External {
         let callback = mine.callback.take();
@@ -286,16 +292,16 @@ fn one(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, it: &Read
             Some(problem) => Err(Failure::External { tensor: it.name.to_string(), problem }),
         })
     } else {
-        transfer(circle, group, it, &mine).map(Ok)
+        transfer(process_set, group, it, &mine).map(Ok)
     };
     if let Some(label) = &label {
-        circle.timeline.end(label, &name);
-        circle.timeline.end(label, &name[6..]);
+        process_set.timeline.end(label, &name);
+        process_set.timeline.end(label, &name[6..]);
     }
     match result {
-        Ok(result) => circle.finish(vec![(mine, result)]),
+        Ok(result) => process_set.finish(vec![(mine, result)]),
         Err(failure) => {
-            // It ends as all that is outstanding does.
+            // It fails with all other outstanding operations.
             driver.mine.insert(Arc::clone(&it.name), mine);
             return Err(failure);
         }
@@ -303,11 +309,11 @@ fn one(circle: &Circle, group: &dyn ProcessGroup, driver: &mut Driver, it: &Read
     Ok(())
 }
 
-/// What a rank that has joined does for the others.
-fn beside_joined(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, request: &Request) -> Result<(), Failure> {
+/// A joined rank's part in an operation of the others.
+fn beside_joined(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready, request: &Request) -> Result<(), Failure> {
     match request.action {
         Action::External => {
-            let then = super::circle::lock(&circle.on_joined).clone();
+            let then = super::process_set::lock(&process_set.on_joined).clone();
             if let Some(then) = then {
                 then(&it.name, &request.signature)
                     .map_err(|problem| Failure::config(format!("beside joined ranks, {:?}: {problem}", &*it.name)))?;
@@ -326,8 +332,8 @@ fn beside_joined(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, request:
     }
 }
 
-/// An operation that moves tensors of its own.
-fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
+/// Runs the collective of one operation.
+fn transfer(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let request = &mine.request;
     let (rank, size) = (group.rank(), group.size());
@@ -337,7 +343,7 @@ fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submis
         match request.action {
             Action::AllReduce => {
                 let recv = target(mine, place, &part.shape, part, &mut outcome)?;
-                // SAFETY: whoever submitted it promised the tensors.
+                // SAFETY: the submitter promised the tensors.
                 unsafe { reduce::adaptive(group, request, part, send, recv, &it.requests)? };
             }
             Action::AllGather => {
@@ -348,7 +354,7 @@ fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submis
                 run(group, &Call { counts: Some(counts), ..call }, rows * row)?;
             }
             Action::Broadcast => {
-                let root = circle.members.iter().position(|it| *it == request.root).unwrap_or(0);
+                let root = process_set.members.iter().position(|it| *it == request.root).unwrap_or(0);
                 let is_root = root == rank;
                 let recv = if is_root && mine.buffers[place].recv.cast_const() == send {
                     ptr::null_mut()
@@ -385,7 +391,7 @@ fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submis
                 let rows = |rank: usize| all / size + usize::from(rank < all % size);
                 let recv = target(mine, place, &with_rows(part, rows(rank)), part, &mut outcome)?;
                 let counts: Arc<[usize]> = (0..size).map(|rank| rows(rank) * row).collect();
-                // SAFETY: whoever submitted it promised the tensors.
+                // SAFETY: the submitter promised the tensors.
                 unsafe { reduce::scatter(group, request, part, send, recv, counts)? };
             }
             Action::Barrier | Action::Join | Action::External => {}
@@ -394,11 +400,11 @@ fn transfer(circle: &Circle, group: &dyn ProcessGroup, it: &Ready, mine: &Submis
     Ok(outcome)
 }
 
-/// Runs a call that all ranks together give so many elements; nothing where that is none.
+/// Runs a call, unless all ranks together have no `elements`.
 pub(super) fn run(group: &dyn ProcessGroup, call: &Call, elements: usize) -> Result<(), Error> {
     if elements == 0 {
         return Ok(());
     }
-    // SAFETY: the callers of this module hand over tensors that whoever submitted them promised, or memory of their own.
+    // SAFETY: this module's calls have tensors that the submitter promised, or memory of its own.
     unsafe { group.run(call) }
 }

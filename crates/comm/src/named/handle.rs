@@ -1,4 +1,4 @@
-//! An operation that was submitted, as its caller holds it.
+//! The caller's handle of a submitted operation.
 
 use std::{
     any::Any,
@@ -7,21 +7,21 @@ use std::{
     time::Duration,
 };
 
-use super::{circle::Circle, error::Failure};
+use super::{error::Failure, process_set::ProcessSet};
 use crate::Memory;
 
-/// What an operation gave.
+/// An operation's result.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// By tensor: memory that the engine allocated, and the shape of what is in it.
+    /// For each tensor whose output the engine allocated: the memory and the shape.
     pub outputs: Vec<Option<(Arc<Memory>, Vec<usize>)>>,
-    /// Of an all-to-all: rows that came from each rank of the set.
+    /// Of an all-to-all: rows received from each rank of the set.
     pub received: Option<Vec<usize>>,
     /// Of a join: the rank that joined last, as the world numbers it.
     pub last_joined: Option<usize>,
 }
 
-/// An operation that was submitted. Dropping it does not stop it.
+/// A submitted operation. Dropping the handle does not stop it.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     result: OnceLock<Result<Outcome, Failure>>,
     /// What must live as long as the operation.
     keeps: Mutex<Option<Box<dyn Any + Send>>>,
-    circle: Arc<Circle>,
+    process_set: Arc<ProcessSet>,
 }
 
 impl fmt::Debug for Handle {
@@ -41,32 +41,33 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(super) fn new(circle: Arc<Circle>, keeps: Option<Box<dyn Any + Send>>) -> Self {
-        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), circle }) }
+    pub(super) fn new(process_set: Arc<ProcessSet>, keeps: Option<Box<dyn Any + Send>>) -> Self {
+        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), process_set }) }
     }
 
-    /// It is over; the first word counts.
+    /// Completes the operation; the first result counts.
     pub(super) fn finish(&self, result: Result<Outcome, Failure>) {
         let _ = self.shared.result.set(result);
     }
 
-    /// Whether it is done, well or not.
+    /// Whether it is done, successfully or not.
     pub fn is_done(&self) -> bool {
         self.shared.result.get().is_some()
     }
 
-    /// What came of it, if it is done.
+    /// Its result, if it is done.
     pub fn result(&self) -> Option<Result<&Outcome, &Failure>> {
         self.shared.result.get().map(Result::as_ref)
     }
 
-    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs cycles itself when no other thread does.
+    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs cycles itself when
+    /// no other thread does.
     ///
     /// # Errors
-    /// What went wrong.
+    /// What the operation failed with.
     pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Failure> {
         if !self.is_done() {
-            self.shared.circle.wait(self, limit);
+            self.shared.process_set.wait(self, limit);
         }
         match self.result() {
             None => Ok(false),

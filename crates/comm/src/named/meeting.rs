@@ -1,4 +1,4 @@
-//! How the ranks of an engine meet: as the environment says, and anew each time that a process starts one.
+//! How the ranks of an engine meet: as the environment says, and anew for each engine that a process starts.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use crate::{
     rendezvous::{Config, Meeting, Store, StoreServer, TcpStore},
 };
 
-/// The world that a table of variables describes ([`Config::read`]); one rank alone where it describes none. `number` counts the starts of this process, which are as many
-/// on every rank.
+/// The world that the variables describe ([`Config::read`]); a world of one rank where they describe none. `number`
+/// counts the engines that this process has started, as all ranks do.
 ///
 /// # Errors
 /// As for [`crate::join`].
@@ -36,7 +36,8 @@ pub fn join(lookup: &dyn Fn(&str) -> Option<String>, number: u64) -> Result<Arc<
     crate::join(config)
 }
 
-/// A store that is kept until the process ends, so that ranks that start again do not meet one that is about to end.
+/// A store that is kept until the process ends: an engine that starts again would otherwise meet a server that is about
+/// to stop.
 struct Kept {
     store: Arc<dyn Store>,
     _server: Option<StoreServer>,

@@ -1,21 +1,23 @@
-//! Operations by name: every rank submits its tensors in whatever order, and an operation is done when all ranks have named it.
+//! Operations by name: ranks submit operations in any order, and each is done once all ranks have submitted it.
 //!
-//! There is no coordinator. A cycle is one all-gather of what each rank newly announces; all ranks then compute the same list of operations that can be done, in the same order
-//! (`negotiate`), and do them: small tensors of one type together. What was done before is announced by a number, and little data comes along with its announcement, so
-//! that a small all-reduce is one all-gather of 56 bytes. A rank takes part in cycles while it has something outstanding; one that has nothing holds no core, and
-//! the others wait for it in the all-gather.
+//! There is no coordinator. A cycle is one all-gather of each rank's new announcements; from these all ranks compute
+//! the same list of operations that are ready, in the same order (`negotiate`), and execute it, small tensors of one
+//! type fused. An operation that was done before is announced by its number in a cache, and small data travels with the
+//! announcement, so that a small all-reduce is one all-gather of 56 bytes. A rank takes part in cycles while it has
+//! outstanding operations; without any it uses no core, and the others wait for it in the all-gather.
 //!
-//! Each process set has a group, a thread and a table of its own. Mismatches fail on all ranks that named the operation, and others go on; what breaks the group ends all that is
-//! outstanding, with the names of the tensors and the ranks.
+//! Each process set has a group, a thread and a table of its own. A mismatch fails the operation on all ranks that
+//! submitted it, and no other; an error of the group fails all outstanding operations, and names their tensors and the
+//! ranks at fault.
 
 mod arithmetic;
-mod circle;
 mod driver;
 mod error;
 mod execute;
 mod handle;
 mod meeting;
 mod negotiate;
+mod process_set;
 mod reduce;
 mod request;
 mod settings;
@@ -36,15 +38,15 @@ use std::{
 };
 
 pub use self::{
-    circle::{Buffer, Callback, OnJoined},
     error::Failure,
     handle::{Handle, Outcome},
     meeting::join,
+    process_set::{Buffer, Callback, OnJoined},
     request::{Action, Part, Reduction, Request},
     settings::Settings,
 };
 use self::{
-    circle::{Circle, lock},
+    process_set::{ProcessSet, lock},
     timeline::Timeline,
 };
 use crate::{Call, DType, Error, Kind, ProcessGroup, rendezvous};
@@ -62,9 +64,9 @@ pub struct Place {
 
 /// A process set as this rank sees it.
 enum Set {
-    /// It is in it; the set's thread.
-    Inside(Arc<Circle>, Option<thread::JoinHandle<()>>),
-    /// Of other ranks.
+    /// One that this rank is in, and its thread.
+    Inside(Arc<ProcessSet>, Option<thread::JoinHandle<()>>),
+    /// One of other ranks.
     Outside(Vec<usize>),
 }
 
@@ -76,7 +78,7 @@ pub struct Engine {
     place: Place,
     settings: Arc<Settings>,
     sets: Mutex<BTreeMap<u32, Set>>,
-    /// Sets that were made, and orders about sets.
+    /// Number of sets made so far, and of orders to add or remove one.
     made: AtomicU64,
     orders: AtomicU64,
     /// One order at a time.
@@ -93,12 +95,13 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine in a world, which belongs to it from then on. `lookup`: variables as [`Settings::read`] names them; `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `CROSS_RANK`,
-    /// `CROSS_SIZE` for this rank's place, which else follows from who shares a host; `SHOAL_COMM_HOST`; and `HOROVOD_TIMELINE`, the file of rank 0's timeline (`DYNAMIC`: later),
+    /// Starts an engine on a world, which it owns from then on. `lookup`: variables as [`Settings::read`] names them;
+    /// `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `CROSS_RANK`, `CROSS_SIZE` for this rank's place, which otherwise follows from
+    /// the ranks' hosts; `SHOAL_COMM_HOST`; and `HOROVOD_TIMELINE`, the file of rank 0's timeline (`DYNAMIC`: later),
     /// with `HOROVOD_TIMELINE_MARK_CYCLES`. All ranks call this.
     ///
     /// # Errors
-    /// A variable cannot be; or as for [`ProcessGroup::run`].
+    /// A variable is invalid; or as for [`ProcessGroup::run`].
     pub fn start(world: Arc<dyn ProcessGroup>, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let (rank, size) = (world.rank(), world.size());
         let settings = Settings::read(lookup)?;
@@ -144,15 +147,15 @@ impl Engine {
     /// Ranks of each set.
     pub fn sets(&self) -> BTreeMap<u32, Vec<usize>> {
         let ranks = |set: &Set| match set {
-            Set::Inside(circle, _) => circle.members.to_vec(),
+            Set::Inside(process_set, _) => process_set.members.to_vec(),
             Set::Outside(members) => members.clone(),
         };
         lock(&self.sets).iter().map(|(id, set)| (*id, ranks(set))).collect()
     }
 
-    fn circle(&self, set: u32) -> Result<Arc<Circle>, Failure> {
+    fn process_set(&self, set: u32) -> Result<Arc<ProcessSet>, Failure> {
         match lock(&self.sets).get(&set) {
-            Some(Set::Inside(circle, _)) => Ok(Arc::clone(circle)),
+            Some(Set::Inside(process_set, _)) => Ok(Arc::clone(process_set)),
             Some(Set::Outside(members)) => Err(Failure::config(format!(
                 "rank {} is not in process set {set} of ranks {members:?}: only its ranks do operations there",
                 self.rank
@@ -162,13 +165,14 @@ impl Engine {
         }
     }
 
-    /// Begins an operation in a set. `drives`: the caller waits for it next, and drives.
+    /// Submits an operation to a set. `drives`: the caller waits for it next, and runs the cycles meanwhile.
     ///
     /// # Safety
-    /// Each buffer's `send` is valid for its part's elements and `recv`, if not null, for the result's, until the operation is done; nobody else touches them until then.
+    /// Each buffer's `send` is valid for its part's elements and `recv`, if not null, for the result's, until the
+    /// operation is done; nothing else accesses them until then.
     ///
     /// # Errors
-    /// It cannot be, its name is taken, or the engine has failed before.
+    /// The request is invalid, an operation of its name is outstanding, or the engine has failed.
     #[expect(unsafe_code, reason = "tensors come as addresses")]
     pub unsafe fn submit(
         &self,
@@ -179,21 +183,22 @@ impl Engine {
         keeps: Option<Box<dyn Any + Send>>,
         drives: bool,
     ) -> Result<Handle, Failure> {
-        let circle = self.circle(set)?;
-        check(&request, &buffers, &circle.members, circle.rank)
+        let process_set = self.process_set(set)?;
+        check(&request, &buffers, &process_set.members, process_set.rank)
             .map_err(|problem| Failure::config(format!("{} {:?}: {problem}", request.action.name(), &*request.name)))?;
-        circle.submit(request, buffers, callback, keeps, drives)
+        process_set.submit(request, buffers, callback, keeps, drives)
     }
 
-    /// What a joined rank does in the place of external operations of the others.
+    /// Sets the function that this rank calls for the others' external operations while it has joined.
     pub fn on_joined(&self, then: Option<OnJoined>) {
         *lock(&self.on_joined) = then;
     }
 
-    /// A process set of these ranks of the world, which are numbered in ascending order; all ranks of the world call this in the same order. Its number.
+    /// Adds a process set of these ranks of the world, numbered in ascending order, and gives the set's number. All
+    /// ranks of the world call this in the same order.
     ///
     /// # Errors
-    /// Ranks that cannot be, or that differ between the ranks that call; or as for [`ProcessGroup::split`].
+    /// The ranks are invalid or differ between callers; or as for [`ProcessGroup::split`].
     pub fn add_set(&self, ranks: &[usize]) -> Result<u32, Failure> {
         let mut members = ranks.to_vec();
         members.sort_unstable();
@@ -217,7 +222,7 @@ impl Engine {
     /// Removes a set; all ranks of the world call this in the same order.
     ///
     /// # Errors
-    /// It does not exist, is the world, or the ranks that call mean different sets.
+    /// It does not exist, is the world, or differs between callers.
     pub fn remove_set(&self, set: u32) -> Result<(), Failure> {
         if set == 0 || !lock(&self.sets).contains_key(&set) {
             return Err(Failure::config(format!(
@@ -232,11 +237,11 @@ impl Engine {
         Ok(())
     }
 
-    /// All ranks agree about what is done with sets.
+    /// Makes sure that all ranks give the same order about sets.
     fn order(&self, signature: String) -> Result<(), Failure> {
         let number = self.orders.fetch_add(1, Ordering::Relaxed);
         let request = Request { signature, ..Request::new(Action::Barrier, format!("process_set.{number}")) };
-        self.circle(0)?.submit(request, Vec::new(), None, None, true)?.wait(None).map(drop)
+        self.process_set(0)?.submit(request, Vec::new(), None, None, true)?.wait(None).map(drop)
     }
 
     fn make(&self, members: &[usize]) -> Result<u32, Error> {
@@ -247,7 +252,7 @@ impl Engine {
             None => Set::Outside(members.to_vec()),
             Some(group) => {
                 let rank = group.rank();
-                let circle = Circle::new(
+                let process_set = ProcessSet::new(
                     members.to_vec(),
                     rank,
                     group,
@@ -255,12 +260,12 @@ impl Engine {
                     Arc::clone(&self.timeline),
                     Arc::clone(&self.on_joined),
                 );
-                let of_thread = Arc::clone(&circle);
+                let of_thread = Arc::clone(&process_set);
                 let thread = thread::Builder::new()
                     .name(format!("shoal-named-{id}"))
                     .spawn(move || of_thread.serve())
                     .map_err(|error| Error::io("start a thread for operations by name", error))?;
-                Set::Inside(circle, Some(thread))
+                Set::Inside(process_set, Some(thread))
             }
         };
         lock(&self.sets).insert(id, set);
@@ -280,12 +285,12 @@ impl Engine {
         self.timeline.stop();
     }
 
-    /// How often this rank has negotiated in the world.
+    /// Cycles of the world's set so far.
     pub fn cycles(&self) -> u64 {
-        self.circle(0).map_or(0, |circle| circle.cycles.load(Ordering::Relaxed))
+        self.process_set(0).map_or(0, |process_set| process_set.cycles.load(Ordering::Relaxed))
     }
 
-    /// Leaves: what is outstanding fails.
+    /// Leaves the world: outstanding operations fail.
     pub fn shutdown(&self) {
         if self.down.swap(true, Ordering::Relaxed) {
             return;
@@ -305,10 +310,10 @@ impl Drop for Engine {
 
 impl Set {
     fn close(self) {
-        if let Self::Inside(circle, thread) = self {
-            circle.close();
+        if let Self::Inside(process_set, thread) = self {
+            process_set.close();
             // A callback of the caller's may have ended the engine from this very thread.
-            if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id() && !circle.is_driven()) {
+            if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id() && !process_set.is_driven()) {
                 let _ = thread.join();
             }
         }
@@ -338,7 +343,7 @@ fn agree(world: &dyn ProcessGroup, settings: Settings, lookup: &dyn Fn(&str) -> 
     }
     let all: Vec<_> = all.chunks(FIELDS).collect();
     let place = place(&all.iter().map(|it| it[2]).collect::<Vec<_>>(), world.rank());
-    // What a launcher says counts where it says it to all.
+    // A launcher's numbers count only if all ranks have them.
     let told = |field: usize| {
         all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
     };
@@ -346,7 +351,7 @@ fn agree(world: &dyn ProcessGroup, settings: Settings, lookup: &dyn Fn(&str) -> 
     Ok((settings.with_common([all[0][0], all[0][1]]), place))
 }
 
-/// A rank's place, from the host of each.
+/// A rank's place, derived from all ranks' hosts.
 fn place(hosts: &[u64], rank: usize) -> Place {
     let of_host = |host: u64| hosts.iter().filter(|it| **it == host).count();
     let local_of = |rank: usize| hosts[..rank].iter().filter(|it| **it == hosts[rank]).count();
@@ -359,7 +364,7 @@ fn place(hosts: &[u64], rank: usize) -> Place {
     }
 }
 
-/// Refuses what cannot be, whatever the other ranks say.
+/// Refuses requests that are invalid whatever the other ranks submit.
 fn check(request: &Request, buffers: &[Buffer], members: &[usize], rank: usize) -> Result<(), String> {
     let Request { action, reduction, parts, .. } = request;
     let size = members.len();
@@ -391,7 +396,7 @@ fn check(request: &Request, buffers: &[Buffer], members: &[usize], rank: usize) 
         let elements =
             part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
         let bytes = elements.ok_or_else(|| format!("{:?} has more bytes than an address space", part.shape))?;
-        // Of a broadcast only the root gives.
+        // Only the root of a broadcast sends.
         if bytes > 0 && buffer.send.is_null() && *action != Action::Broadcast {
             return Err(format!("{:?} has {bytes} bytes, and its address is null", &*part.name));
         }

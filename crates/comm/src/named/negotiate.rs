@@ -1,4 +1,5 @@
-//! Which operations all ranks have named, in which order they are done, and which cannot be: the same on every rank, as it follows from what all have announced alone.
+//! Negotiation: which operations all ranks have submitted, in which order they are done, and which are refused. Every
+//! rank computes the same, since it depends on nothing but all ranks' announcements.
 //!
 //! Pure: no clock, no thread, no I/O.
 
@@ -9,12 +10,12 @@ use std::{
 
 use super::request::{Action, Request, byte, disagreement, number, put, take};
 
-/// One thing that a rank announces.
+/// One announcement.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Item {
-    /// The same request as when it last announced what has this number in the cache; with its data where that is little.
+    /// The cached request of this number, with its data where that is small.
     Known(u32, Option<Box<[u8]>>),
-    /// A request.
+    /// A request that is not cached, likewise.
     New(Request, Option<Box<[u8]>>),
 }
 
@@ -32,7 +33,7 @@ impl Item {
         }
     }
 
-    /// All that a message has; none where it is not one.
+    /// All announcements of a message; `None` if it is malformed.
     pub(super) fn read_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut items = Vec::new();
         while let Some(tag) = byte(&mut bytes) {
@@ -52,40 +53,40 @@ impl Item {
     }
 }
 
-/// An operation that all ranks have named.
+/// An operation that all ranks have submitted, but for those that have joined.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ready {
     pub(super) name: Arc<str>,
-    /// What each rank asks for; none of those that have joined.
+    /// Each rank's request; `None` for joined ranks.
     pub(super) requests: Vec<Option<Arc<Request>>>,
-    /// Their data, where it came along.
+    /// Their data, where it came with the announcement.
     pub(super) data: Vec<Option<Box<[u8]>>>,
-    /// Why it cannot be.
+    /// Why it is refused.
     pub(super) refused: Option<String>,
     /// The rank that joined last, if this is a join; as the set numbers it.
     pub(super) joined: Option<usize>,
 }
 
 impl Ready {
-    /// What one of the ranks asks for: the same as the others but for dimension 0 and splits.
+    /// One of the requests, which differ in dimension 0 and splits only.
     pub(super) fn any(&self) -> Option<&Arc<Request>> {
         self.requests.iter().flatten().next()
     }
 }
 
-/// An operation that some ranks have named.
+/// An operation that some ranks have submitted.
 #[derive(Debug)]
 struct Open {
     name: Arc<str>,
     requests: Vec<Option<Arc<Request>>>,
     data: Vec<Option<Box<[u8]>>>,
     count: usize,
-    /// How many named it by its number, which means that their requests have been compared.
+    /// How many ranks announced it by its number: their requests are known to agree.
     known: usize,
     id: Option<u32>,
-    /// The cycle in which it was looked at last.
+    /// The last cycle with an announcement of it.
     touched: u64,
-    /// Counts operations, in the order of their first announcements.
+    /// Its number in the order of first announcements.
     number: u64,
 }
 
@@ -93,24 +94,24 @@ struct Open {
 #[derive(Debug)]
 struct Cached {
     requests: Vec<Arc<Request>>,
-    /// Its place among the open ones while it is one.
+    /// Its index in `open` while it is outstanding.
     open: Option<usize>,
     stamp: u64,
 }
 
-/// What all ranks know of what all ranks have announced.
+/// The state of the negotiation, equal on all ranks.
 #[derive(Debug)]
 pub(super) struct Table {
     members: Vec<usize>,
     capacity: usize,
     open: Vec<Option<Open>>,
     free: Vec<usize>,
-    /// Open operations that have no number yet.
+    /// Open operations without a number, by name.
     names: HashMap<Arc<str>, usize>,
     cached: Vec<Option<Cached>>,
     unused: Vec<u32>,
     ids: HashMap<Arc<str>, u32>,
-    /// Numbers and stamps in the order of use; a number whose stamp is another was used again.
+    /// Numbers and stamps in the order of use; an entry counts only if its stamp is the number's latest.
     used: VecDeque<(u32, u64)>,
     stamp: u64,
     joined: Vec<bool>,
@@ -119,15 +120,15 @@ pub(super) struct Table {
     opened: u64,
 }
 
-/// What a rank announced makes no sense: it is not of this program.
+/// A malformed announcement: its rank runs another program or version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Nonsense {
-    /// Whose, as the set numbers it.
+pub(super) struct Malformed {
+    /// The rank, as the set numbers it.
     pub(super) rank: usize,
 }
 
 impl Table {
-    /// Of a set of these ranks, that remembers so many operations.
+    /// For a set of these ranks; caches at most `capacity` operations.
     pub(super) fn new(members: &[usize], capacity: usize) -> Self {
         Self {
             members: members.to_vec(),
@@ -147,19 +148,19 @@ impl Table {
         }
     }
 
-    /// The number under which this rank may announce this request.
+    /// The number by which this rank may announce this request, if it is cached.
     pub(super) fn known(&self, rank: usize, request: &Request) -> Option<u32> {
         let id = *self.ids.get(&request.name)?;
         let cached = self.cached[id as usize].as_ref()?;
         (*cached.requests[rank] == *request).then_some(id)
     }
 
-    /// What was announced under a number.
+    /// The cached request of a number.
     pub(super) fn request(&self, id: u32) -> Option<&Arc<Request>> {
         self.cached.get(id as usize)?.as_ref().map(|cached| &cached.requests[0])
     }
 
-    /// Which ranks of the world have not named this, and the first that has; none if nobody has.
+    /// The ranks of the world that have not submitted this operation, and the first that has; `None` if none has.
     pub(super) fn missing(&self, name: &str) -> Option<(Vec<usize>, usize)> {
         let by_id = || self.cached[*self.ids.get(name)? as usize].as_ref()?.open;
         let open = self.open[self.names.get(name).copied().or_else(by_id)?].as_ref()?;
@@ -169,8 +170,9 @@ impl Table {
         Some((missing, self.members[first]))
     }
 
-    /// Takes what each rank announced, by rank. Answers what can be done now, in the order in which all ranks do it.
-    pub(super) fn cycle(&mut self, announced: Vec<Vec<Item>>) -> Result<Vec<Ready>, Nonsense> {
+    /// Takes each rank's announcements, and gives the operations that are ready, in the order in which all ranks
+    /// execute them.
+    pub(super) fn cycle(&mut self, announced: Vec<Vec<Item>>) -> Result<Vec<Ready>, Malformed> {
         self.cycle += 1;
         let mut touched = Vec::new();
         let mut has_joined = false;
@@ -184,8 +186,8 @@ impl Table {
                     has_joined = true;
                     continue;
                 }
-                let place = self.place(rank, item).ok_or(Nonsense { rank })?;
-                let open = self.open[place].as_mut().ok_or(Nonsense { rank })?;
+                let place = self.place(rank, item).ok_or(Malformed { rank })?;
+                let open = self.open[place].as_mut().ok_or(Malformed { rank })?;
                 if open.touched != self.cycle {
                     open.touched = self.cycle;
                     touched.push(place);
@@ -193,7 +195,7 @@ impl Table {
             }
         }
         if has_joined {
-            // Others may now have waited for this alone.
+            // Other operations may have waited for this rank alone.
             let mut rest: Vec<_> =
                 (0..self.open.len()).filter(|it| self.open[*it].as_ref().is_some_and(|it| it.touched != self.cycle)).collect();
             rest.sort_unstable_by_key(|it| self.open[*it].as_ref().map(|it| it.number));
@@ -224,7 +226,7 @@ impl Table {
         Ok(ready)
     }
 
-    /// Enters one announcement; the operation's place. None if it makes no sense.
+    /// Enters one announcement, and gives the operation's index in `open`; `None` if the announcement is malformed.
     fn place(&mut self, rank: usize, item: Item) -> Option<usize> {
         let (place, request, data) = match item {
             Item::Known(id, data) => {
@@ -244,7 +246,7 @@ impl Table {
                     None => self.names.get(&request.name).copied(),
                 };
                 let place = there.unwrap_or_else(|| self.begin(&request.name, id));
-                // Ranks mostly ask for the same.
+                // Ranks mostly submit equal requests: they share one.
                 let same = self.open[place].as_ref()?.requests.iter().flatten().find(|other| ***other == request).cloned();
                 (place, same.unwrap_or_else(|| Arc::new(request)), data)
             }
@@ -302,7 +304,7 @@ impl Table {
         Some(Ready { name, requests, data, refused, joined: None })
     }
 
-    /// What cannot be done while some ranks have joined.
+    /// Why an operation is refused while some ranks have joined, if it is.
     fn beside_joined(&self, requests: &[Option<Arc<Request>>], count: usize) -> Option<String> {
         let request = requests.iter().flatten().next().filter(|_| count < self.members.len())?;
         let can = match request.action {
@@ -321,7 +323,7 @@ impl Table {
         })
     }
 
-    /// All ranks remember what was done, so that it can be announced by a number.
+    /// Caches an operation, so that it can be announced by a number.
     fn remember(&mut self, id: Option<u32>, requests: &[Option<Arc<Request>>], is_same: bool) {
         if self.capacity == 0 {
             return;
@@ -342,7 +344,7 @@ impl Table {
         }
     }
 
-    /// A number for an operation that has none; that of the one used longest ago when there are no more.
+    /// A number for an operation that has none: an unused one, or that of the least recently used operation.
     fn number(&mut self, requests: &[Option<Arc<Request>>]) -> u32 {
         let mut tried = self.used.len();
         while self.ids.len() >= self.capacity && tried > 0 {

@@ -1,4 +1,4 @@
-//! Reductions: small tensors together in memory that all ranks of a host reach, large ones where they are.
+//! Reductions: small tensors in the fusion buffer, which all ranks of a host share, large ones in place.
 
 #![expect(unsafe_code, reason = "tensors come as addresses")]
 
@@ -16,50 +16,51 @@ use crate::{
     reduce::{self, Stores},
 };
 
-/// Tensors of so many bytes are reduced where they are.
+/// Tensors of this many bytes or more are reduced in place.
 const LARGE: usize = 256 << 10;
-/// Bytes that are reduced together: so few that what was packed is in the cache when it is unpacked.
+/// Most bytes that are fused: few enough to be in the CPU's cache still when they are unpacked.
 const TOGETHER: usize = 512 << 10;
 
-/// How elements are reduced, and what is done to them before and after.
+/// Type, operation, and the factors before and after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct What {
+pub(super) struct ScaledReduction {
     dtype: DType,
     op: ReduceOp,
     before: Factor,
     after: Factor,
 }
 
-impl What {
+impl ScaledReduction {
     pub(super) fn new(dtype: DType, reduction: Reduction, before: f64, after: f64, size: usize) -> Self {
         let divisor = if reduction == Reduction::Average && !dtype.is_float() { size } else { 1 };
         Self { dtype, op: reduction.op(dtype), before: Factor::of(before), after: Factor { divisor, times: after } }
     }
 }
 
-/// Tells of a phase that begins or ends.
+/// Called when a phase begins (`true`) or ends.
 type Phase<'a> = dyn Fn(&str, bool) + 'a;
 
-/// Reduces all these pieces.
+/// Reduces all these tensors.
 ///
 /// # Safety
-/// Addresses that are not null are valid for the pieces' elements; what is sent is apart from all that is received, or the same.
+/// Addresses that are not null are valid for the pieces' elements. Memory to send from and to receive at is the same or
+/// does not overlap.
 pub(super) unsafe fn all(
-    what: &What,
+    scaled: &ScaledReduction,
     group: &dyn ProcessGroup,
     settings: &Settings,
     fusion: &mut Option<Memory>,
     pieces: &[Piece],
     phase: &Phase<'_>,
 ) -> Result<(), Failure> {
-    let element = what.dtype.size();
+    let element = scaled.dtype.size();
     let together = settings.fusion.min(TOGETHER);
-    // The same on all ranks, as lengths are.
+    // Equal on all ranks, as lengths are.
     let is_large = |piece: &&Piece| piece.len * element >= LARGE.min(together.max(1));
     for piece in pieces.iter().filter(is_large) {
         phase("SHOAL_ALLREDUCE", true);
         // SAFETY: the caller's promise.
-        unsafe { alone(what, group, piece)? };
+        unsafe { alone(scaled, group, piece)? };
         phase("SHOAL_ALLREDUCE", false);
     }
     let small: Vec<_> = pieces.iter().filter(|piece| !is_large(piece) && piece.len > 0).collect();
@@ -77,14 +78,14 @@ pub(super) unsafe fn all(
     let flush = |held: &mut Vec<(*mut u8, usize)>, used: &mut usize| -> Result<(), Failure> {
         phase("MEMCPY_IN_FUSION_BUFFER", false);
         phase("SHOAL_ALLREDUCE", true);
-        run(group, &Call::new(Kind::AllReduce(what.op), what.dtype, base, base, *used), *used)?;
+        run(group, &Call::new(Kind::AllReduce(scaled.op), scaled.dtype, base, base, *used), *used)?;
         phase("SHOAL_ALLREDUCE", false);
         phase("MEMCPY_OUT_FUSION_BUFFER", true);
         let mut at = 0;
         for (recv, len) in held.drain(..) {
             if !recv.is_null() {
                 // SAFETY: the caller's promise; within the fusion buffer.
-                unsafe { scale(what.dtype, recv, base.add(at * element), len, what.after) };
+                unsafe { scale(scaled.dtype, recv, base.add(at * element), len, scaled.after) };
             }
             at += len;
         }
@@ -104,7 +105,7 @@ pub(super) unsafe fn all(
             if piece.send.is_null() {
                 to.write_bytes(0, piece.len * element);
             } else {
-                scale(what.dtype, to, piece.send, piece.len, what.before);
+                scale(scaled.dtype, to, piece.send, piece.len, scaled.before);
             }
         }
         held.push((piece.recv, piece.len));
@@ -113,50 +114,50 @@ pub(super) unsafe fn all(
     flush(&mut held, &mut used)
 }
 
-/// Reduces one tensor where it is.
-unsafe fn alone(what: &What, group: &dyn ProcessGroup, piece: &Piece) -> Result<(), Failure> {
+/// Reduces one tensor in place.
+unsafe fn alone(scaled: &ScaledReduction, group: &dyn ProcessGroup, piece: &Piece) -> Result<(), Failure> {
     let &Piece { mut send, mut recv, len } = piece;
     let mut zeros = None;
     if send.is_null() {
-        let zeros = zeros.insert(Memory::private(len * what.dtype.size())?);
+        let zeros = zeros.insert(Memory::private(len * scaled.dtype.size())?);
         (send, recv) = (zeros.as_ptr(), zeros.as_mut_ptr());
-    } else if !what.before.is_one() {
+    } else if !scaled.before.is_one() {
         // SAFETY: the caller's promise.
-        unsafe { scale(what.dtype, recv, send, len, what.before) };
+        unsafe { scale(scaled.dtype, recv, send, len, scaled.before) };
         send = recv;
     }
-    run(group, &Call::new(Kind::AllReduce(what.op), what.dtype, send, recv, len), len)?;
-    if zeros.is_none() && !what.after.is_one() {
+    run(group, &Call::new(Kind::AllReduce(scaled.op), scaled.dtype, send, recv, len), len)?;
+    if zeros.is_none() && !scaled.after.is_one() {
         // SAFETY: the caller's promise.
-        unsafe { scale(what.dtype, recv, recv, len, what.after) };
+        unsafe { scale(scaled.dtype, recv, recv, len, scaled.after) };
     }
     Ok(())
 }
 
-/// Reduces a tensor whose data all ranks have here (none: zeros), in the order of the ranks.
+/// Reduces a tensor from all ranks' data (`None`: zeros), in the order of the ranks.
 ///
 /// # Safety
 /// All addresses are valid for the part's elements.
-pub(super) unsafe fn little(request: &Request, part: &Part, recv: *mut u8, data: &[Option<*const u8>]) {
+pub(super) unsafe fn inline_data(request: &Request, part: &Part, recv: *mut u8, data: &[Option<*const u8>]) {
     let (dtype, len) = (part.dtype, part.len());
     if request.reduction == Reduction::Adasum {
         // SAFETY: the caller's promise.
         return unsafe { adasum(dtype, recv, data, len, request.postscale) };
     }
-    let what = What::new(dtype, request.reduction, 1.0, request.postscale, data.len());
+    let scaled = ScaledReduction::new(dtype, request.reduction, 1.0, request.postscale, data.len());
     let zeros = if data.contains(&None) { vec![0_u8; part.bytes()] } else { Vec::new() };
     let sources: Vec<_> = data.iter().map(|data| data.unwrap_or(zeros.as_ptr())).collect();
-    let reduction = reduce::Reduction { op: what.op, dtype, ranks: data.len() };
+    let reduction = reduce::Reduction { op: scaled.op, dtype, ranks: data.len() };
     // SAFETY: the caller's promise; the target is apart from the data, which came in messages.
     unsafe {
         reduce::reduce(&reduction, &[recv], &sources, len, Stores::Cached);
-        if !what.after.is_one() {
-            scale(dtype, recv, recv, len, what.after);
+        if !scaled.after.is_one() {
+            scale(dtype, recv, recv, len, scaled.after);
         }
     }
 }
 
-/// The adaptive sum of a tensor; `recv` may be null where nobody wants it.
+/// The adaptive sum of a tensor; `recv` may be null where the result is not wanted.
 ///
 /// # Safety
 /// Addresses that are not null are valid for the part's elements.
@@ -198,19 +199,19 @@ pub(super) unsafe fn scatter(
     counts: Arc<[usize]>,
 ) -> Result<(), Failure> {
     let (dtype, own) = (part.dtype, counts[group.rank()]);
-    let what = What::new(dtype, request.reduction, request.prescale, request.postscale, group.size());
+    let scaled = ScaledReduction::new(dtype, request.reduction, request.prescale, request.postscale, group.size());
     let mut scaled = None;
-    if !what.before.is_one() {
+    if !scaled.before.is_one() {
         let memory = scaled.insert(Memory::private(part.bytes().max(1))?);
         // SAFETY: the caller's promise; the copy has the same length.
-        unsafe { scale(dtype, memory.as_mut_ptr(), send, part.len(), what.before) };
+        unsafe { scale(dtype, memory.as_mut_ptr(), send, part.len(), scaled.before) };
         send = memory.as_ptr();
     }
-    let call = Call::new(Kind::ReduceScatter(what.op), dtype, send, if own == 0 { ptr::null_mut() } else { recv }, own);
+    let call = Call::new(Kind::ReduceScatter(scaled.op), dtype, send, if own == 0 { ptr::null_mut() } else { recv }, own);
     run(group, &Call { counts: Some(counts), ..call }, part.len())?;
-    if !what.after.is_one() {
+    if !scaled.after.is_one() {
         // SAFETY: the caller's promise.
-        unsafe { scale(dtype, recv, recv, own, what.after) };
+        unsafe { scale(dtype, recv, recv, own, scaled.after) };
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! What a rank asks for under a name, how it is written on the wire, and what the ranks must agree on.
+//! A rank's request: what it asks for under a name, its wire format, and what the ranks must agree on.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::error::ranks;
 use crate::{DType, ReduceOp};
 
-/// What is done.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Action {
@@ -19,11 +19,11 @@ pub enum Action {
     AllToAll,
     /// Each rank gets its rows of the reduction.
     ReduceScatter,
-    /// Nobody goes on before all have come.
+    /// No rank goes on before all have come.
     Barrier,
     /// This rank has no more data; until all have joined it gives zeros to all-reduces.
     Join,
-    /// Something of the caller's.
+    /// The caller's own function.
     External,
 }
 
@@ -47,7 +47,7 @@ impl Action {
     }
 }
 
-/// How elements become one.
+/// How elements are reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reduction {
@@ -81,7 +81,7 @@ impl Reduction {
         }
     }
 
-    /// What a group reduces with; an average of whole numbers is divided afterwards.
+    /// The group's operation; an average of whole numbers is a sum that is divided afterwards.
     pub(super) const fn op(self, dtype: DType) -> ReduceOp {
         match self {
             Self::Average if dtype.is_float() => ReduceOp::Avg,
@@ -129,11 +129,11 @@ impl Part {
 /// What a rank asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The name under which the ranks find each other: that of the first tensor.
+    /// The name by which ranks match requests: that of the first tensor.
     pub name: Arc<str>,
-    /// What is to be done.
+    /// The kind of the operation.
     pub action: Action,
-    /// How it reduces, if it does.
+    /// The reduction, if it is one.
     pub reduction: Reduction,
     /// Factor before the reduction.
     pub prescale: f64,
@@ -143,7 +143,7 @@ pub struct Request {
     pub root: usize,
     /// Tensors: all or nothing.
     pub parts: Vec<Part>,
-    /// Of an all-to-all: rows for each rank of the set; equal if not said.
+    /// Of an all-to-all: rows for each rank of the set; equal shares if empty.
     pub splits: Option<Vec<usize>>,
     /// What else the ranks must agree on.
     pub signature: String,
@@ -209,7 +209,7 @@ impl Request {
         }
     }
 
-    /// Takes one off the front of a message; none where it is not one.
+    /// Takes one off the front of a message; `None` if it is malformed.
     pub(super) fn read(bytes: &mut &[u8]) -> Option<Self> {
         let (code, has) = (byte(bytes)?, byte(bytes)?);
         let name: Arc<str> = text(bytes)?.into();
@@ -242,7 +242,7 @@ impl Request {
         Some(it)
     }
 
-    /// Whether another rank's request is for the same operation. Dimension 0 of what is gathered may differ.
+    /// Whether another rank's request is for the same operation. In an all-gather dimension 0 may differ.
     fn agrees(&self, other: &Self) -> bool {
         let same = |one: &Part, two: &Part| {
             let free = matches!(self.action, Action::AllGather | Action::AllToAll);
@@ -260,7 +260,8 @@ impl Request {
     }
 }
 
-/// Why these requests of one name, by rank of the set, cannot be one operation; none if they can. `members`: their ranks in the world.
+/// Why requests of one name, by rank of the set, are not for the same operation; `None` if they are. `members`: their
+/// ranks in the world.
 pub(super) fn disagreement(requests: &[Option<Arc<Request>>], members: &[usize]) -> Option<String> {
     let mut there = requests.iter().flatten();
     let first = there.next()?;
@@ -297,7 +298,7 @@ impl Request {
 }
 
 impl fmt::Display for Request {
-    /// What the ranks must agree on, for people.
+    /// What the ranks must agree on, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.action.name())?;
         match self.action {

@@ -1,21 +1,23 @@
-//! What users of Horovod set in the environment, as far as it means something here.
+//! Horovod's environment variables, as far as they apply here.
 
 use std::time::Duration;
 
 use crate::Error;
 
-/// What users set. The same on all ranks: rank 0's counts.
+/// The engine's settings. Those that must be equal on all ranks are rank 0's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How long a submission that nobody waits for may wait for others (`HOROVOD_CYCLE_TIME`, milliseconds; 1).
+    /// How long a submission may wait for others to share its cycle, unless a thread waits for it
+    /// (`HOROVOD_CYCLE_TIME`, milliseconds; 1).
     pub cycle: Duration,
-    /// Most bytes that are reduced together; 0: none (`HOROVOD_FUSION_THRESHOLD`, 128 MiB).
+    /// Most bytes that are fused; 0: no fusion (`HOROVOD_FUSION_THRESHOLD`, 128 MiB).
     pub fusion: usize,
-    /// How many operations are remembered, to be announced by a number (`HOROVOD_CACHE_CAPACITY`, 8192; 0: none).
+    /// How many operations are cached, to be announced by a number (`HOROVOD_CACHE_CAPACITY`, 8192; 0: none).
     pub cache: usize,
-    /// After how long it is said which ranks have not named an operation (`HOROVOD_STALL_CHECK_TIME_SECONDS`, 60; `HOROVOD_STALL_CHECK_DISABLE`).
+    /// When an operation that not all ranks have submitted is reported as stalled (`HOROVOD_STALL_CHECK_TIME_SECONDS`,
+    /// 60; `HOROVOD_STALL_CHECK_DISABLE`).
     pub stall: Option<Duration>,
-    /// After how long the engine gives up then (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
+    /// When the engine gives such an operation up and fails (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
     pub stall_shutdown: Option<Duration>,
 }
 
@@ -54,12 +56,12 @@ impl Settings {
         })
     }
 
-    /// What all ranks must have the same of.
+    /// Those that must be equal on all ranks.
     pub(super) fn common(&self) -> [u64; 2] {
         [self.fusion as u64, self.cache as u64]
     }
 
-    /// With what rank 0 has.
+    /// These settings with rank 0's common ones.
     pub(super) fn with_common(mut self, common: [u64; 2]) -> Self {
         (self.fusion, self.cache) = (common[0] as usize, common[1] as usize);
         self

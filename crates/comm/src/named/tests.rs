@@ -362,7 +362,8 @@ impl Random {
     }
 }
 
-/// Random orders, shapes that differ now and then, joins and small caches: all ranks see the same operations in the same order, each once, and errors where there must be some.
+/// Random orders, shapes that differ now and then, joins and small caches: all ranks see the same operations in the
+/// same order, each once, and errors where there must be some.
 #[test]
 fn all_ranks_compute_the_same_list() {
     for seed in 0..200 {

@@ -1,4 +1,4 @@
-//! What became of each tensor and when, as the Chrome trace that users of Horovod know: a line for each tensor.
+//! Horovod's timeline: a Chrome trace with a line of phases for each tensor.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use std::{
 
 use crate::Error;
 
-/// Where events go while somebody wants them.
+/// The trace file, if one is being written.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     active: AtomicBool,
@@ -35,7 +35,7 @@ impl Timeline {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether events are wanted: one load.
+    /// Whether a trace is being written: one atomic load.
     pub(super) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
@@ -54,7 +54,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Ends the file, which is whole then.
+    /// Completes the file.
     pub(super) fn stop(&self) {
         self.active.store(false, Ordering::Relaxed);
         if let Some(mut open) = self.lock().take() {
@@ -68,12 +68,12 @@ impl Timeline {
         self.event(label, "B", phase, "");
     }
 
-    /// The phase that began last ends.
+    /// The tensor's innermost phase ends.
     pub(super) fn end(&self, label: &str, phase: &str) {
         self.event(label, "E", phase, "");
     }
 
-    /// That rank has named it.
+    /// A rank has announced the tensor's operation.
     pub(super) fn tick(&self, label: &str, rank: usize) {
         self.event(label, "X", &rank.to_string(), ",\"dur\":0");
     }
@@ -122,7 +122,7 @@ impl Open {
     }
 }
 
-/// How the timeline calls a tensor: with what is done before its name.
+/// A tensor's label in the timeline: the kind of operation, then its name.
 pub(super) fn label(action: &str, name: &str) -> String {
     match name.strip_prefix(action) {
         Some(rest) if rest.starts_with('.') => name.to_owned(),

@@ -98,11 +98,16 @@ impl Config {
         }
     }
 
-    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training job of Shoal's without a launcher, where the last two
-    /// are missing, the job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary key is the secret. Beside them `SHOAL_COMM_SECRET`,
-    /// `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address
-    /// of this machine to listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not set) `SHOAL_COMM_STAGING` (how ranks of one host hand each other memory that is
-    /// not registered: docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died) and `SHOAL_COMM_JOINS` (`1`: it joins a group that is there).
+    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training
+    /// job of Shoal's without a launcher, where the last two are missing, the job's instances are the ranks
+    /// (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary
+    /// key is the secret. Beside them `SHOAL_COMM_SECRET`, `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`,
+    /// `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address of this machine to
+    /// listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at
+    /// `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not
+    /// set) `SHOAL_COMM_STAGING` (how ranks of one host hand each other memory that is not registered:
+    /// docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died) and
+    /// `SHOAL_COMM_JOINS` (`1`: it joins an existing group).
     ///
     /// # Errors
     /// [`Error::Config`]: a variable is missing or cannot be; it says which, and what it may be.
@@ -131,7 +136,7 @@ impl Config {
         let variables = Variables(&lookup);
         let launched = variables.text("RANK").is_some() || variables.text("WORLD_SIZE").is_some();
         let job = variables.text("SM_HOSTS").zip(variables.text("SM_CURRENT_HOST")).filter(|_| !launched);
-        let joins = variables.switch("SHOAL_COMM_JOINS", "in a process that joins a group that is there")?;
+        let joins = variables.switch("SHOAL_COMM_JOINS", "in a process that joins an existing group")?;
         let (rank, size) = match &job {
             _ if joins => (0, 1),
             Some((hosts, current)) => super::job::place(hosts, current, variables.text("SM_TRAINING_ENV").as_deref())?,
@@ -250,7 +255,8 @@ impl Config {
         self
     }
 
-    /// This process joins a group that is there: it waits at the meeting place until the ranks `grow`, and gets its number there; the one given counts for nothing.
+    /// This process joins an existing group: it waits at the meeting place until the ranks call `grow`, and gets its
+    /// rank there; the given one is ignored.
     #[must_use]
     pub const fn joins(mut self, joins: bool) -> Self {
         self.joins = joins;

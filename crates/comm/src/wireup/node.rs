@@ -61,9 +61,9 @@ pub(crate) struct Node {
     members: Mutex<Vec<Member>>,
     pub(super) door: Arc<Door>,
     pub(crate) mesh: Arc<Mesh>,
-    /// Where replacements and newcomers come to, if this rank serves it; the same when the group has grown.
+    /// The meeting place of replacements and newcomers, if this rank serves it; kept when the group grows.
     pub(super) server: Arc<Mutex<Option<StoreServer>>>,
-    /// The same as it is asked for newcomers.
+    /// The meeting place as `grow` reaches it.
     pub(super) desk: Mutex<Option<Arc<Desk>>>,
 }
 

@@ -17,7 +17,8 @@ use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, kno
 use crate::watch::message::Message;
 use crate::watch::{Fate, Formation, Mesh};
 
-/// What is waited in one step before it is looked again who lives, and for replacements: a loss just before a wait does not end it.
+/// The longest single wait before survivors and replacements are looked for again: a loss just before a wait does not
+/// end it.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A group as it was formed: what it can be formed anew from.
@@ -264,7 +265,7 @@ fn greet(node: &Node, place: usize, member: &Member, epoch: u64, purpose: Purpos
 /// Where replacements come to: the meeting place, or the same made anew where the rank that served it is lost.
 pub(super) struct Desk {
     pub(super) store: Box<dyn Store>,
-    /// Those that come to be taken in besides.
+    /// The newcomers that are taken in.
     pub(super) queue: Queue,
     /// Replacements that were found dead.
     refused: Mutex<BTreeSet<u64>>,

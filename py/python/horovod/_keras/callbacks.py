@@ -31,11 +31,11 @@ class BroadcastGlobalVariablesCallbackImpl:
             self.register_local_var(it)
 
     def register_local_var(self, var: Any) -> None:
-        """This variable stays as it is on each rank."""
+        """Excludes a variable from the broadcast."""
         self._local_vars.add(reference(var))
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Once."""
+        """Broadcasts after the first batch."""
         if self.broadcast_done:
             return
         with tf.device(self.device):
@@ -66,7 +66,7 @@ class MetricAverageCallbackImpl:
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """In the logs themselves, for the callbacks that come later."""
+        """Writes the averages to the logs, for later callbacks."""
         names = sorted(logs or {})
         if not names:
             return
@@ -121,11 +121,11 @@ class LearningRateScheduleCallbackImpl:
             self._momentum = Momentum.of(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Remembers it."""
+        """Keeps the epoch's number."""
         self.current_epoch = epoch
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Sets the rate, if this batch is one that does."""
+        """Sets the rate: in an epoch's first batch if `staircase`, else in every batch."""
         if self.current_epoch < self.start_epoch or (self.end_epoch is not None and self.current_epoch >= self.end_epoch):
             return
         if not self.staircase:
@@ -140,12 +140,12 @@ class LearningRateScheduleCallbackImpl:
             self._momentum.correct(new / old)
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """The momentum is what it was."""
+        """Restores the momentum."""
         if self._momentum is not None:
             self._momentum.restore()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Puts the rate among the logs."""
+        """Logs the rate."""
         if logs is not None:
             logs["lr"] = rate_of(self.model.optimizer)
 
@@ -178,14 +178,14 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Says so when the warm-up is over."""
+        """Reports the end of the warm-up."""
         super().on_epoch_end(epoch, logs)
         if epoch == self.end_epoch - 1 and self.verbose > 0 and hvd.rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate_of(self.model.optimizer):g}.")
 
 
 def checkpoint(base: type) -> type:
-    """A class of `BestModelCheckpoint` on the Keras' `ModelCheckpoint`."""
+    """`BestModelCheckpoint` as a subclass of a Keras' `ModelCheckpoint`."""
 
     class BestModelCheckpoint(base):
         """Saves the model with the best `monitor` of all epochs, on rank 0, to `filepath` (an attribute, which may be set later)."""

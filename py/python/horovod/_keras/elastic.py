@@ -14,11 +14,11 @@ class CommitStateCallbackImpl:
         self.batches_per_commit = self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """All ranks count from the same batch, those that are new as well."""
+        """Counts from the same batch on all ranks, new ones included."""
         self.batches_remaining = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts."""
+        """Commits if it is time."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.commit()
@@ -42,22 +42,22 @@ class UpdateBatchStateCallbackImpl:
         self.steps_per_epoch: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """The number of batches is found out anew."""
+        """Forgets the epoch's number of batches."""
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """So many are left."""
+        """Shortens the epoch by the batches that are done."""
         if self.params.get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """This one is done."""
+        """Records the batch."""
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The next one begins with none."""
+        """The next epoch begins at batch 0."""
         self.state.batch = 0
 
 
@@ -70,9 +70,9 @@ class UpdateEpochStateCallbackImpl:
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras counts from 0."""
+        """Keeps the first epoch's number, as Keras counts from 0."""
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The epoch that is next."""
+        """Records the next epoch."""
         self.state.epoch = self.initial_epoch + epoch + 1

@@ -1,7 +1,7 @@
-"""Keras 3 takes what scripts for Keras 2 say, as soon as a Horovod or SageMaker module for TensorFlow is imported.
+"""Lets Keras 3 run scripts for Keras 2, as soon as a Horovod or SageMaker module for TensorFlow is imported.
 
-`optimizer.lr` and `lr=`, `optimizer.variables()`, `model.compile(experimental_run_tf_function=False)`, and `model.save("directory")` as an export. Beside that,
-models whose optimizer waits for other processes are not given to XLA, and a loss scale knows of an optimizer that ranks share.
+`optimizer.lr` and `lr=`, `optimizer.variables()`, `model.compile(experimental_run_tf_function=False)`, and `model.save("directory")` as an export. Also,
+models whose optimizer waits for other processes are not compiled by XLA, and a loss scale works with a distributed optimizer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def note(what: str) -> None:
 
 @functools.cache
 def accept() -> None:
-    """Teaches Keras 3; nothing for another one."""
+    """Changes Keras 3; does nothing with another Keras."""
     if not is_keras3() and "keras" not in sys.modules:
         return
     import keras

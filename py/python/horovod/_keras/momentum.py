@@ -32,7 +32,7 @@ class _Adjustable(float):
 
 
 class Momentum:
-    """That of a model's optimizer."""
+    """The momentum of a model's optimizer."""
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable
@@ -40,7 +40,7 @@ class Momentum:
 
     @staticmethod
     def of(model: Any) -> Momentum | None:
-        """None where there is none."""
+        """Of the model's optimizer; None if it has no momentum."""
         optimizer = getattr(model.optimizer, "inner_optimizer", None) or model.optimizer
         momentum = getattr(optimizer, "momentum", None)
         if not of_keras3(optimizer):
@@ -53,13 +53,13 @@ class Momentum:
             note(f"momentum correction: {type(optimizer).__name__} of Keras 3 has a constant momentum, which stays as it is")
             return None
         optimizer.momentum = _Adjustable(momentum)
-        # A graph of before has the constant.
+        # A graph that was traced before has the constant.
         if getattr(model, "train_function", None) is not None:
             model.make_train_function(force=True)
         return Momentum(optimizer.momentum.variable)
 
     def correct(self, factor: float) -> None:
-        """Multiplies it."""
+        """Multiplies the momentum by a factor."""
         if self._was is None:
             self._was = float(self._variable.numpy())
         self._variable.assign(self._was * factor)

@@ -18,7 +18,7 @@ __all__ = ["Distributed", "Reducing", "Settings", "is_distributed", "wrap"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What `DistributedOptimizer` was told."""
+    """Arguments of `DistributedOptimizer`."""
 
     reducer: dict[str, Any]
     passes: int = 1
@@ -28,7 +28,7 @@ class Settings:
 
 
 def is_distributed(optimizer: Any) -> bool:
-    """Whether its steps wait for other ranks; a loss scale around it counts."""
+    """Whether an optimizer is distributed, by itself or within a loss scale."""
     return isinstance(optimizer, Distributed) or isinstance(getattr(optimizer, "inner_optimizer", None), Distributed)
 
 
@@ -39,7 +39,7 @@ class Pending:
         self._computed: tuple[Any, Any] | None = None
 
     def put(self, last: Any) -> None:
-        """`compute_gradients` was called here."""
+        """Records a call of `compute_gradients` in this graph, and whether it was the step's last pass."""
         self._computed = (_place(), last)
 
     def take(self) -> Any:
@@ -94,8 +94,8 @@ class Distributed(Reducing):
         return CallableList(super().variables)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """Pairs of gradient and variable of a loss, or of a function that gives it, reduced over all ranks. Between the last passes of steps they are this
-        rank's sums, and `apply_gradients` knows."""
+        """Pairs of gradient and variable of a loss, or of a function that gives it, reduced over all ranks. Before a step's last pass they are this rank's
+        sums so far, which `apply_gradients` does not apply."""
         variables = list(var_list() if callable(var_list) else var_list)
         if callable(loss):
             with tf.GradientTape() as tape:
@@ -130,7 +130,7 @@ class Distributed(Reducing):
         experimental_aggregate_gradients: bool = True,
         global_step: Any = None,
     ) -> Any:
-        """Reduces the gradients over all ranks, unless `compute_gradients` has done so or one of the two flags says that somebody has, and steps."""
+        """Reduces the gradients over all ranks, unless `compute_gradients` has done so or one of the two flags says that they are reduced, and steps."""
         pairs = list(grads_and_vars)
         last = self._pending.take()
         grads, variables = [it for it, _ in pairs], [it for _, it in pairs]
@@ -178,10 +178,10 @@ class Distributed(Reducing):
             self.iterations.assign_add(1)
 
     def apply_scaled(self, scale: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """What a `LossScaleOptimizer` around this one does with gradients of a scaled loss.
+        """Applies gradients of a scaled loss, for a `LossScaleOptimizer` around this optimizer.
 
-        A pass of any rank that is not finite skips the step on all ranks, and halves the scale; it changes after the last pass of a step only, so that all that
-        is added up has one scale. `shoal.parallel.LossScale` states the same rule.
+        A pass of any rank that is not finite skips the step on all ranks, and halves the scale; it changes after the last pass of a step only, so that all
+        gradients of a step have one scale. `shoal.parallel.LossScale` states the same rule.
         """
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if not scale.built:
@@ -268,7 +268,7 @@ def wrap(optimizer: Any, settings: Settings) -> Any:
 
 
 def _saved_as(distributed: Any, kind: Any) -> None:
-    """Files name Keras' own class."""
+    """Saves the optimizer under the name of Keras' own class."""
     from keras.src import api_export
 
     name = api_export.get_name_from_symbol(kind)

@@ -34,7 +34,7 @@ class Distributed(Reducing):
         return CallableList(listed() if callable(listed) else listed)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """Pairs of gradient and variable, reduced over all ranks; between the last passes of steps, this rank's sums."""
+        """Pairs of gradient and variable, reduced over all ranks; before a step's last pass, this rank's sums so far."""
         return self._compute_gradients(loss, var_list, None, tape)
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> list[tuple[Any, Any]]:

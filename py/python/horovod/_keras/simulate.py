@@ -1,4 +1,4 @@
-"""Training as on more instances than there are: `SHOAL_SIMULATE_INSTANCES` and `shoal.keras.LargeBatch`."""
+"""Large batch simulation with Keras: `SHOAL_SIMULATE_INSTANCES` and `shoal.keras.LargeBatch`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def passes_for(workers: int) -> int:
 
 
 def passes(environment: Mapping[str, str]) -> int:
-    """What the environment asks for: 1 unless it names instances to simulate. Says so once."""
+    """The passes that the environment asks for: 1 unless it names instances to simulate. Prints a note once."""
     if not (environment.get("SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HP_SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HPS")):
         return 1
     if not started():

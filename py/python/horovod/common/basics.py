@@ -1,4 +1,4 @@
-"""Process functions that all frameworks' modules have: `init`, `rank`, `size` and their kin."""
+"""Process functions of all frameworks' modules: `init`, `rank`, `size` and so on."""
 
 import os
 import secrets
@@ -10,24 +10,24 @@ from horovod.common import engine
 from horovod.common import process_sets as sets
 from horovod.common.process_sets import ProcessSet
 
-#: Variables by which programs find the timeline.
+#: The variable that enables the timeline.
 TIMELINE = "HOROVOD_TIMELINE"
 
 
 class HorovodBasics:
-    """The functions, each of which raises `ValueError` before `init` where it needs the world."""
+    """The process functions. Those that need the world raise `ValueError` before `init`."""
 
     #: Reductions.
     Average, Sum, Adasum, Min, Max, Product = range(6)
 
     def __init__(self, pkg_path: str = "", *args: str):
-        """The arguments are those of Horovod, where they name a compiled extension; they are not used."""
+        """Takes Horovod's arguments, which name a compiled extension, and ignores them."""
 
     def init(self, comm=None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
         """Joins the world. A second call does nothing.
 
         comm: None for all ranks that the launcher has started; a list of all their numbers; an mpi4py communicator, whose ranks then are the world.
-        process_sets: sets to register, or "dynamic" to let `add_process_set` come later.
+        process_sets: sets to register, or "dynamic" to allow `add_process_set` later.
         """
         if not engine.start(_settings(comm)):
             return
@@ -48,7 +48,7 @@ class HorovodBasics:
             raise
 
     def shutdown(self) -> None:
-        """Leaves the world; nothing if this process is in none."""
+        """Leaves the world, if this process is in one."""
         engine.stop()
         sets._forget()
 
@@ -57,42 +57,43 @@ class HorovodBasics:
         return engine.started()
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
-        """Begins to write what operations do to a file, in Chrome's trace format, on rank 0. `ValueError` unless HOROVOD_TIMELINE was set (DYNAMIC) before `init`."""
+        """Starts the timeline: rank 0 writes the operations' phases to a file in Chrome's trace format. `ValueError` unless HOROVOD_TIMELINE was set
+        (DYNAMIC) before `init`."""
         it = engine.current()
         if not os.environ.get(TIMELINE):
             raise ValueError("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.")
         it.timeline_start(str(file_path), bool(mark_cycles))
 
     def stop_timeline(self) -> None:
-        """Ends it and closes the file; nothing if there is none."""
+        """Completes the timeline's file, if there is one."""
         engine.current().timeline_stop()
 
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return engine.current().size
 
     def local_size(self) -> int:
-        """How many of them are on this host."""
+        """Number of ranks on this host."""
         return engine.current().local_size
 
     def cross_size(self) -> int:
-        """How many hosts have a rank of this local number."""
+        """Number of hosts that have this local rank."""
         return engine.current().cross_size
 
     def rank(self) -> int:
-        """This process's number, from 0."""
+        """This process's rank, from 0."""
         return engine.current().rank
 
     def local_rank(self) -> int:
-        """Its number among those of this host, from 0."""
+        """This process's rank on its host, from 0."""
         return engine.current().local_rank
 
     def cross_rank(self) -> int:
-        """The number of its host, from 0."""
+        """The number of this process's host among those that have its local rank, from 0."""
         return engine.current().cross_rank
 
     def is_homogeneous(self) -> bool:
-        """Whether all hosts have as many ranks."""
+        """Whether all hosts have the same number of ranks."""
         it = engine.current()
         return it.local_size * it.cross_size == it.size
 
@@ -106,15 +107,15 @@ class HorovodBasics:
         return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")) and not self.gloo_enabled()
 
     def mpi_built(self) -> bool:
-        """True: programs that an MPI launcher starts are served."""
+        """True: MPI launchers may start programs."""
         return True
 
     def gloo_enabled(self) -> bool:
-        """Whether this program has another launcher than MPI's, such as `horovodrun`."""
+        """Whether this program was started without MPI, as by `horovodrun`."""
         return "HOROVOD_RANK" in os.environ or not any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
 
     def gloo_built(self) -> bool:
-        """True: programs that `horovodrun --gloo` starts are served."""
+        """True: `horovodrun --gloo` may start programs."""
         return True
 
     def nccl_built(self) -> int:
@@ -145,7 +146,7 @@ class HorovodBasics:
 
 
 def _settings(comm) -> dict[str, str] | None:
-    """Where the world is, if a communicator tells; else the environment does."""
+    """Settings of a communicator's world; None where the environment has them."""
     if comm is None or isinstance(comm, (list, tuple, range)):
         return None
     if not (hasattr(comm, "Get_rank") and hasattr(comm, "bcast")):
@@ -157,7 +158,7 @@ def _settings(comm) -> dict[str, str] | None:
             secret = os.environ.get("SHOAL_COMM_SECRET") or secrets.token_hex(16)
             meeting = socket.gethostbyname(socket.gethostname()), it.getsockname()[1], secret
     address, port, secret = comm.bcast(meeting, root=0)
-    # These names come before those of any launcher.
+    # These variables win over those of any launcher.
     place = {"HOROVOD_RANK": str(comm.Get_rank()), "HOROVOD_SIZE": str(comm.Get_size())}
     meeting_place = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
     return {**place, **meeting_place, "SHOAL_COMM_SECRET": secret}

@@ -8,12 +8,12 @@ from shoal import named
 
 from horovod.common.exceptions import HorovodInternalError
 
-#: What is said of every call before `init`.
+#: The error of calls before `init`.
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 _lock = threading.RLock()
 _engine: named.NamedEngine | None = None
-#: How often an engine was started in this process: tells adapters that what they keep belongs to an earlier one.
+#: Number of engines that were started in this process: by it, adapters notice that their state belongs to an earlier one.
 generation = 0
 
 
@@ -30,7 +30,7 @@ def current() -> named.NamedEngine:
 
 
 def start(settings: dict[str, str] | None = None) -> bool:
-    """Joins the world as the environment and `settings` say. False if there is an engine already, which stays."""
+    """Joins the world as the environment and `settings` say. False if an engine is running already, which is kept."""
     global _engine, generation
     with _lock:
         if _engine is not None:
@@ -50,7 +50,7 @@ def stop() -> None:
 
 
 def failed(error: BaseException) -> HorovodInternalError:
-    """Horovod's exception for what an operation of the engine failed with."""
+    """Horovod's exception for a failed operation of the engine."""
     told = HorovodInternalError(str(error))
     told.ranks = getattr(error, "ranks", [])
     told.__cause__ = error

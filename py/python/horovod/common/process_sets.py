@@ -7,7 +7,7 @@ from horovod.common import engine
 
 class ProcessSet:
     """Some ranks of the world, by their numbers there, or those of an mpi4py communicator. `init(process_sets=..)` or `add_process_set` registers it, and
-    gives it its `process_set_id`. Those who are not in it must not call operations with it."""
+    gives it its `process_set_id`. Ranks outside of it must not call operations with it."""
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -61,7 +61,7 @@ global_process_set.process_set_id = 0
 global_process_set.ranks = None
 
 _registered: dict[int, ProcessSet] = {}
-#: Whether `init` was told that sets come later.
+#: Whether sets may be added after `init`.
 _dynamic = False
 
 
@@ -112,7 +112,7 @@ def _register(process_set: ProcessSet) -> ProcessSet:
 
 
 def _init_process_sets(process_sets: Sequence[ProcessSet], dynamic: bool) -> None:
-    """Registers those that `init` was given."""
+    """Registers the sets given to `init`."""
     global _dynamic
     _dynamic = dynamic
     global_process_set.ranks = list(range(engine.current().size))
@@ -123,7 +123,7 @@ def _init_process_sets(process_sets: Sequence[ProcessSet], dynamic: bool) -> Non
 
 
 def _forget() -> None:
-    """All sets are gone with the engine."""
+    """Unregisters all sets, after the engine's end."""
     for it in _registered.values():
         it._invalidate()
     _registered.clear()
@@ -137,7 +137,7 @@ def _changeable(what: str) -> None:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a set; all ranks of the world call this with the same sets in the same order, and none that exists already. Needs
+    """Registers a set, which must not be registered already; all ranks of the world call this with the same sets in the same order. Needs
     HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`."""
     _changeable("adding")
     if not isinstance(process_set, ProcessSet):

@@ -1,4 +1,4 @@
-"""Small questions that scripts and adapters ask."""
+"""Queries and helpers of scripts and adapters."""
 
 import functools
 import importlib.util
@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from horovod.common.basics import HorovodBasics
 from horovod.common.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
 
-#: Frameworks that there may be a module for.
+#: Frameworks that Horovod has modules for.
 EXTENSIONS = ["tensorflow", "torch", "mxnet"]
 _basics = HorovodBasics()
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """`ImportError` unless the framework is there and has a module here: `ext_name` is such as `horovod.torch`. The other arguments are Horovod's, and not used."""
+    """`ImportError` unless the framework is installed and has a module here: `ext_name` is such as `horovod.torch`. The other arguments are Horovod's, and
+    not used."""
     framework = ext_name.rpartition(".")[2]
     if not extension_available(framework):
         raise ImportError(f"{ext_name} is not available: install {framework}" if framework != "mxnet" else f"{ext_name} is not offered; use horovod.torch or horovod.tensorflow")
@@ -29,7 +30,7 @@ def _cache(function: Callable) -> Callable:
 
 @_cache
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether this interpreter has the framework, and it is served."""
+    """Whether the framework is installed and has a module here."""
     return ext_base_name in ("torch", "tensorflow", "keras") and importlib.util.find_spec(ext_base_name) is not None
 
 
@@ -123,7 +124,7 @@ def split_list(items: list, number: int) -> list[list]:
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Nothing here was compiled for one version of a framework, so none is wrong; an error that the import met goes on with both versions named."""
+    """Accepts every version, as nothing here is compiled for one. An import's `exception` is raised again as `HorovodVersionMismatchError`."""
     if exception is not None:
         raise HorovodVersionMismatchError(name, version, version) from exception
 

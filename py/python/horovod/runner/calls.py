@@ -1,4 +1,4 @@
-"""A function that other processes call, and what they answer: served by `horovod.run`, asked for by its workers."""
+"""A function that is called in other processes: `horovod.run` serves it and collects the results, its workers ask for it."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ try:
 except ImportError:  # lambdas and local functions then cannot be sent
     from pickle import dumps
 
-#: The variable that carries what both sides prove to know.
+#: The variable with the secret of both sides.
 SECRET = "HOROVOD_RUN_SECRET"
 
 
@@ -26,7 +26,7 @@ class Call:
         # Without the key: its exchange would let one silent stranger hold up all others.
         self._listener = Listener(("127.0.0.1" if local else "", 0))
         host = "127.0.0.1" if local else socket.gethostbyname(socket.gethostname())
-        #: Where workers ask.
+        #: The address at which workers ask.
         self.address = f"{host}:{self._listener.address[1]}"
         self._answers: dict[int, tuple[int, object]] = {}
         self._failed: list[tuple[int, str]] = []

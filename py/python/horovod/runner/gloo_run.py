@@ -1,4 +1,4 @@
-"""Elastic jobs, under the name by which programs know what runs them."""
+"""Elastic jobs, under Horovod's names."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ __all__ = ["gloo_run_elastic", "launch_gloo_elastic"]
 
 
 def _get_min_start_hosts(settings) -> int:
-    """How many hosts a job has to begin with: one, as workers find their way to each other without looking for common interfaces first."""
+    """Number of hosts that a job needs to start: one, as no common interfaces are looked for first."""
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Which ranks are where."""
+"""The placement of ranks on hosts."""
 
 import ipaddress
 import re
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class HostInfo(NamedTuple):
-    """A host, and how many ranks it may have."""
+    """A host and its number of slots."""
 
     hostname: str
     slots: int
 
     @staticmethod
     def from_string(text: str) -> "HostInfo":
-        """Of `host:slots` or `host`."""
+        """Parses `host:slots` or `host`."""
         name, _, slots = text.strip().partition(":")
         if not name or (slots and not slots.isdigit()):
             raise ValueError(f"host {text!r}: give it as name:slots, such as worker-0:2")
@@ -34,12 +34,12 @@ class SlotInfo(NamedTuple):
 
 
 def parse_hosts(text: str) -> list[HostInfo]:
-    """Of `host1:2,host2:4`."""
+    """Parses `host1:2,host2:4`."""
     return [HostInfo.from_string(it) for it in text.split(",") if it.strip()]
 
 
 def parse_host_file(path: str) -> list[HostInfo]:
-    """Of a file with a line `host slots=2` (or `host:2`) for each host."""
+    """Parses a file with a line `host slots=2` (or `host:2`) for each host."""
     found = []
     with open(path) as lines:
         for line in lines:

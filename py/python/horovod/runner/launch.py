@@ -87,7 +87,7 @@ def _switch(part, name: str, text: str) -> None:
 
 
 def hosts_of(options: argparse.Namespace) -> list[HostInfo]:
-    """The hosts that were named; this machine without."""
+    """The named hosts; this machine if none is named."""
     if options.hosts and options.hostfile:
         raise ValueError("--hosts and --hostfile: give only one of them")
     if options.hostfile:
@@ -108,7 +108,7 @@ def elastic(options: argparse.Namespace) -> bool:
 
 
 def start(options: argparse.Namespace, secrets: dict[str, str] | None = None, handles_signals: bool = True) -> int:
-    """Starts the ranks and waits for them. The first failed one's exit code, or 0. `secrets` are variables that are not told to `ps`."""
+    """Starts the ranks and waits for them. The first failed one's exit code, or 0. `secrets`: variables that must not appear in process lists."""
     if options.use_jsrun:
         raise ValueError("--jsrun is not offered: start the ranks with --hosts, or by the mpirun of the cluster, whose variables are read")
     if options.mpi_args:
@@ -136,7 +136,7 @@ def start(options: argparse.Namespace, secrets: dict[str, str] | None = None, ha
 
 
 def place_variables(slot: SlotInfo) -> dict[str, str]:
-    """What tells a rank who it is."""
+    """The variables that tell a rank its place."""
     return {
         "HOROVOD_RANK": str(slot.rank),
         "HOROVOD_SIZE": str(slot.size),
@@ -154,7 +154,7 @@ def meeting(slots: list[SlotInfo]) -> tuple[str, int]:
     """Where the ranks meet: a port of the first rank's host, which that rank opens."""
     first = slots[0].hostname
     if not is_local(first):
-        # What is free there is not known; it is out of the range that systems give to programs which ask for any port.
+        # Free ports there are unknown; this one is outside of the range of ephemeral ports.
         return first, 20000 + os.getpid() % 10000
     with socket.socket() as it:
         it.bind(("", 0))
@@ -165,7 +165,7 @@ def meeting(slots: list[SlotInfo]) -> tuple[str, int]:
 
 
 def check_build() -> str:
-    """Which frameworks and libraries there are, for people."""
+    """A report of the available frameworks and libraries."""
     from horovod import __version__
     from horovod.common.util import extension_available
 

@@ -77,7 +77,7 @@ class Workers:
                 file.flush()
             when = time.strftime("%a %b %d %H:%M:%S %Y") if self._options.prefix_output_with_timestamp else ""
             text = f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}"
-            # Whoever reads us may have gone: the rank must not wait for that.
+            # The reader of this output may be gone: the rank must not wait for it.
             with self._write, contextlib.suppress(OSError, ValueError):
                 to.write(text if text.endswith("\n") else text + "\n")
                 to.flush()
@@ -123,7 +123,7 @@ class Workers:
         return 128 - code if code < 0 else code
 
     def _end(self) -> None:
-        """Ends all that still run, with what they have started."""
+        """Ends running ranks, with their child processes."""
         for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
             alive = [it for it in self._processes if it.poll() is None]
             for it in alive:
@@ -140,7 +140,7 @@ class Workers:
 
 
 def _script(command: list[str], variables: dict[str, str]) -> str:
-    """What bash does on another host: it is read from standard input, so that no `ps` shows it, and ends the rank when that is closed."""
+    """The script of bash on another host. It is read from standard input, so that no process list shows it, and ends the rank when that is closed."""
     passed = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") or name.startswith(("HOROVOD_", "SHOAL_", "NCCL_", "OMP_"))}
     exports = "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in {**passed, **variables}.items())
     return f"""exec 3<&0

@@ -1,4 +1,4 @@
-"""Gradients of several passes, added up on this rank before ranks reduce them."""
+"""Local aggregation: gradients of several passes are summed on this rank before ranks reduce them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _finite(grads: Sequence[Any]) -> Any:
 
 
 class Aggregator:
-    """Sums of `passes` passes' gradients. `counter` is how many are in; it and the sums go back to 0 with the last one.
+    """Sums of `passes` passes' gradients. `counter`: passes in the sums; it and the sums are 0 again after the last one.
 
     Works eagerly, in a `tf.function`, and in a graph of TensorFlow 1, whose sessions must run `local_variables_initializer`.
     """
@@ -36,7 +36,7 @@ class Aggregator:
         return tf.compat.v1.Variable(value(), trainable=False, dtype=dtype, use_resource=True, collections=[of])
 
     def dense(self, grad: Any) -> Any:
-        """The gradient as a tensor; `ValueError` for IndexedSlices where they should stay so."""
+        """The gradient as a tensor; `ValueError` for IndexedSlices without `sparse_as_dense`."""
         if not isinstance(grad, tf.IndexedSlices):
             return grad
         if not self.sparse_as_dense:
@@ -44,7 +44,7 @@ class Aggregator:
         return tf.convert_to_tensor(grad)
 
     def prepare(self, grads: Sequence[Any]) -> None:
-        """Makes the sums for gradients of these shapes, where they are not there yet."""
+        """Creates the variables of the sums, unless they exist."""
         if self.counter is None:
             self.counter = self._variable(lambda: 0, tf.int32)
             self.bad = self._variable(lambda: 0.0, tf.float32)
@@ -57,7 +57,7 @@ class Aggregator:
                 self.sums[i] = self._variable(lambda shape=shape, grad=grad: tf.zeros(shape, grad.dtype), grad.dtype)
 
     def add(self, grads: Sequence[Any]) -> Any:
-        """One pass' gradients. Whether they were the step's last."""
+        """Adds a pass' gradients. True if they were the step's last."""
         for i, grad in enumerate(grads):
             if grad is not None:
                 self.sums[i].assign_add(grad)
@@ -67,7 +67,8 @@ class Aggregator:
         return tf.equal(self.counter, self.passes)
 
     def take(self, reduce: Callable[[list[Any]], list[Any]], grads: Sequence[Any]) -> list[Any]:
-        """The reduced sums, in the places of `grads`, divided by the passes if so wanted. Clears them, by zeros: nothing else clears what is not finite."""
+        """The reduced sums, in the order of `grads`, divided by the passes if so set. Clears the sums by assigning zeros, which also removes values that are
+        not finite."""
         held = [self.sums[i].read_value() if grad is not None else None for i, grad in enumerate(grads)]
         results = reduce(held)
         divisor = self.passes if self.average else 1
@@ -91,7 +92,7 @@ class Aggregator:
         return last, [None if it is None else next(results) for it in grads]
 
     def clear(self) -> None:
-        """Forgets what was added."""
+        """Clears the sums."""
         self.counter.assign(0)
         self.bad.assign(0.0)
         for it in self.sums.values():

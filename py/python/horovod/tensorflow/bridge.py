@@ -37,7 +37,7 @@ _CODES = {
     "int64": "i64",
     "bool": "bool",
 }
-#: Types that are only moved may travel as another one of their size.
+#: Types that the engine lacks are moved, not reduced, as another type of their size.
 _MOVED = {"uint16": np.int16, "uint32": np.int32, "uint64": np.int64}
 _MOVES = {"allgather", "broadcast", "alltoall"}
 
@@ -55,7 +55,7 @@ def reset_names() -> None:
 
 
 def name_of(kind: str, tensors: Sequence[Any], name: str | None, ignore_name_scope: bool = False) -> str:
-    """What an operation is known by on all ranks; unnamed ones by their number, or in a graph by the tensor's name."""
+    """An operation's name on all ranks. Unnamed ones are called by their number, in a graph by the tensor's name."""
     if tf.executing_eagerly():
         if name is not None:
             return name
@@ -75,7 +75,7 @@ def _memory(tensor: Any) -> np.ndarray:
 
 
 def call(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """`function` of the tensors' memory: now if eager, else when the graph runs. `shapes` is what is known of the results'."""
+    """Calls `function` with the tensors' memory: at once if eager, else when the graph runs. `shapes`: those of the results, as far as known."""
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(it) for it in function(*map(_memory, tensors))]
     with tf.device("/cpu:0"):

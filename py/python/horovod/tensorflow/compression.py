@@ -1,4 +1,4 @@
-"""What gradients are sent as."""
+"""Compression of gradients on the wire."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class Compressor:
-    """Makes a tensor smaller for the way, and the reverse."""
+    """Compresses a tensor before it is sent, and decompresses the result."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """What is sent, and what `decompress` must know."""
+        """The tensor to send, and a context for `decompress`."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor as it was before, but reduced."""
+        """The tensor in its original type."""
         raise NotImplementedError
 
 
@@ -52,7 +52,7 @@ class FP16Compressor(Compressor):
 
 
 class Compression:
-    """The choices of `compression=`."""
+    """The values of `compression=`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -18,9 +18,9 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes `func(state, ...)` one that is begun again: with the state of the last commit when ranks were lost, with the current one when hosts come or go.
+    """Makes `func(state, ...)` elastic: it is called again, with the state of the last commit when ranks were lost, with the current one when hosts come or go.
 
-    Before it is begun, all ranks get rank 0's state. There must be no collective before its first call.
+    Before each call, all ranks get rank 0's state. There must be no collective before its first call.
     """
 
     @functools.wraps(func)

@@ -1,4 +1,4 @@
-"""Gradients of all ranks into one: what optimizers and tapes do with a step's gradients."""
+"""Reduction of a step's gradients over all ranks, for optimizers and tapes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def set_size(process_set: ProcessSet) -> Any:
 
 
 def check_adasum(process_set: ProcessSet) -> None:
-    """Adasum is for the whole world, of 2, 4, 8, ... ranks."""
+    """`NotImplementedError` unless the set is the world, of 2, 4, 8, ... ranks."""
     if process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     if not check_num_rank_power_of_2(size()):
@@ -41,7 +41,7 @@ def check_adasum(process_set: ProcessSet) -> None:
 
 
 def check_sparse(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> None:
-    """What can be done with IndexedSlices."""
+    """`NotImplementedError` for reductions that IndexedSlices do not have."""
     if op == Adasum:
         raise NotImplementedError(
             "The Adasum reduction does not currently support sparse tensors. As a workaround please pass sparse_as_dense=True to DistributedOptimizer"
@@ -159,13 +159,13 @@ def check_groups(num_groups: int, groups: Any) -> Any:
 
 
 def check_predivide(gradient_predivide_factor: float, op: int) -> None:
-    """A factor needs something to divide."""
+    """`ValueError` for a factor with another op than Average."""
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
 
 
 def variables_of_layers(local_layers: Any) -> list[Any]:
-    """The trainable variables of one layer or several; `ValueError` for what is no layer."""
+    """The trainable variables of one layer or several; `ValueError` for anything else."""
     layers = [] if local_layers is None else [local_layers] if isinstance(local_layers, tf.keras.layers.Layer) else list(local_layers)
     if not all(isinstance(it, tf.keras.layers.Layer) for it in layers):
         raise ValueError("All local layers must be of tf.keras.layers.Layer type.")

@@ -50,7 +50,7 @@ def reduce_many(
     process_set: ProcessSet = global_process_set,
     alone: bool = False,
 ) -> list[Any]:
-    """All tensors in one submission, without a gradient. `alone`: those who have nobody to reduce with, or are not in the set, keep what they have."""
+    """All tensors in one submission, without a gradient. `alone`: ranks that are alone in the set, or not in it, keep their tensors."""
     names, word = _names(base, tensors), reduction(op, "allreduce")
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -199,8 +199,8 @@ def broadcast_(variables: Sequence[Any], root_rank: int, name: str | None = None
 def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Sends rows of dimension 0 to each rank, `splits[r]` to the r-th of the set or equally many, and returns those that came. With `splits` also how many came
-    from each."""
+    """Sends rows of dimension 0 to each rank, `splits[r]` to the r-th of the set or equal shares. Returns the received rows; with `splits` also the number of
+    rows from each rank."""
     tensor = tf.convert_to_tensor(tensor)
     given_splits = tf.zeros([0], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
 
@@ -284,7 +284,7 @@ def _grouped_reducescatter(
 
 
 def join() -> Any:
-    """Waits until all ranks have joined, and meanwhile supplies zeros to the others' allreduces. The rank that joined last."""
+    """Waits until all ranks have joined, and meanwhile supplies zeros to the others' allreduces. Returns the rank that joined last."""
 
     def compute() -> list[np.ndarray]:
         handle = current().submit("join", [], wait=True)
@@ -297,7 +297,7 @@ def join() -> Any:
 
 
 def _told(value: Any, name: str | None) -> Any:
-    """A scalar that is asked for when the graph runs."""
+    """A scalar that is evaluated when the graph runs."""
     result = bridge.call(lambda: [np.int32(value())], [], [tf.int32], [[]])[0]
     return result if name is None or tf.executing_eagerly() else tf.identity(result, name)
 

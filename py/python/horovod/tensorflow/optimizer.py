@@ -42,7 +42,7 @@ class _Wrapper(_LegacyOptimizer):
 
 
 class _DistributedOptimizer(_Wrapper):
-    """Reduces in `compute_gradients`, and with several passes steps in each last one only."""
+    """Reduces gradients in `compute_gradients`; with several passes, steps in the last of them only."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, reducer: Reducer, aggregator: Aggregator | None) -> None:
         super().__init__(optimizer, name, use_locking)
@@ -56,7 +56,7 @@ class _DistributedOptimizer(_Wrapper):
         self._reducer.register_local(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """The optimizer's, reduced over all ranks; with several passes before the last one those of this pass."""
+        """The optimizer's, reduced over all ranks; before a step's last pass, those of this pass."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         grads, variables = [it for it, _ in pairs], [it for _, it in pairs]
         if self._agg_helper is None:
@@ -104,7 +104,7 @@ class _DistributedOptimizer(_Wrapper):
 
 
 class _DistributedAdasumOptimizer(_Wrapper):
-    """Steps on each rank, and combines by Adasum how far the steps went."""
+    """Steps on each rank, and combines the steps' deltas by Adasum."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, compression: Any, passes: int) -> None:
         super().__init__(optimizer, name, use_locking)
@@ -113,7 +113,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
         self._count: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Those of the optimizer within: gradients are not reduced."""
+        """The optimizer's, not reduced."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None) -> Any:
@@ -177,7 +177,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """The optimizer, stepping on the gradients of all ranks: one of TensorFlow 1 (`tf.compat.v1.train`) or of Keras.
 
     With `backward_passes_per_step` n, gradients of n calls are added up before ranks reduce them, and divided by n if `average_aggregated_gradients`. For an
-    optimizer of Keras `use_locking`, `op`, `groups` and `num_groups` are not handed on, as in Horovod: it averages. Adasum is for those of TensorFlow 1 only.
+    optimizer of Keras `use_locking`, `op`, `groups` and `num_groups` are ignored, as in Horovod: it averages. Adasum is for those of TensorFlow 1 only.
     """
     check_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:

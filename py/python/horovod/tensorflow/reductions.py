@@ -138,6 +138,6 @@ def grouped_reducescatter(
 
 
 def _allreduce_cond(tensor: Any, *args: Any, process_set: ProcessSet = global_process_set, **kwargs: Any) -> Any:
-    """`allreduce`, or the tensor itself for who is alone or not in the set."""
+    """`allreduce`, or the tensor itself on a rank that is alone in the set or not in it."""
     alone = not process_set.included() or process_set.size() == 1
     return tensor if alone else allreduce(tensor, *args, process_set=process_set, **kwargs)

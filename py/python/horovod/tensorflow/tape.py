@@ -66,7 +66,8 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     """The tape, with a `gradient` that is reduced over all ranks.
 
     `sparse_as_dense`: IndexedSlices are made dense before. `gradient_predivide_factor` f divides by f before the sum and by size / f after it (Average only).
-    `groups`: how many submissions, or lists of variables. `scale_local_gradients`: gradients of local sources are divided by the number of ranks. The devices
+    `groups`: the number of submissions, or lists of variables. `scale_local_gradients`: gradients of local sources are divided by the number of ranks. The
+    devices
     are accepted and not used: memory of the host is reduced.
     """
     check_predivide(gradient_predivide_factor, op)

@@ -25,7 +25,7 @@ class _DistributedAdasumOptimizer(Named):
         super()._counted(parameter)
 
     def synchronize(self) -> None:
-        """Nothing: changes are combined by `step()`."""
+        """Does nothing: `step()` combines the changes."""
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:

@@ -1,19 +1,19 @@
-"""Gradients in fewer bytes on the wire."""
+"""Compression of gradients on the wire."""
 
 import torch
 
 
 class Compressor:
-    """Makes a smaller tensor of a tensor, and the tensor of that again."""
+    """Compresses a tensor before it is sent, and decompresses the result."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """The smaller tensor, and what `decompress` needs to know."""
+        """The tensor to send, and a context for `decompress`."""
         raise NotImplementedError(f"a compressor has compress(tensor); use {Compression.__name__}.none or {Compression.__name__}.fp16")
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: object) -> torch.Tensor:
-        """The tensor again, as far as it was kept."""
+        """The tensor in its original type."""
         raise NotImplementedError(f"a compressor has decompress(tensor, ctx); use {Compression.__name__}.none or {Compression.__name__}.fp16")
 
 
@@ -36,17 +36,17 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor):
-        """As float16, and the type that it had."""
+        """The tensor as float16, and its original type."""
         return (tensor.to(torch.float16) if tensor.dtype.is_floating_point else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor, ctx):
-        """In the type that it had."""
+        """The tensor in its original type."""
         return tensor.to(ctx) if ctx.is_floating_point else tensor
 
 
 class Compression:
-    """What may be given as `compression`."""
+    """The values of `compression=`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

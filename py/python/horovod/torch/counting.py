@@ -46,7 +46,7 @@ class Named:
                 self._hooks.append(_when_accumulated(it, self._counted))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on so many backward passes make a step; counting begins anew."""
+        """Sets the number of backward passes of a step; counting starts again."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self.backward_passes_per_step = passes
@@ -54,7 +54,7 @@ class Named:
             self._allreduce_delay[it] = passes
 
     def _counted(self, parameter: torch.Tensor) -> bool:
-        """One backward pass more has its gradient. Whether it was the last."""
+        """Counts a backward pass of the parameter. True if it was the step's last."""
         if self._allreduce_delay[parameter] <= 0:
             raise AssertionError(MORE_PASSES)
         assert not parameter.grad.requires_grad, "gradients of gradients (create_graph=True) cannot be reduced"
@@ -67,7 +67,7 @@ class Named:
 
 
 def _when_accumulated(parameter: torch.Tensor, hook):
-    """Calls `hook(parameter)` each time its gradient has been added to; what has to be kept for that."""
+    """Calls `hook(parameter)` whenever its gradient has been accumulated. The result must be kept alive for that."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return parameter.register_post_accumulate_grad_hook(hook)
     accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]

@@ -1,4 +1,4 @@
-"""Parameters, optimizers' state and any objects, from one rank to all or from all to all."""
+"""Broadcasts of parameters and optimizer state; broadcast and all-gather of objects."""
 
 import ctypes
 import pickle
@@ -24,7 +24,7 @@ def _memory(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _spread(tensors: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
-    """Gives root's tensors to all, in place, wherever and however they lie."""
+    """Broadcasts root's tensors in place, whatever their devices and strides."""
     # An operation has tensors of one device.
     for where in dict.fromkeys(it.device for it in tensors):
         some = [number for number, it in enumerate(tensors) if it.device == where]
@@ -58,14 +58,14 @@ def broadcast_parameters(params, root_rank: int) -> None:
 
 
 class _Tensor:
-    """The place of a tensor in what is sent of an optimizer's state."""
+    """Stands for a tensor in the pickled part of an optimizer's state."""
 
     def __init__(self, tensor: torch.Tensor):
         self.shape, self.dtype, self.on_host = tuple(tensor.shape), tensor.dtype, tensor.device.type == "cpu"
 
 
 def _taken_apart(it, tensors: list[torch.Tensor]):
-    """The same nested structure with places for its tensors, which are added to the list."""
+    """The nested structure with placeholders for its tensors, which are appended to the list."""
     if isinstance(it, torch.Tensor):
         tensors.append(it)
         return _Tensor(it)
@@ -77,7 +77,7 @@ def _taken_apart(it, tensors: list[torch.Tensor]):
 
 
 def _put_together(it, own, device: torch.device, tensors: list[torch.Tensor]):
-    """The structure again, with tensors to receive into: this rank's own where they fit, else new ones."""
+    """The structure with tensors to receive into at the placeholders: this rank's own where they fit, else new ones."""
     if isinstance(it, _Tensor):
         fits = isinstance(own, torch.Tensor) and tuple(own.shape) == it.shape and own.dtype is it.dtype and (own.device.type == "cpu") == it.on_host
         found = own if fits else torch.empty(it.shape, dtype=it.dtype, device="cpu" if it.on_host else device)
@@ -92,7 +92,7 @@ def _put_together(it, own, device: torch.device, tensors: list[torch.Tensor]):
 
 
 def _no_pass():
-    """Within it, a step counts for no pass of large batch simulation."""
+    """In this block, steps are not passes of large batch simulation."""
     passes = sys.modules.get("shoal.torch.large_batch_passes")
     return nullcontext() if passes is None else passes.inside()
 

@@ -34,7 +34,7 @@ def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessS
 
 
 def allgather_async(tensor, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Begins to join all ranks' tensors along dimension 0, which may differ; a handle."""
+    """Starts an all-gather along dimension 0, in which the ranks' tensors may differ. Returns a handle."""
     return handles.add(_gather([tensor], name, process_set))
 
 
@@ -94,7 +94,7 @@ def grouped_allgather(tensors, name=None, process_set: ProcessSet = global_proce
 
 
 def spread(outputs: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet, *, grouped=False, wait=False) -> Pending:
-    """Begins to give root's tensors to all, in place."""
+    """Starts a broadcast of root's tensors, in place."""
     for it, called in zip(outputs, each, strict=True):
         check(it, called)
     if root_rank not in members(process_set):
@@ -116,7 +116,7 @@ def _broadcast(tensor, root_rank, name, process_set, *, in_place: bool, wait: bo
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Begins to give the tensor of rank `root_rank` (of the world, also within a set) to all; a handle whose output is a new tensor."""
+    """Starts a broadcast of the tensor of `root_rank`, a rank of the world also within a set. Returns a handle, whose output is a new tensor."""
     return handles.add(_broadcast(tensor, root_rank, name, process_set, in_place=False))
 
 
@@ -155,7 +155,7 @@ def broadcast_(tensor, root_rank, name=None, process_set: ProcessSet = global_pr
 
 
 def _splits(splits, tensor: torch.Tensor, process_set: ProcessSet) -> list[int] | None:
-    """Rows for each rank, checked; none for equal parts."""
+    """The checked numbers of rows for each rank; None for equal parts."""
     count, rows = len(members(process_set)), tensor.shape[0]
     if splits is None:
         if rows % count:
@@ -195,12 +195,12 @@ def _exchange(tensor, splits, name, process_set, wait: bool = False) -> Pending:
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Begins to send rows of a tensor to each rank: `splits` (32-bit integers) tells how many to which, equal parts without; a handle."""
+    """Starts an all-to-all: `splits` (32-bit integers) has the number of rows for each rank, equal parts without. Returns a handle."""
     return handles.add(_exchange(tensor, splits, name, process_set))
 
 
 class HorovodAlltoall(torch.autograd.Function):
-    """An all-to-all whose gradient goes back the same ways."""
+    """An all-to-all whose gradient is the reverse all-to-all."""
 
     @staticmethod
     def forward(ctx, tensor, splits, name, process_set):

@@ -1,4 +1,4 @@
-"""What asynchronous calls give back: numbers, by which `synchronize` finds the operation and its output."""
+"""Handles of asynchronous calls: numbers by which `synchronize` finds an operation and its output."""
 
 import itertools
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from shoal.comm import CommError
 from horovod.common import engine
 
 _numbers = itertools.count()
-#: Operations that nobody has synchronised yet. Each keeps its tensors alive.
+#: Operations that are not synchronised yet. Each keeps its tensors alive.
 _pending: dict[int, "Pending"] = {}
 
 
 class Pending:
-    """An operation under way, and what makes its output of what the engine has done."""
+    """An operation in progress, and the function that makes its output."""
 
     __slots__ = ("finish", "keep", "native")
 
@@ -30,7 +30,7 @@ class Pending:
 
 
 def add(pending: Pending) -> int:
-    """The number of an operation."""
+    """Registers an operation and returns its handle."""
     number = next(_numbers)
     _pending[number] = pending
     return number
@@ -52,5 +52,5 @@ def synchronize(handle: int):
 
 
 def forget() -> None:
-    """Operations of an engine that is gone."""
+    """Drops the operations of an engine that has ended."""
     _pending.clear()

@@ -66,8 +66,9 @@ def shutdown() -> None:
 
 
 def join(device: int = -1) -> int:
-    """Tells that this rank has no more data, and waits until all have: meanwhile it gives zeros to the others' all-reduces. The rank that joined last.
-    `device` is accepted and not needed."""
+    """Says that this rank has no more data, and waits until all ranks have joined; meanwhile it gives zeros to the others' all-reduces. Returns the rank that
+    joined last.
+    `device` is ignored."""
     try:
         native = engine.current().submit("join", [], wait=True)
         native.wait()
@@ -79,7 +80,7 @@ def join(device: int = -1) -> int:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Waits until all ranks of the set have come."""
+    """Waits until all ranks of the set have called it."""
     try:
         engine.current().submit("barrier", [], set=identity(process_set), wait=True).wait()
     except CommError as error:

@@ -19,7 +19,7 @@ from horovod.torch.counting import RACE, Named
 from horovod.torch.mpi_ops import Adasum, Average, Max, allreduce_, local_size, rank, size
 from horovod.torch.reductions import reduce, sparse_allreduce_async
 
-#: Gradients wait until so many bytes are ready, and begin together.
+#: Gradients are submitted in batches of at least this many bytes.
 PACK_BYTES = 4 << 20
 
 TWICE = (
@@ -161,7 +161,7 @@ class _DistributedOptimizer(Named):
         self._synchronized = True
 
     def _finish(self) -> None:
-        """Waits for what was submitted, and puts it where gradients are."""
+        """Waits for a submitted batch, and stores the reduced gradients."""
         handles, self._handles = self._handles, {}
         self._waiting, self._waiting_bytes = [], 0
         failed = None
@@ -321,7 +321,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 def _simulate(distributed: torch.optim.Optimizer) -> None:
-    """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then is of the passes that more ranks would do at once."""
+    """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then accumulates the passes that more ranks would run at once."""
     asked = any(os.environ.get(name) for name in ("SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"))
     if not asked and "shoal_simulate_instances" not in os.environ.get("SM_HPS", ""):
         return

@@ -39,7 +39,7 @@ def reduce(
     grouped: bool = False,
     wait: bool = False,
 ) -> Pending:
-    """Begins an all-reduce or reduce-scatter of tensors to outputs, which may be the same; `name` is theirs, or one for each of them."""
+    """Starts an all-reduce or reduce-scatter of tensors into outputs, which may be the same. `name`: one for all of them, or a list with one for each."""
     word = reduction(op, kind)
     if word == "adasum":
         _can_adasum(process_set)
@@ -78,7 +78,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 def allreduce_async(
     tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Begins the reduction of a tensor over all ranks of the set; a handle whose output is a new tensor. `op` is Average if nothing else is said;
+    """Starts the reduction of a tensor over all ranks of the set. Returns a handle, whose output is a new tensor. `op` defaults to Average;
     `prescale_factor` multiplies before, `postscale_factor` afterwards."""
     op = handle_average_backwards_compatibility(op, average)
     check(tensor, "allreduce")
@@ -146,7 +146,7 @@ def allreduce_(
 def grouped_allreduce_async(
     tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Begins the reduction of several tensors as one operation: all or none; a handle whose output is a list of new tensors."""
+    """Starts the reduction of several tensors as one operation, all or none. Returns a handle, whose output is a list of new tensors."""
     op = handle_average_backwards_compatibility(op, average)
     tensors = list(tensors)
     for tensor in tensors:
@@ -215,13 +215,14 @@ def grouped_allreduce_(
 
 
 def sparse_allreduce_async(tensor, name, op, process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
-    """Begins the sum (`op` Sum) or average of a sparse tensor, by gathering all ranks' indices and values; a callable that waits and gives the sparse tensor."""
+    """Starts the sum (`op` Sum) or average of a sparse tensor, by gathering all ranks' indices and values. Returns a callable that waits and returns the
+    sparse tensor."""
     if op not in (Average, Sum):
         raise ValueError(f"sparse_allreduce_async: op is {reduction(op, 'sparse_allreduce_async')}; sparse tensors have hvd.Average and hvd.Sum, use .to_dense() for others")
     if not tensor.is_sparse:
         raise ValueError(f"sparse_allreduce_async: the tensor is of layout {tensor.layout}; use allreduce for dense tensors")
     tensor = tensor.coalesce()
-    # Indices by entries, so that ranks' pieces lie one behind the other.
+    # Transposed, so that the ranks' indices are joined along dimension 0.
     indices = allgather_async(tensor.indices().t().contiguous(), name=f"{name}.indices", process_set=process_set)
     values = allgather_async(tensor.values().contiguous(), name=f"{name}.values", process_set=process_set)
 
@@ -256,7 +257,8 @@ def _scatter(tensors, name, op, process_set, prescale_factor, postscale_factor, 
 def reducescatter_async(
     tensor, name=None, op=Average, process_set: ProcessSet = global_process_set, prescale_factor=1.0, postscale_factor=1.0
 ) -> int:
-    """Begins the reduction (Average or Sum) of a tensor of which each rank gets some rows, the first (rows mod ranks) one more; a handle."""
+    """Starts a reduce-scatter (Average or Sum): each rank gets an equal share of the reduced rows, the first (rows mod ranks) ranks one more. Returns a
+    handle."""
     return handles.add(_scatter([tensor], name, op, process_set, prescale_factor, postscale_factor))
 
 

@@ -30,12 +30,12 @@ _generation = 0
 
 
 def restart_numbers() -> None:
-    """Unnamed operations are numbered anew; all ranks are at the same point."""
+    """Numbers unnamed operations from 0 again, on all ranks at the same point."""
     _counted.clear()
 
 
 def names(kind: str, name: str | None, process_set: ProcessSet) -> str:
-    """An operation's name: the caller's, or the next number of its kind, so that ranks who do the same calls in the same order agree."""
+    """An operation's name: the caller's, or the next number of its kind, so that ranks with the same calls in the same order agree."""
     if name is not None:
         return f"{kind}.{name}"
     global _generation
@@ -46,7 +46,7 @@ def names(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 
 def check(tensor: torch.Tensor, what: str) -> None:
-    """`ValueError` for what is not contiguous memory of elements that the engine knows."""
+    """`ValueError` unless the tensor is dense, contiguous and of a type that the engine has."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{what}: expected a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
@@ -82,7 +82,7 @@ def submit(
     grouped: bool = False,
     wait: bool = False,
 ) -> Pending:
-    """Begins an operation; `finish` makes the output of the engine's handle. `ValueError` for what this rank asks wrongly, as a name that is under way."""
+    """Submits an operation; `finish` makes the output of the engine's handle. `ValueError` for invalid requests, such as a name that is in use."""
     try:
         it = engine.current()
         where = identity(process_set)
@@ -99,7 +99,7 @@ def submit(
 
 
 class _Each:
-    """Operations that began together, each by itself: another rank may begin them in another order or company."""
+    """Independent operations that were submitted together: other ranks may group and order them differently."""
 
     __slots__ = ("natives",)
 
@@ -122,7 +122,7 @@ class _Each:
         return all(it.done() for it in self.natives)
 
     def output(self, index: int):
-        """What the engine has allocated for one of them."""
+        """The output that the engine allocated for one of them."""
         return self.natives[index].output(0)
 
 
@@ -138,7 +138,7 @@ def taken(native, index: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def share(rows: int, process_set: ProcessSet) -> int:
-    """How many of so many rows of a reduce-scatter are this rank's: the first (rows mod ranks) have one more."""
+    """This rank's share of a reduce-scatter's rows: the first (rows mod ranks) ranks have one more."""
     ranks = members(process_set)
     return rows // len(ranks) + (place(process_set) < rows % len(ranks))
 

@@ -172,7 +172,7 @@ def _until_end(process: subprocess.Popen, events: list[threading.Event]) -> int:
                 if process.stdin is not None:
                     process.stdin.close()
                 _signal(process, signal.SIGTERM)
-                # One that is stopped hears no signal but these.
+                # A stopped process reacts to no other signals.
                 _signal(process, signal.SIGCONT)
             elif told is not None and time.monotonic() > told + GRACE_S:
                 _signal(process, signal.SIGKILL)
@@ -196,7 +196,7 @@ def _pump(settings: ElasticSettings, rank: int, name: str, source: IO[bytes], in
                 kept.write(line)
                 kept.flush()
             when = time.strftime("%a %b %d %H:%M:%S %Y") if settings.prefix_output_with_timestamp else ""
-            # Whoever reads us may have gone: the worker must not wait for that.
+            # The reader of this output may be gone: the worker must not wait for it.
             with contextlib.suppress(OSError, ValueError):
                 into.write(f"{when}[{rank}]<{name}>:{line.decode(errors='replace')}")
                 into.flush()

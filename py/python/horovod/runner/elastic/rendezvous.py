@@ -1,4 +1,4 @@
-"""The launcher's port: workers ask here for their place in the next world, and hear here of hosts."""
+"""The launcher's server: workers ask it for their place in the next world, and it tells them of hosts."""
 
 import socketserver
 import threading
@@ -37,7 +37,7 @@ def create_rendezvous_handler(driver: Any):
             try:
                 self.serve()
             except OSError:
-                # The worker is gone; whoever runs its process knows.
+                # The worker is gone; the thread that runs its process knows.
                 pass
 
         def serve(self) -> None:
@@ -73,7 +73,7 @@ class RendezvousServer:
     """Serves the port."""
 
     def __init__(self, verbose: int = 0):
-        #: What workers prove to know.
+        #: The secret that workers must know.
         self.secret = ""
         self._server: _Server | None = None
         self._over = threading.Event()
@@ -93,7 +93,7 @@ class RendezvousServer:
         """A new world: nothing is kept here of the past one."""
 
     def stop(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         self._over.set()
         if self._server is not None:
             self._server.shutdown()

@@ -15,7 +15,7 @@ class Slot(SlotInfo):
         return ",".join(str(it) for it in (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size))
 
 
-#: What a worker without a place is told.
+#: The answer to a worker without a place.
 INVALID_SLOT_INFO = Slot("", -1, -1, -1, -1, -1, -1)
 
 

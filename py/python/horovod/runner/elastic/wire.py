@@ -10,7 +10,7 @@ from typing import Any
 
 #: Bytes of a message.
 MOST = 1 << 20
-#: Seconds for a stranger to prove himself.
+#: Seconds for a peer to prove that it knows the secret.
 PROOF_S = 10.0
 
 
@@ -28,7 +28,7 @@ class Channel:
 
     @classmethod
     def connect(cls, address: str, port: int, secret: str) -> "Channel":
-        """To the launcher. `ConnectionError` where nobody listens or the secret is another."""
+        """Connects to the launcher. `ConnectionError` if it does not listen or has another secret."""
         channel = cls(socket.create_connection((address, port), timeout=PROOF_S))
         mine = secrets.token_hex(16)
         theirs = (channel.receive() or {}).get("challenge", "")
@@ -42,7 +42,7 @@ class Channel:
 
     @classmethod
     def accept(cls, link: socket.socket, secret: str) -> "Channel | None":
-        """Of a worker; None for a stranger."""
+        """Accepts a worker; None for a peer that does not know the secret."""
         link.settimeout(PROOF_S)
         channel = cls(link)
         mine = secrets.token_hex(16)
@@ -56,12 +56,12 @@ class Channel:
         return channel
 
     def send(self, message: dict[str, Any]) -> None:
-        """Says something. OSError where the other is gone."""
+        """Sends a message. OSError if the peer is gone."""
         with self._sending:
             self._link.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any] | None:
-        """What the other says next; None where it is gone, or says no such thing."""
+        """The peer's next message; None if the peer is gone or sends anything else."""
         try:
             line = self._lines.readline(MOST)
             message = json.loads(line) if line.endswith("\n") else None
@@ -70,11 +70,11 @@ class Channel:
         return message if isinstance(message, dict) else None
 
     def patience(self, seconds: float) -> None:
-        """How long each message of the other may take."""
+        """Sets the time limit of each message."""
         self._link.settimeout(seconds)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         try:
             self._link.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,1 +1,1 @@
-"""Small questions about the machine."""
+"""Queries about the machine."""

@@ -20,7 +20,7 @@ def in_thread(target: Callable, args: tuple = (), name: str | None = None, daemo
     def run() -> None:
         try:
             target(*args)
-        except Exception:  # nobody waits for a result
+        except Exception:  # no caller waits for a result
             if not silent:
                 traceback.print_exc(file=sys.stderr)
 

@@ -1,6 +1,7 @@
-//! One process set: what this rank has submitted, who negotiates it, and what becomes of it.
+//! A process set on one rank: operations from their submission to their end, and the threads that run its cycles.
 //!
-//! A rank with something outstanding takes part in cycles; one without holds no core and no thread of it runs. One thread at a time drives: the set's own, or one that waits.
+//! A rank takes part in cycles while it has outstanding operations; without any, none of its threads runs. One thread
+//! at a time drives (runs cycles): the set's own, or one that waits for an operation.
 
 use std::{
     any::Any,
@@ -24,22 +25,22 @@ use super::{
 };
 use crate::ProcessGroup;
 
-/// Where a tensor is.
+/// A tensor's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
-    /// What this rank gives; may be null where it gives nothing.
+    /// Address to send from; may be null where this rank sends nothing.
     pub send: *const u8,
-    /// What it gets; null: the engine allocates.
+    /// Address to receive at; null: the engine allocates.
     pub recv: *mut u8,
 }
 
 #[expect(unsafe_code, reason = "buffers go to the thread that drives")]
-// SAFETY: a description; whoever submits it promises that the memory stays valid and untouched.
+// SAFETY: only addresses; the submitter promises that the memory stays valid and untouched.
 unsafe impl Send for Buffer {}
 
-/// An operation of the caller's.
+/// An external operation: the caller's own function.
 pub type Callback = Box<dyn FnOnce() -> Result<(), String> + Send>;
-/// What a joined rank does in the place of another's operation, by name and signature.
+/// What a joined rank calls for another's external operation, with its name and signature.
 pub type OnJoined = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
 
 /// An operation that this rank has submitted.
@@ -55,10 +56,10 @@ pub(super) struct Submission {
 #[derive(Default)]
 struct State {
     new: Vec<Submission>,
-    /// When the first of these was submitted, and the bytes of all.
+    /// When the first of `new` was submitted, and the bytes of all.
     first: Option<Instant>,
     bytes: usize,
-    /// Names of what is not done, and since when.
+    /// Names of outstanding operations, and when they were submitted.
     names: HashMap<Arc<str>, Instant>,
     outstanding: usize,
     driving: bool,
@@ -67,7 +68,7 @@ struct State {
     /// Threads that wait, and those of them that do not drive.
     waiters: usize,
     timed: usize,
-    /// Cycles in a row in which no rank had anything new.
+    /// Cycles in a row in which no rank announced anything.
     empty: u32,
     ended: Option<Instant>,
     stop: bool,
@@ -75,8 +76,8 @@ struct State {
 }
 
 /// One process set.
-pub(super) struct Circle {
-    /// Its ranks in the world, in order; and which of them is this.
+pub(super) struct ProcessSet {
+    /// Its ranks in the world, in order, and the index of this rank among them.
     pub(super) members: Arc<[usize]>,
     pub(super) rank: usize,
     pub(super) settings: Arc<Settings>,
@@ -92,25 +93,25 @@ pub(super) struct Circle {
     pub(super) cycles: AtomicU64,
 }
 
-impl fmt::Debug for Circle {
+impl fmt::Debug for ProcessSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process set of {:?}", self.members)
     }
 }
 
-/// So many bytes wait for no others.
+/// Submissions of this many bytes do not wait for others to share a cycle.
 const URGENT: usize = 1 << 20;
-/// How long a rank rests after cycles in which nobody had anything new.
+/// Pause after cycles in which no rank announced anything.
 const SHORTEST_REST: Duration = Duration::from_micros(50);
 const LONGEST_REST: Duration = Duration::from_millis(2);
-/// How long a shutdown waits for the operation that runs.
+/// How long a shutdown waits for the operation in progress.
 const GRACE: Duration = Duration::from_millis(500);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Circle {
+impl ProcessSet {
     pub(super) fn new(
         members: Vec<usize>,
         rank: usize,
@@ -162,7 +163,7 @@ impl Circle {
         state.outstanding += 1;
         state.first.get_or_insert(since);
         state.new.push(Submission { request: Arc::new(request), buffers, handle: handle.clone(), callback, since });
-        // Who drives now wakes the set's own thread when it leaves something.
+        // A thread that drives now wakes the set's own if it leaves submissions behind.
         if !drives && !state.driving && (state.parked || state.bytes >= URGENT) {
             state.parked = false;
             self.work.notify_one();
@@ -170,7 +171,7 @@ impl Circle {
         Ok(handle)
     }
 
-    /// Operations that are over: their names are free, then their callers hear.
+    /// Completes operations: first their names are free, then their callers are told.
     pub(super) fn finish(&self, over: Vec<(Submission, Result<Outcome, Failure>)>) {
         if over.is_empty() {
             return;
@@ -210,7 +211,7 @@ impl Circle {
         let is_empty = match result {
             Ok(is_empty) => is_empty,
             Err(failure) => {
-                // What only this rank knows of, such as memory that it lacks, ends the others' waits, too.
+                // A failure of this rank alone, such as a lack of memory, must end the others' waits too.
                 if let Some(group) = &group {
                     group.give_up(&failure.to_string());
                 }
@@ -229,7 +230,7 @@ impl Circle {
         state
     }
 
-    /// Ends everything that is outstanding, and what comes later, with this.
+    /// Fails all outstanding and all later operations with this.
     fn fail(&self, failure: &Failure) {
         let mut over = lock(&self.driver).abandon();
         let mut state = lock(&self.state);
@@ -337,7 +338,7 @@ impl Circle {
         lock(&self.state).driving
     }
 
-    /// Ends: what is outstanding fails, and the group is left.
+    /// Fails outstanding operations, ends the set's thread and leaves the group.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.stop, true) {
