@@ -17,11 +17,10 @@ CHECKS = [
     "tensor_parallel_without_orig_params",
     "tensor_parallel_from_rank0",
     "refusals",
-    "checkpoints",
-    "local_checkpoints",
     "attention",
     "helpers",
 ]
+CHECKPOINTS = ["checkpoints", "local_checkpoints"]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +32,11 @@ def ranks():
 @pytest.mark.parametrize("name", CHECKS)
 def test_torch_sagemaker(ranks, name):
     ranks().check("torch_sagemaker_checks", name)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_torch_sagemaker_checkpoints(ranks, name):
+    ranks().check("torch_sagemaker_checkpoints", name)
 
 
 def test_four_ranks_of_two_by_two():

@@ -1,7 +1,7 @@
-"""Collectives by name: every rank submits its tensors in whatever order, and an operation is done when all ranks have named it.
+"""Collectives by name: ranks submit operations in any order, and each is done once all ranks have submitted it.
 
-Operations are negotiated, fused and reduced by a native engine; this module finds the rank's place and hands over addresses. The engine holds no core while
-nothing is outstanding.
+Operations are negotiated, fused and reduced by a native engine; this module finds the rank's place and hands over addresses. The engine uses no core while no
+operation is outstanding.
 
     engine = shoal.named.start()
     handle = engine.submit("allreduce", [("weights", address, address, (1000,), "f32")], op="average", keep=tensor)
@@ -22,7 +22,7 @@ from shoal.comm import ConfigError, Group
 __all__ = ["DuplicateName", "Mismatch", "NamedEngine", "NamedError", "NamedHandle", "ShutDown", "place", "start"]
 
 _open: "weakref.WeakSet[NamedEngine]" = weakref.WeakSet()
-#: Starts of this process in each world.
+#: Number of engines that this process has started in each world.
 _starts: dict[int, int] = {}
 #: Starts that a world has room for.
 STARTS = 1 << 20
@@ -48,8 +48,9 @@ def start(settings: Mapping[str, str] | None = None, group: Group | None = None)
 
 
 def place(environment: Mapping[str, str]) -> dict[str, str]:
-    """What `environment` says about this rank's place, as RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT or
-    SHOAL_COMM_DIRECTORY, as far as it says it; without RANK and WORLD_SIZE it is one rank of one. First of these that is there: horovodrun's variables, those of MPI,
+    """This rank's place according to `environment`, as RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT or
+    SHOAL_COMM_DIRECTORY, as far as they are known; without RANK and WORLD_SIZE it is one rank of one. The first of these applies: horovodrun's variables,
+    those of MPI,
     RANK and WORLD_SIZE, the instances of a training job.
 
     Under torchrun MASTER_PORT is torchrun's own: the ranks of one host meet in a directory, those of several at the port after it.
@@ -86,7 +87,7 @@ _MPI = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-#: What tells one run of mpirun from another.
+#: Variables that differ between runs of mpirun.
 _MPI_JOB = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
 
 
@@ -117,7 +118,7 @@ def _of_launcher(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _own_directory(path: str) -> str:
-    """Makes it, or sees that it is this user's alone: whoever could write there could pose as a rank."""
+    """Makes the directory, or checks that no other user can write there, who could pose as a rank."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -128,7 +129,7 @@ def _own_directory(path: str) -> str:
 
 
 def _parent() -> str:
-    """The process that started this one, as no other before or after it is called on this host: its number and when it began."""
+    """A name of the parent process that is unique on this host at all times: its number and start time."""
     number = os.getppid()
     try:
         begun = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
@@ -139,6 +140,6 @@ def _parent() -> str:
 
 @atexit.register
 def _leave() -> None:
-    """Programs that end without a shutdown take leave of the other ranks, too."""
+    """Leaves the world when a program ends without a shutdown."""
     for engine in list(_open):
         engine.shutdown()

@@ -29,7 +29,7 @@ ATTEMPTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How few and how many ranks there may be, and who says which hosts there are."""
+    """Bounds of the number of ranks, and the source of the list of hosts."""
 
     #: With fewer ranks the training waits for newcomers. SHOAL_ELASTIC_LEAST
     least: int = 1
@@ -39,7 +39,7 @@ class Settings:
     patience: float = 600.0
     #: This process's host as the roster calls it. SHOAL_ELASTIC_HOST, else SM_CURRENT_HOST, else the machine's name
     host: str = dataclasses.field(default_factory=socket.gethostname)
-    #: Who says which hosts there are. SHOAL_ELASTIC_ROSTER: a file
+    #: The source of the list of hosts. SHOAL_ELASTIC_ROSTER: a file
     roster: Roster | None = None
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """What the environment says."""
+        """The settings of the environment."""
         given: dict[str, object] = {}
         for field, read in (("least", int), ("most", int), ("patience", float)):
             name = f"SHOAL_ELASTIC_{field.upper()}"
@@ -77,7 +77,7 @@ def run(
     """Calls `train(state)` until it returns, and returns what it returns.
 
     world: the ranks; those that the environment names if not given.
-    is_loss: tells whether an exception of another library means that ranks were lost; a `CommError` does, but a mistake of the caller's.
+    is_loss: tells whether an exception of another library means that ranks were lost; a `CommError` does, unless it is a mistake of the caller.
 
     Raises what `train` raises otherwise, `TooFewRanks`, and `Dismissed` (a SystemExit) on ranks whose host has left the roster.
     """
@@ -126,7 +126,7 @@ def _lost(error: BaseException) -> bool:
 
 
 def _renew(world: World, settings: Settings, why: str) -> None:
-    """Forms the group anew. Whoever waits is taken in; nobody is waited for while there are enough."""
+    """Forms the group anew, with the newcomers that wait; more are waited for only while there are fewer than `least` ranks."""
     before, begun = world.size, time.monotonic()
     end = begun + settings.patience
     patience, failures = 0.0, 0
@@ -152,7 +152,7 @@ def _renew(world: World, settings: Settings, why: str) -> None:
 
 
 class _Watch:
-    """Looks at the roster and at the meeting place; all ranks hear the same at the same place."""
+    """Looks at the roster and the meeting place, and tells all ranks the same at the same point of the program."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self._world, self._settings = world, settings
@@ -161,7 +161,7 @@ class _Watch:
         self._told = False
 
     def meet(self) -> None:
-        """After each change: which rank is on which host."""
+        """Finds the ranks' hosts, after each change."""
         if not any(self._world.gather(int(self._settings.roster is not None))):
             self._hosts = []
             return
@@ -186,7 +186,7 @@ class _Watch:
         try:
             return self._world.waiting() > 0
         except (RendezvousError, OSError) as error:
-            # Whoever trains can do without newcomers.
+            # Training goes on without newcomers.
             if not self._told:
                 self._told = True
                 print(f"shoal.elastic: no newcomers can be taken in: {error}", file=sys.stderr, flush=True)
@@ -204,6 +204,6 @@ class _Watch:
             if room[host] < 0:
                 leaving.append(rank)
         if len(leaving) == len(self._hosts):
-            # A roster that keeps nobody would lose the state: the oldest rank stays until there are others.
+            # A roster without any rank's host would lose the state: the oldest rank stays until there are others.
             leaving.remove(0)
         return leaving

@@ -1,6 +1,6 @@
-"""Which hosts the job has, and how many ranks each may run: the seam between whoever gives and takes hosts, and the training.
+"""The hosts of a job and their numbers of slots: the interface between the scheduler of the hosts and the training.
 
-The platform, `horovodrun --host-discovery-script` and people by hand speak the same language: lines of `host:slots`.
+The platform, `horovodrun --host-discovery-script` and files written by hand have one format: lines of `host:slots`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ __all__ = ["FileRoster", "Roster", "parse_hosts"]
 
 
 class Roster(Protocol):
-    """Says which hosts there are. It is asked on rank 0, at commits, twice a second at most."""
+    """A source of the list of hosts. It is read on rank 0, at commits, twice a second at most."""
 
     def hosts(self) -> Mapping[str, int] | None:
-        """Host to the number of ranks that it may run; None for no opinion: everybody stays, everybody may come."""
+        """The number of ranks that each host may run; None for no restriction: all ranks stay, and newcomers may come from any host."""
         ...
 
 
 def parse_hosts(text: str, slots: int = 1) -> dict[str, int]:
-    """Lines of `host:slots`; a host without a number has `slots`. Empty lines and what follows a `#` count for nothing. `ValueError` names the line."""
+    """Lines of `host:slots`; a host without a number has `slots`. Empty lines and comments after a `#` are ignored. `ValueError` names the line."""
     hosts: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#", 1)[0].strip()
@@ -38,9 +38,9 @@ def parse_hosts(text: str, slots: int = 1) -> dict[str, int]:
 
 
 class FileRoster:
-    """A file with a line `host:slots` for each host. It is replaced as a whole (written beside, then renamed), so that nobody reads half of it.
+    """A file with a line `host:slots` for each host. It is replaced as a whole (written beside, then renamed), so that no reader sees half of it.
 
-    A file that is missing, or cannot be read as hosts, is no opinion: the last good one counts.
+    While it is missing or malformed, its last valid content applies.
     """
 
     def __init__(self, path: str | os.PathLike[str], slots: int = 1) -> None:
@@ -49,7 +49,7 @@ class FileRoster:
         self._hosts: dict[str, int] | None = None
 
     def hosts(self) -> dict[str, int] | None:
-        """What the file says; it is read again only when it has changed."""
+        """The file's hosts; it is read again only when it has changed."""
         try:
             about = self._path.stat()
             stamp = (about.st_mtime_ns, about.st_size, about.st_ino)

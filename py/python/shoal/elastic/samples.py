@@ -21,7 +21,8 @@ class Part(NamedTuple):
 class Samples:
     """`count` samples read by `workers` workers with `batch` each in a step: the global batch is `workers * batch`, however many ranks run the workers.
 
-    It is a part of a `State`: a commit keeps the place, a restore goes back to it. Ranks come and go between any two steps: no sample is lost and none is read twice.
+    It is a part of a `State`: a commit keeps the position, a restore goes back to it. Ranks come and go between any two steps: no sample is lost and none is
+    read twice.
     `workers` is also the largest number of ranks. `tail`: see `shoal.parallel.Cursor`.
     """
 
@@ -38,7 +39,7 @@ class Samples:
         self.count, self.workers, self.batch = count, workers, batch
         self._options: dict[str, Any] = {"seed": seed, "shuffle": shuffle, "tail": tail}
         self._cursor = Cursor(count, **self._options)
-        # Refuses a batch or workers that cannot be.
+        # Refuses an invalid batch or number of workers.
         self._cursor.steps_left(workers, batch)
 
     @property
@@ -56,7 +57,7 @@ class Samples:
         return self._cursor.steps_left(self.workers, self.batch)
 
     def parts(self, rank: int, size: int) -> list[Part]:
-        """What this rank of so many reads in the next step: one part a pass. Raises `Invalid` for more ranks than workers."""
+        """The parts that this rank of so many reads in the next step, one for each pass. Raises `Invalid` for more ranks than workers."""
         if size > self.workers:
             what = f"{size} ranks for {self.workers} workers"
             error = Invalid(f"workers: {what}; make Samples with workers={size} or more, or allow fewer ranks (SHOAL_ELASTIC_MOST={self.workers})")
@@ -68,7 +69,7 @@ class Samples:
         return [Part(self._cursor.batch(self.workers, self.batch, worker), number + 1 == passes) for number, worker in enumerate(workers)]
 
     def total(self) -> int:
-        """How many samples all ranks together read in the next step: what a sum of losses is divided by for their mean."""
+        """Number of samples that all ranks together read in the next step: a sum of losses is divided by it for their mean."""
         if self._options["tail"] == "short":
             return min(self.workers * self.batch, self.count - self.read)
         return self.workers * self.batch
@@ -78,10 +79,10 @@ class Samples:
         return self._cursor.finish(self.workers, self.batch)
 
     def state_dict(self) -> dict[str, int]:
-        """The place."""
+        """The position."""
         epoch, read = self._cursor.position
         return {"epoch": epoch, "read": read}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes to a place."""
+        """Goes to a position."""
         self._cursor = Cursor(self.count, position=(state["epoch"], state["read"]), **self._options)

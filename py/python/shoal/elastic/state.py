@@ -1,4 +1,4 @@
-"""What a training must keep to go on: values with copies of them as of the last commit."""
+"""The state of an elastic training: values, and copies of them as of the last commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RanksChanged(Exception):
 
 
 class Dismissed(SystemExit):
-    """This rank's host has left the roster: its state is with the others, and the process ends well."""
+    """This rank's host has left the roster: the other ranks have its state, and the process ends with exit code 0."""
 
     def __init__(self, host: str):
         super().__init__(0)

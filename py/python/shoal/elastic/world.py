@@ -19,12 +19,12 @@ class World:
     def __init__(self, group: Group, pickler: type[pickle.Pickler] = pickle.Pickler) -> None:
         self._group = group
         self._pickler = pickler
-        #: Called with the new group after each change, before anybody uses it.
+        #: Called with the new group after each change, before it is used.
         self.renewed: list[Callable[[Group], object]] = []
 
     @classmethod
     def join(cls, settings: Mapping[str, str] | None = None, **options: Any) -> World:
-        """The ranks that the environment names, or, with SHOAL_COMM_JOINS=1, those that this process is taken in by; `settings` go before the environment."""
+        """The ranks that the environment names or, with SHOAL_COMM_JOINS=1, the group that takes this process in; `settings` win over the environment."""
         return cls(Group.join(dict(settings or {})), **options)
 
     @property
@@ -48,19 +48,19 @@ class World:
         return self._group.epoch
 
     def gather(self, value: int) -> list[int]:
-        """Every rank's number."""
+        """All ranks' values."""
         mine, all_ = (ctypes.c_int64 * 1)(value), (ctypes.c_int64 * self.size)()
         self._group.run(Operation("all_gather", "i64", ctypes.addressof(mine), ctypes.addressof(all_), 1))
         return list(all_)
 
     def tell(self, values: list[int], root: int = 0) -> list[int]:
-        """The root's numbers; all ranks give as many."""
+        """The root's values; all ranks give equally many."""
         words = (ctypes.c_int64 * len(values))(*values)
         self._group.run(Operation("broadcast", "i64", ctypes.addressof(words), ctypes.addressof(words), len(values), peer=root))
         return list(words)
 
     def share(self, value: Any, root: int = 0) -> Any:
-        """The root's object; the others' counts for nothing. Large memory in it is sent as it lies there."""
+        """The root's object; those of other ranks are ignored. Large buffers in it are sent without a copy."""
         buffers: list[Any] = []
         if self.rank == root:
             head = io.BytesIO()
@@ -88,16 +88,16 @@ class World:
             self._group.run(Operation("broadcast", "u8", address, address, length, peer=root))
 
     def waiting(self) -> int:
-        """How many processes wait to be taken in; rank 0 asks."""
+        """Number of processes that wait to be taken in; on rank 0."""
         return self._group.newcomers()
 
     def grow(self, size: int, patience: float) -> None:
-        """The ranks that live, and newcomers until there are `size` or `patience` seconds are over."""
+        """Makes the group of the surviving ranks, and of newcomers until there are `size` ranks or `patience` seconds are over."""
         old, self._group = self._group, self._group.grow(size, patience)
         for then in self.renewed:
             then(self._group)
         old.close()
 
     def leave(self) -> None:
-        """Takes leave of the others."""
+        """Leaves the group."""
         self._group.close()

@@ -1,4 +1,4 @@
-"""What a job is asked to train as: the number of workers of large batch simulation, from the environment."""
+"""The number of workers of large batch simulation, from the environment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def simulated_world(environ: Mapping[str, str]) -> int | None:
     """How many workers the ranks are to train as; `None`: as many as there are.
 
     `SHOAL_SIMULATE_INSTANCES=X` in the environment, or the hyperparameter `shoal_simulate_instances` (`SM_HP_SHOAL_SIMULATE_INSTANCES`, `SM_HPS`): as on X instances, each with as
-    many ranks as here (`LOCAL_WORLD_SIZE` of torchrun, `OMPI_COMM_WORLD_LOCAL_SIZE` of mpirun; 1 if neither is set). The variable goes before the hyperparameter.
-    Raises `Invalid` for what is no whole number from 1; whether the ranks divide the workers is what `Accumulation` says.
+    many ranks as here (`LOCAL_WORLD_SIZE` of torchrun, `OMPI_COMM_WORLD_LOCAL_SIZE` of mpirun; 1 if neither is set). The variable wins over the
+    hyperparameter. Raises `Invalid` for anything but a whole number from 1; whether the ranks divide the workers is checked by `Accumulation`.
     """
     asked = environ.get(_VARIABLE) or environ.get(f"SM_HP_{_HYPERPARAMETER.upper()}") or _of_all(environ.get("SM_HPS"))
     if asked is None:

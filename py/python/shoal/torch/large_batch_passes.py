@@ -23,7 +23,7 @@ __all__ = ["BatchStatistics", "Passes", "inside", "of_model", "of_parameters"]
 #: Which passes move running means and variances: all, or a rank's first one (rank 0's is worker 0, whose statistics X ranks would keep).
 BatchStatistics = Literal["every_pass", "worker_0"]
 
-#: Who accumulates what, while somebody keeps it. No attributes of tensors and modules: those would travel with copies and checkpoints.
+#: Accumulations by parameter and by model, while they exist. They are not attributes of tensors and modules, which would go into copies and checkpoints.
 _of_parameter: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _of_model: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _within = threading.local()
@@ -79,7 +79,7 @@ class Passes:
         #: Passes done, and steps of which all passes are done: skipped ones, too.
         self.done = self.steps = 0
         self.now = self.plan.at(self.rank, 0)
-        #: What makes gradients of the passes' sum the mean over all workers, where nobody else does.
+        #: Makes the passes' summed gradients the mean over all workers, where nothing else does.
         self.reduce: Callable[[], None] | None = None
         #: Makes a number the greatest of all ranks', in place.
         self.maximum: Callable[[torch.Tensor], None] = self._maximum

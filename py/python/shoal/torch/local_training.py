@@ -20,7 +20,7 @@ __all__ = ["LocalTraining"]
 
 
 class _Fragment:
-    """A part of the model: what ranks have in common of it, and how that steps."""
+    """A part of the model: its weights that all ranks have in common, and their outer step."""
 
     def __init__(self, parameters: list[nn.Parameter], wire: Wire):
         self.parameters, self.wire = parameters, wire
@@ -35,17 +35,17 @@ class _Fragment:
         return [part.view(it.shape) for part, it in zip(parts, self.parameters, strict=True)]
 
     def take(self) -> None:
-        """What this rank has is what all have."""
+        """Takes this rank's weights as those of all ranks."""
         torch._foreach_copy_(self.commons, self.parameters)
 
     def send(self) -> None:
-        """How far this rank has gone is on its way."""
+        """Sends this rank's movement."""
         torch._foreach_copy_(self.moves, self.parameters)
         torch.sub(self.common, self.wire.vector, out=self.wire.vector)
         self.waiting = self.wire.send()
 
     def receive(self, outer: Outer, mix: float) -> None:
-        """What all have goes on by the mean; this rank keeps `mix` of its own."""
+        """Moves the common weights by the mean movement; this rank keeps `mix` of its own."""
         waiting, self.waiting = self.waiting, None
         waiting()
         gradient = self.wire.vector
@@ -108,7 +108,7 @@ class LocalTraining:
         self._every, self._synchronous = every, synchronous
         self._mix = (0.5 if delay else 0.0) if mix is None else mix
         self._turns = Streaming(every, fragments, delay, self._mix) if fragments > 1 or delay else None
-        # Both say now what cannot be.
+        # Both refuse invalid settings now.
         meeting(0, period=every, synchronous=synchronous)
         self._outer.step([0.0], [0.0], [0.0])
         if self._turns is not None:
@@ -203,7 +203,7 @@ class LocalTraining:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on as the one that was stored, of as many fragments."""
+        """Continues from a stored state, of the same number of fragments."""
         if len(state["fragments"]) != len(self._fragments):
             raise ConfigError(f"LocalTraining: the state is of {len(state['fragments'])} fragments, this has {len(self._fragments)}")
         self.steps = state["steps"]

@@ -1,5 +1,4 @@
-"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: `hybrid_shard_degree` decides among whom it shards, and it takes
-`post_param_init_fn`."""
+"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: it shards over `hybrid_shard_degree` ranks, and takes `post_param_init_fn`."""
 
 import functools
 import inspect
@@ -22,7 +21,7 @@ _after: list[Callable[[nn.Module], None]] = []
 
 
 def placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """What FSDP is given in place of the script's strategy: arguments of its constructor; none where it does what the script says."""
+    """Arguments of FSDP's constructor that replace the script's strategy; none where the script's applies."""
     if not state.is_initialized or state.cfg.is_native():
         return {}
     if state.cfg.shards(state.world_size) == 1:
@@ -60,7 +59,8 @@ def _fsdp(constructor):
             given["device_id"] = torch.device("cpu")
         if given.get("use_orig_params") and _has_whole_shards(given):
             # FSDP of one rank, or without shards, takes a DTensor for its local part when it looks for changed parameters.
-            warnings.warn("torch.sagemaker: use_orig_params=False: FSDP keeps tensor parallel parameters that nobody shards beside it flat", stacklevel=2)
+            what = "torch.sagemaker: use_orig_params is set to False"
+            warnings.warn(f"{what}: FSDP cannot keep the original parameters of a tensor parallel model that it does not shard", stacklevel=2)
             given["use_orig_params"] = False
         if post_param_init_fn is not None:
             _after.append(post_param_init_fn)

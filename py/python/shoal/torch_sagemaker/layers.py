@@ -1,4 +1,4 @@
-"""Which modules are transformer layers, and how tensor ranks share their matrices. Hugging Face's names are looked at, not its classes."""
+"""Transformer layers, and how tensor ranks share their matrices. They are recognised by Hugging Face's names, not by its classes."""
 
 import weakref
 from dataclasses import dataclass

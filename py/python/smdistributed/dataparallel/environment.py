@@ -1,4 +1,4 @@
-"""Which rank this process is, as its launcher says it: torchrun, mpirun or SageMaker's own names. No framework is imported here."""
+"""This process's rank, from its launcher's variables: those of torchrun, of mpirun or SageMaker's own. No framework is imported here."""
 
 import json
 import os
@@ -10,7 +10,7 @@ __all__ = ["complete", "is_distributed", "local_rank"]
 
 LOCAL_RANK = "SMDATAPARALLEL_LOCAL_RANK"
 
-#: The port where the ranks meet if nobody names one: SageMaker's.
+#: The default port at which the ranks meet: SageMaker's.
 PORT = "7777"
 
 # What is asked for, and the names that launchers give it, best first.

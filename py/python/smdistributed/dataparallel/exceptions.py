@@ -1,4 +1,4 @@
-"""What SageMaker's containers look for when they report why a script failed."""
+"""The errors that SageMaker's containers look for when they report why a script failed."""
 
 __all__ = ["SMDDPConfigError", "SMDDPError", "SMDDPNotInitializedError"]
 

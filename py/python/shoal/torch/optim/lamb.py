@@ -47,7 +47,7 @@ class LAMB(LayerWise):
         torch._foreach_add_(first, gradients, alpha=1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-        # Parameters that came later, or had no gradient at times, are at other steps.
+        # Parameters that were added later, or had no gradient at times, have taken fewer steps.
         steps = [self.state[it]["step"] for it in parameters]
         roots = torch._foreach_div(second, [1 - beta2**step for step in steps])
         torch._foreach_sqrt_(roots)

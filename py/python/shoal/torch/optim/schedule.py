@@ -57,12 +57,12 @@ class Schedule(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        """Of each group, at this step."""
+        """The rates of the groups at this step."""
         if self._corrects:
             for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 group["correction"] = rate.momentum_correction(self.last_epoch)
         return [rate(self.last_epoch) for rate in self._rates]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is; what it was made with is not in it."""
+        """The position in the schedule, without the schedule's arguments."""
         return {key: value for key, value in super().state_dict().items() if not key.startswith("_rates")}

@@ -1,1 +1,1 @@
-"""What several ranks do together."""
+"""Operations of several ranks."""

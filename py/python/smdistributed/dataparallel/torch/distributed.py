@@ -122,7 +122,7 @@ def all_to_all_single(
 
 
 def barrier(group: _dist.ProcessGroup | None = None, async_op: bool = False):
-    """Nobody goes on before all have come."""
+    """No rank goes on before all have come."""
     _needs_group("barrier")
     return _dist.barrier(group, async_op)
 

@@ -1,1 +1,1 @@
-"""What is common to the frameworks."""
+"""The frameworks' common part."""

@@ -8,7 +8,7 @@ class SMPError(Exception):
 
 
 class SMPConfigError(SMPError, ValueError):
-    """A setting that cannot be. `field` names it, `nearest` has values that can be."""
+    """An invalid setting: `field` names it, `nearest` has valid values."""
 
     def __init__(self, field: str, problem: str, nearest: object = None) -> None:
         values = [] if nearest is None else list(nearest) if isinstance(nearest, (list, tuple)) else [nearest]
@@ -19,12 +19,12 @@ class SMPConfigError(SMPError, ValueError):
 
 
 class SMPValidationError(SMPError, ValueError):
-    """An argument that cannot be."""
+    """An invalid argument."""
 
 
 class SMPRuntimeError(SMPError, RuntimeError):
-    """A call at a time at which it cannot be."""
+    """A call at the wrong time."""
 
 
 class SMPUnsupportedError(SMPError, NotImplementedError):
-    """What is not offered; the text says what to use instead."""
+    """A feature that is not offered; the text says what to use instead."""

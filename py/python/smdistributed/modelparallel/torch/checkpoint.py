@@ -1,4 +1,4 @@
-"""Saving and loading: of each rank's part, and of the whole."""
+"""Checkpoints: of each rank's part, and of the whole model."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ NEWEST = "newest"
 
 
 def _suffix(v3: bool) -> str:
-    """Which part of the model this rank has."""
+    """The suffix of file names that says which part of the model this rank has."""
     if v3:
         return f"{ranks.pp_rank()}_{ranks.tp_rank()}_{ranks.rdp_rank()}"
     return f"{ranks.pp_rank()}_{ranks.tp_rank()}" if ranks.tp_size() > 1 else str(ranks.mp_rank())
 
 
 def save(obj: Any, f: Any, partial: bool = True, pickle_module: Any = pickle, pickle_protocol: int = 2, v3: bool = False) -> None:
-    """`torch.save`, with this rank's place behind the name if the object is its part (`partial`): f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp} with
+    """`torch.save`, with a suffix of this rank's place if the object is its part (`partial`): f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp}
+    with
     `v3`."""
     if partial:
         f = f"{os.fspath(f)}_{_suffix(v3)}"
@@ -37,7 +38,7 @@ def save(obj: Any, f: Any, partial: bool = True, pickle_module: Any = pickle, pi
 
 
 def load(f: Any, map_location: Any = None, pickle_module: Any = pickle, partial: bool = True, v3: bool = False, **pickle_load_args: Any) -> Any:
-    """What `save` wrote. Files are pickles: load only those that you trust."""
+    """Loads what `save` wrote. Files are pickles: load only those that you trust."""
     if partial:
         plain, longer = (f"{os.fspath(f)}_{_suffix(it)}" for it in (False, True))
         f = longer if v3 or (not os.path.exists(plain) and os.path.exists(longer)) else plain
@@ -127,7 +128,7 @@ def _save_full(root: Path, tag: str, model: Any, optimizer: Any, user_content: A
 def _forget(root: Path, keep: int) -> None:
     folders = sorted((it for it in root.iterdir() if it.is_dir() and it.name.endswith("_partial")), key=lambda it: (it.stat().st_mtime_ns, it.name))
     for it in folders[: max(len(folders) - max(keep, 1), 0)]:
-        # Another instance may be at it, where they share a disk.
+        # Instances may share a disk, and another one may be writing it.
         shutil.rmtree(it, ignore_errors=True)
 
 
@@ -193,7 +194,7 @@ def _resume_partial(folder: Path, strict: bool, load_optimizer: bool, load_shard
 
 
 def _later(found: dict[str, Any]) -> None:
-    """To the optimizer, or to the one that will be made."""
+    """Loads a state into the optimizer, or keeps it for the optimizer that will be made."""
     if state.optimizer is not None:
         state.optimizer.load_state_dict(found)
     else:

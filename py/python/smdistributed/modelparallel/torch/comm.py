@@ -1,4 +1,4 @@
-"""Objects between ranks. A message is there when `send` and `broadcast` return."""
+"""Objects between ranks. `send` and `broadcast` return when the message has arrived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 __all__ = ["allgather", "barrier", "broadcast", "dp_barrier", "mp_barrier", "pp_barrier", "rdp_barrier", "recv_from", "send", "tp_barrier"]
 
-#: Of messages with objects, and of answers that they are there.
+#: Tags of messages with objects, and of their acknowledgements.
 SIZE, BODY, THERE = 11, 12, 13
 
 
@@ -72,7 +72,7 @@ def allgather(obj: Any, group: CommGroup = CommGroup.WORLD) -> list[Any]:
 
 
 def barrier(group: CommGroup = CommGroup.WORLD) -> None:
-    """Nobody of the group goes on before all have come."""
+    """No rank of the group goes on before all have come."""
     dist.barrier(state.groups.of[ranks.name_of(group)])
 
 

@@ -63,7 +63,7 @@ class Config:
     activation_loading_horizon: int = 4
     prescaled_batch: bool = False
     skip_tracing: bool = False
-    # Not documented, and passed by scripts: the first acts, the others choose among implementations of the same.
+    # Not documented, but scripts pass them: the first has an effect, the others choose among equivalent implementations.
     _match_weights: bool = False
     delayed_parameter_initialization: bool = False
     static_mode: bool = False
@@ -116,7 +116,7 @@ KINDS: dict[str, str] = {it.name: str(it.type).split(" |")[0] for it in fields(C
 
 
 def _typed(name: str, value: Any) -> Any:
-    """The value as its key's type; the launcher may give texts."""
+    """The value in its key's type; the launcher may give strings."""
     kind = KINDS[name]
     if value is None and getattr(Config, name, 0) is None:
         return None

@@ -1,4 +1,4 @@
-"""What `with` blocks around the creation of modules say of them: the partition, tensor parallelism, parameters without storage."""
+"""`with` blocks around the creation of modules: the partition, tensor parallelism, parameters without storage."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tensor_parallelism(enabled: bool = True, **settings: Any) -> Any:
 
 
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **settings: Any) -> None:
-    """The same for a module that is there already, and for all in it."""
+    """The same for an existing module and its submodules."""
     for it in module.modules():
         object.__setattr__(it, TENSOR, settings if enabled else None)
 

@@ -1,4 +1,4 @@
-"""Parameters without storage: what made them is recorded, and done later for those that a rank keeps."""
+"""Parameters without storage: the operations that make them are recorded, and run later for those that a rank keeps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Step(NamedTuple):
     call: Any
     args: tuple
     kwargs: dict
-    #: Storages that it makes.
+    #: Storages that the operation makes.
     makes: list[tuple[int, int]]
 
 
-#: All that was recorded, and the storages of it: they must live as long as their addresses are names.
+#: The recorded operations, and their storages, which must live as long as their addresses identify them.
 _log: list[_Step] = []
 _kept: dict[int, Any] = {}
 #: The random generator's state when recording began.
@@ -39,7 +39,7 @@ _random: list[torch.Tensor] = []
 
 
 class _Recorder(TorchDispatchMode):
-    """Does nothing but shapes, and writes down what was asked."""
+    """Computes shapes only, and records the operations."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -75,13 +75,13 @@ def recording() -> Iterator[None]:
 
 
 def is_deferred(tensor: torch.Tensor) -> bool:
-    """Whether it was made in such a block and is not there yet."""
+    """Whether a tensor was made in such a block and has no storage yet."""
     return tensor.is_meta and tensor.untyped_storage()._cdata in _kept
 
 
 def materialize(wanted: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Real tensors in place of these. All recorded random numbers are drawn in their order, also those of tensors that are not wanted, so the values are those
-    of a model that was made without delay; no more than these tensors and the one in work take memory. Ends the record."""
+    """Makes these tensors real. All recorded random numbers are drawn in their order, also those of tensors that are not wanted, so the values are those
+    of a model that was made without delay; only these tensors and the one being made take memory. Ends the record."""
     wanted = list(wanted)
     keep = {it.untyped_storage()._cdata for it in wanted}
     last: dict[int, int] = {}
@@ -115,7 +115,7 @@ def materialize(wanted: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def forget() -> None:
-    """Throws the record away."""
+    """Drops the record."""
     _log.clear()
     _kept.clear()
     _random.clear()

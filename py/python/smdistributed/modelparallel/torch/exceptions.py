@@ -34,11 +34,11 @@ class DistributedModelNotWrappedError(SMPRuntimeError):
 
 
 class PartitionError(SMPRuntimeError):
-    """A module cannot be where it is wanted."""
+    """A module cannot be on the partition that was asked for."""
 
 
 class InvalidPartitionError(SMPValidationError):
-    """A number that is no partition's."""
+    """There is no partition of this number."""
 
 
 class CheckpointingError(SMPRuntimeError):
@@ -50,7 +50,7 @@ class MicrobatchError(SMPValidationError):
 
 
 class StepOutputError(SMPValidationError):
-    """What a step returned cannot be put together."""
+    """The microbatches' outputs cannot be combined."""
 
 
 class RemoteError(SMPRuntimeError):

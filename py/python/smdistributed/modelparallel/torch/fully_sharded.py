@@ -66,7 +66,7 @@ def clip(module: nn.Module) -> None:
 
 
 def split(given: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """Whole tensors as shards."""
+    """Shards of whole tensors."""
     found = {}
     for name, it in given.items():
         own = like[name]
@@ -77,7 +77,7 @@ def split(given: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_local(given: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """This rank's shards as it had them."""
+    """Tensors from this rank's stored shards."""
     found = {}
     for name, it in given.items():
         own = like.get(name)

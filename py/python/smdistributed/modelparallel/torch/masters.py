@@ -1,4 +1,4 @@
-"""What an optimizer's steps are made on: the parameters themselves, copies in float32, or this rank's shard of all in one vector."""
+"""Master parameters, on which an optimizer steps: the parameters themselves, copies in float32, or this rank's shard of all in one vector."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class Groups:
         self.user, self.kept = user, kept
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The model's."""
+        """The model's parameters."""
         return [it for group in self.kept for _, it in group]
 
     def any_parameters(self) -> bool:
-        """Whether there is anything to step on."""
+        """Whether there are parameters to step on."""
         return any(group["params"] for group in self.user.param_groups)
 
     def take(self, factor: float) -> None:
-        """Gets the model's gradients, times `factor`."""
+        """Copies the model's gradients, times `factor`, to the masters."""
         raise NotImplementedError
 
     def give_back(self) -> None:
-        """Gives the model its parameters after a step."""
+        """Copies the masters to the model after a step."""
 
     def refresh(self) -> None:
-        """The model's parameters have changed otherwise."""
+        """Copies the model's parameters to the masters: they have changed outside of a step."""
 
     def norm(self, norm_type: float) -> float:
         """Of the whole model's gradients."""
         raise NotImplementedError
 
     def multiply(self, factor: float) -> None:
-        """All gradients of this rank's part."""
+        """Multiplies all gradients of this rank's part."""
         for group in self.user.param_groups:
             for it in group["params"]:
                 if it.grad is not None:
@@ -58,7 +58,7 @@ class Groups:
         raise NotImplementedError
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
-        """The reverse. `local`: tensors are this rank's shards."""
+        """Sets the states. `local`: tensors are this rank's shards."""
         raise NotImplementedError
 
 
@@ -75,7 +75,7 @@ class Plain(Groups):
                 del user.state[it]
 
     def take(self, factor: float) -> None:
-        """They have them."""
+        """Multiplies the gradients by `factor`: the masters are the parameters."""
         if factor != 1.0:
             self.multiply(factor)
 
@@ -84,11 +84,11 @@ class Plain(Groups):
         return float(norms.norm([(it, it.grad) for it in self.parameters() if it.grad is not None], norm_type))
 
     def states(self) -> dict[int, dict[str, Any]]:
-        """As the optimizer has them."""
+        """The optimizer's states."""
         return {number: dict(self.user.state[it]) for group in self.kept for number, it in group if it in self.user.state}
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
-        """As the optimizer wants them."""
+        """Sets the optimizer's states."""
         for group in self.kept:
             for number, it in group:
                 found = {name: _like(value, it, local) for name, value in states.get(number, {}).items()}
@@ -117,18 +117,18 @@ class Masters(Groups):
         user.state.clear()
 
     def take(self, factor: float) -> None:
-        """In float32."""
+        """Converts the gradients to float32."""
         for _, it, master in self.pairs:
             master.grad = None if it.grad is None else it.grad.detach().float().mul_(factor)
 
     def give_back(self) -> None:
-        """In 16 bit."""
+        """Rounds the masters to 16 bit."""
         with torch.no_grad():
             for _, it, master in self.pairs:
                 it.copy_(master)
 
     def refresh(self) -> None:
-        """Copies them again."""
+        """Copies the parameters to the masters."""
         with torch.no_grad():
             for _, it, master in self.pairs:
                 master.copy_(it)
@@ -138,11 +138,11 @@ class Masters(Groups):
         return float(norms.norm([(it, master.grad) for _, it, master in self.pairs if master.grad is not None], norm_type))
 
     def states(self) -> dict[int, dict[str, Any]]:
-        """With the masters."""
+        """The states with the masters."""
         return {number: {**self.user.state.get(master, {}), MASTER: master.detach()} for number, _, master in self.pairs}
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
-        """With the masters, if they are there."""
+        """Sets the states, and the masters if they are among them."""
         for number, it, master in self.pairs:
             found = dict(states.get(number, {}))
             weights = found.pop(MASTER, None)
@@ -157,8 +157,8 @@ MASTER = "_smp_master"
 
 
 class Shards(Groups):
-    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks with the same part of the model (Rajbhandari et al. 2020). Gradients
-    are all there, steps are made on the own part, then parameters are gathered. Which bytes are whose says `shoal.parallel.Layout`."""
+    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks with the same part of the model (Rajbhandari et al. 2020).
+    Each rank has all gradients, steps on its part, then parameters are gathered. `shoal.parallel.Layout` has the ranks' parts."""
 
     def __init__(self, user: torch.optim.Optimizer, kept: list[list[Numbered]]) -> None:
         super().__init__(user, kept)
@@ -192,7 +192,7 @@ class Shards(Groups):
                     part.mul_(factor)
 
     def _whole(self, number: int, vector: torch.Tensor) -> list[torch.Tensor]:
-        """What the vectors of all ranks have of each tensor; all ranks of the group call this."""
+        """The whole of each tensor, gathered from all ranks' vectors; all ranks of the group call this."""
         every = torch.empty(self.ranks * self.lengths[number], dtype=vector.dtype, device=vector.device)
         if self.ranks > 1:
             dist.all_gather_into_tensor(every, vector.contiguous(), self.group)
@@ -207,7 +207,7 @@ class Shards(Groups):
         return found
 
     def take(self, factor: float) -> None:
-        """The own part of them."""
+        """Copies this rank's part of the gradients."""
         with torch.no_grad():
             for number, vector in enumerate(self.flat):
                 if vector is None:
@@ -220,7 +220,7 @@ class Shards(Groups):
                 self._copy_in(number, vector.grad, grads, factor)
 
     def give_back(self) -> None:
-        """All ranks' parts."""
+        """Gathers all ranks' parts into the model."""
         with torch.no_grad():
             for number, vector in enumerate(self.flat):
                 if vector is not None:
@@ -228,7 +228,7 @@ class Shards(Groups):
                         it.copy_(value)
 
     def refresh(self) -> None:
-        """Copies the own part again."""
+        """Copies this rank's part of the parameters."""
         with torch.no_grad():
             for number, vector in enumerate(self.flat):
                 if vector is not None:
@@ -241,7 +241,7 @@ class Shards(Groups):
         return float(norms.norm(pairs, norm_type))
 
     def states(self) -> dict[int, dict[str, Any]]:
-        """Of whole parameters; all ranks of the group call this."""
+        """States of whole parameters; all ranks of the group call this."""
         found: dict[int, dict[str, Any]] = {number: {} for group in self.kept for number, _ in group}
         for at, vector in enumerate(self.flat):
             if vector is None:
@@ -255,7 +255,7 @@ class Shards(Groups):
         return found
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
-        """The own part of them."""
+        """Sets this rank's part of the states."""
         with torch.no_grad():
             for at, vector in enumerate(self.flat):
                 if vector is None:
@@ -278,11 +278,11 @@ class Shards(Groups):
                         kept[name] = next((v for v in values if v is not None), None)
 
     def shards(self) -> list[dict[str, Any]]:
-        """This rank's shard of each group as it is."""
+        """This rank's shard of each group's states."""
         return [{} if it is None else {**self.user.state.get(it, {}), MASTER: it.detach()} for it in self.flat]
 
     def put_shards(self, shards: list[dict[str, Any]]) -> None:
-        """The reverse; the same ranks, the same groups."""
+        """Sets the shards, on the same ranks with the same groups."""
         with torch.no_grad():
             for vector, found in zip(self.flat, shards, strict=True):
                 if vector is None:
@@ -294,7 +294,7 @@ class Shards(Groups):
 
 
 def _like(value: Any, it: torch.Tensor, local: bool = False) -> Any:
-    """A state's value for a parameter: counters stay where they are."""
+    """A state's value for a parameter: on its device, as a DTensor where it is one; counters stay as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     if isinstance(value, DTensor) or value.dim() == 0:

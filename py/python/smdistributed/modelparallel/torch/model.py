@@ -196,7 +196,7 @@ class DistributedModel(Facts, States, nn.Module):
                     it._buffers[part] = made[id(tensor)]
         for key, tensor in tensors.items():
             if isinstance(tensor, nn.Parameter):
-                # The same parameter, which optimizers have, with other memory.
+                # The parameter object stays, as optimizers have it; its memory is new.
                 torch.utils.swap_tensors(tensor, _parameter_like(tensor, made[key]))
         deferred.forget()
 
@@ -212,7 +212,7 @@ class DistributedModel(Facts, States, nn.Module):
                 it.data = it.data.to(dtype)
 
     def _route(self, stage: int) -> None:
-        """Calls of modules of other stages go there."""
+        """Routes calls of modules of other stages to those stages."""
         modules = dict(self.module.named_modules())
         for name, it in modules.items():
             if self.stages[name] != stage and name:
@@ -323,7 +323,7 @@ class DistributedModel(Facts, States, nn.Module):
         self._reducer.begin(self._passes + 1 == self.backward_passes_per_step)
 
     def end_step(self) -> None:
-        """All microbatches are over: gradients are averaged if it is time."""
+        """Averages the gradients if it is time; all microbatches are done."""
         if self.backwards:
             self._passes += 1
             if self._passes == self.backward_passes_per_step:

@@ -1,4 +1,4 @@
-"""What a distributed model tells of itself, and its hooks."""
+"""Queries of a distributed model, and its hooks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["Facts", "Handle"]
 
 
 class Handle:
-    """Takes a hook away again."""
+    """Removes a hook."""
 
     def __init__(self, hooks: list, hook: Callable) -> None:
         self._hooks, self._hook = hooks, hook
 
     def remove(self) -> None:
-        """The hook is not called any more."""
+        """Removes the hook."""
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
 
 
 class Facts:
-    """Of a `DistributedModel`."""
+    """Queries and hooks of `DistributedModel`."""
 
     module: nn.Module
     partitioned: bool
@@ -42,7 +42,7 @@ class Facts:
     def register_post_partition_hook(self, hook: Callable[[Any, Any], None]) -> Handle:
         """`hook(model, optimizer)` is called when the model is partitioned, at the first step if it is already."""
         if self.partitioned:
-            # With one stage the model is partitioned when it is made, and the hook comes later.
+            # With one stage the model is partitioned when it is made, before hooks are registered.
             self._late_hooks().append(hook)
             return Handle(self._late_hooks(), hook)
         self._partition_hooks.append(hook)
@@ -52,7 +52,7 @@ class Facts:
         return self.__dict__.setdefault("_late", [])
 
     def run_late_hooks(self) -> None:
-        """At the begin of the first step: the optimizer is there now."""
+        """Runs hooks that waited for the optimizer, at the begin of the first step."""
         hooks, self.__dict__["_late"] = self._late_hooks(), []
         for hook in hooks:
             hook(self, state.optimizer)
@@ -79,25 +79,25 @@ class Facts:
         return self.module
 
     def distributed_modules(self) -> Iterator[nn.Module]:
-        """Modules in the form that tensor parallel ranks share."""
+        """The modules that tensor parallel ranks share."""
         return (it for it in self.module.modules() if isinstance(it, registry.Distributed))
 
     def is_distributed_parameter(self, it: torch.Tensor) -> bool:
-        """Whether tensor parallel ranks have parts of it."""
+        """Whether tensor parallel ranks have parts of the parameter."""
         return registry.axis_of(it) is not None
 
     is_distributed_buffer = is_distributed_parameter
 
     def is_scaled_batch_parameter(self, it: torch.Tensor) -> bool:
-        """Whether it sees the samples of all ranks of the tensor parallel group."""
+        """Whether the parameter sees the samples of all ranks of the tensor parallel group."""
         return registry.is_scaled(it)
 
     is_scaled_batch_buffer = is_scaled_batch_parameter
 
     def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those that are averaged over data parallel ranks."""
+        """The parameters that are averaged over data parallel ranks."""
         return ((name, it) for name, it in self.named_parameters() if registry.axis_of(it) is None)
 
     def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those that are averaged over ranks with the same part."""
+        """The parameters that are averaged over ranks with the same part."""
         return ((name, it) for name, it in self.named_parameters() if registry.axis_of(it) is not None)

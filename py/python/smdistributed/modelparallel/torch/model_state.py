@@ -1,4 +1,4 @@
-"""What a distributed model has: this rank's part, and the whole by a gather."""
+"""A distributed model's state: this rank's part, and the whole by a gather."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 __all__ = ["PARTIAL", "States", "narrow", "whole"]
 
-#: The key of a state that is a rank's part.
+#: The key that marks a state as a rank's part.
 PARTIAL = "_smp_is_partial"
 
 
 def whole(it: torch.Tensor, axis: int | None) -> torch.Tensor:
-    """A tensor of which this rank has a part; all ranks of its tensor parallel group call this. On the processor."""
+    """Gathers the whole of a tensor of which this rank has a part, on the CPU; all ranks of its tensor parallel group call this."""
     it = it.full_tensor() if isinstance(it, DTensor) else it
     it = it.detach()
     if axis is None or ranks.tp_size() == 1:
@@ -93,7 +93,7 @@ class States:
         return {name: registry.axis_of(it) for name, it in (*self.module.named_parameters(remove_duplicate=False), *self.module.named_buffers(remove_duplicate=False))}
 
     def state_dict(self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any) -> dict[str, Any]:
-        """The whole model, on processors. All ranks of a model parallel group call this; with `gather_to_rank0` only its first one gets it, the others an empty
+        """The whole model, on the CPU. All ranks of a model parallel group call this; with `gather_to_rank0` only its first one gets it, the others an empty
         dict."""
         axes = self._axes()
         own = OrderedDict()
@@ -118,7 +118,7 @@ class States:
         return OrderedDict(sorted(merged.items(), key=lambda it: order.get(it[0], len(order))))
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, same_partition_load: bool = False) -> Any:
-        """Loads a whole state, or this rank's part of it. Before the model is partitioned this is put off until it is.
+        """Loads a whole state, or this rank's part of it. Before the model is partitioned, the state is kept until then.
 
         Raises RuntimeError, as torch does, for keys and shapes that do not fit.
         """

@@ -41,13 +41,13 @@ class LossScaler:
 
     @property
     def loss_scale(self) -> float:
-        """What losses are multiplied by."""
+        """The factor of losses."""
         return self._rule.scale if self.dynamic else self.static
 
     cur_scale = loss_scale
 
     def update(self, overflow: bool) -> None:
-        """After the gradients of a step."""
+        """Adapts the factor after a step's gradients."""
         if self.dynamic:
             self._rule.add(not overflow)
             self._rule.step(overflow)
@@ -57,13 +57,13 @@ class LossScaler:
         return {"dynamic": self.dynamic, "static": self.static, "rule": self._rule.state_dict()}
 
     def load_state_dict(self, found: dict[str, Any]) -> None:
-        """Goes on as the one that was stored."""
+        """Continues from a stored state."""
         self.dynamic, self.static = found["dynamic"], found["static"]
         self._rule.load_state_dict(found["rule"])
 
 
 class _Methods:
-    """What is put over the user's class of optimizers; `_smp` has what it knows."""
+    """Methods that override those of the user's class of optimizers; `_smp` has their state."""
 
     _smp: _Core
 
@@ -80,7 +80,7 @@ class _Methods:
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets gradients, also those of masters."""
+        """Clears gradients, also those of masters."""
         super().zero_grad(set_to_none)
         self._smp.zero_grad(set_to_none)
 
@@ -91,7 +91,7 @@ class _Methods:
             self.update_master_grads()
 
     def update_master_grads(self) -> None:
-        """Gives the gradients to the masters, without the loss scale, and finds out whether they are finite. `step` does it, too."""
+        """Copies the gradients to the masters, without the loss scale, and checks whether they are finite. `step` does it, too."""
         self._smp.update()
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
@@ -101,7 +101,7 @@ class _Methods:
 
     @property
     def overflow(self) -> bool:
-        """Whether the last step's gradients were not finite, so that it was left out."""
+        """Whether the last step was skipped because gradients were not finite."""
         return self._smp.overflow
 
     @property
@@ -121,19 +121,19 @@ class _Methods:
 
     @property
     def master_params(self) -> list[torch.nn.Parameter]:
-        """What steps are made on."""
+        """The master parameters."""
         return [it for group in self.param_groups for it in group["params"]]
 
     def partition(self) -> None:
-        """The model was partitioned."""
+        """Called when the model is partitioned."""
         self._smp.partition()
 
     def refresh(self) -> None:
-        """The model's parameters were loaded."""
+        """Called when the model's parameters were loaded."""
         self._smp.groups.refresh()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the whole model, by places in the groups as the user gave them. All ranks call this; tensors are on processors."""
+        """The state of the whole model, by indices in the groups as the user gave them. All ranks call this; tensors are on the CPU."""
         return gathered(self._smp, self.local_state_dict())
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class _Methods:
         return exported(self._smp, gather_if_shard)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` or `local_state_dict` gave; put off until the model is partitioned."""
+        """Loads a state of `state_dict` or `local_state_dict`; it is kept until the model is partitioned."""
         imported(self._smp, state_dict)
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class _Methods:
 
 
 class _Core:
-    """What a distributed optimizer knows beyond the user's."""
+    """The state of a distributed optimizer beyond the user's."""
 
     def __init__(self, user: torch.optim.Optimizer, scaler: LossScaler) -> None:
         self.user = user
@@ -206,7 +206,7 @@ class _Core:
         return state.cfg.fp16
 
     def update(self) -> None:
-        """Gives gradients to what steps are made on."""
+        """Copies gradients to the masters."""
         if self.updated:
             return
         self.need_partition("update_master_grads")
@@ -219,7 +219,7 @@ class _Core:
         self.updated = True
 
     def clip(self, max_norm: float, norm_type: float) -> float:
-        """By the whole model's norm."""
+        """Clips by the whole model's norm."""
         total = self.groups.norm(norm_type)
         factor = max_norm / (total + 1e-6)
         if factor < 1.0:
@@ -227,7 +227,7 @@ class _Core:
         return total
 
     def before(self) -> bool:
-        """Before a step; whether it is to be made."""
+        """Prepares a step. False if it is to be skipped."""
         self.update()
         self.updated = False
         if self.scaled:
@@ -239,7 +239,7 @@ class _Core:
         return True
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Also of parameters that the optimizer does not see."""
+        """Clears gradients, also of parameters that the optimizer does not see."""
         self.updated = False
         for it in self.groups.parameters():
             if it.grad is None:

@@ -37,7 +37,7 @@ def _host(value: Any) -> Any:
 
 
 def exported(core: _Core, gather_if_shard: bool) -> dict[str, Any]:
-    """This rank's part. Sharded data parallel ranks have their shards of it."""
+    """The state of this rank's part; with sharded data parallelism, of its shards."""
     core.need_partition("state_dict")
     base = {"param_groups": _settings(core), "loss_scaler": core.scaler.state_dict(), PARTIAL: True}
     if isinstance(core.groups, Shards) and not gather_if_shard:
@@ -47,7 +47,7 @@ def exported(core: _Core, gather_if_shard: bool) -> dict[str, Any]:
 
 
 def gathered(core: _Core, local: dict[str, Any]) -> dict[str, Any]:
-    """The whole model's, of what all ranks have."""
+    """The whole model's state, gathered from all ranks."""
     parameters = {number: it for group in core.groups.kept for number, it in group}
     states: dict[int, dict[str, Any]] = {}
     current = core.groups.states() if state.cfg.sharded_data_parallel_degree > 1 else {}
@@ -69,7 +69,7 @@ def gathered(core: _Core, local: dict[str, Any]) -> dict[str, Any]:
 
 
 def imported(core: _Core, found: dict[str, Any]) -> None:
-    """Loads the whole model's or this rank's part. Raises ValueError for other groups, as torch does."""
+    """Loads the state of the whole model or of this rank's part. Raises ValueError for other groups, as torch does."""
     if not core.partitioned:
         core.pending = found
         return

@@ -13,7 +13,8 @@ FusedAdam = torch.optim.AdamW
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020): Adam's direction, as long as the parameter is. `max_grad_norm`: gradients of a group are scaled down to this norm first; none for not."""
+    """LAMB (You et al. 2020): Adam's direction, scaled to the parameter's norm. `max_grad_norm`: gradients of a group are first clipped to this norm; None
+    for no clipping."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which module runs on which stage of the pipeline: decided at rank 0 of a pipeline, told to the others."""
+"""Partitioning of modules into the stages of the pipeline: decided on rank 0 of a pipeline, which broadcasts it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def measure(module: nn.Module, run: Any, times: bool, memory: bool) -> dict[str,
 
 
 def automatic(module: nn.Module, stages: int, memory_weight: float, costs: dict[str, tuple[float, int]]) -> dict[str, int]:
-    """The stage of each module by `shoal.parallel.tree`. Without measured times a module's time is the number of its parameters, to which that of dense layers is in
-    proportion."""
+    """The stage of each module by `shoal.parallel.tree`. Without measured times, a module's cost is its number of parameters, to which the time of dense
+    layers is proportional."""
     parameters = {id(it): at for at, it in enumerate(module.parameters())}
     sizes = [it.numel() * it.itemsize for it in module.parameters()]
     timed = any(seconds for seconds, _ in costs.values())
@@ -99,7 +99,7 @@ def _used(module: nn.Module, stages: dict[str, int]) -> int:
 
 
 def _in_a_row(module: nn.Module, stages: int, cost: Callable[[str, nn.Module], float]) -> dict[str, int]:
-    """The outermost modules that are enough for all stages, in a row, cut by `shoal.parallel.chain`."""
+    """The outermost modules that are enough for all stages, in order, cut by `shoal.parallel.chain`."""
     units: list[tuple[str, nn.Module]] = [("", module)]
     while sum(next(it.parameters(), None) is not None for _, it in units) < stages:
         open_units = [(cost(name, it), name) for name, it in units if any(next(x.parameters(), None) is not None for x in it.children())]
@@ -127,7 +127,7 @@ def _in_a_row(module: nn.Module, stages: int, cost: Callable[[str, nn.Module], f
 
 
 def manual(module: nn.Module, default: int) -> dict[str, int]:
-    """The stage of each module as `smp.partition` and `smp.set_partition` said; what they said nothing of goes with the module around it."""
+    """The stage of each module as set by `smp.partition` and `smp.set_partition`; other modules follow the module around them."""
     found: dict[str, int] = {}
     for name, it in module.named_modules():
         around = found[name.rpartition(".")[0]] if name else default

@@ -48,7 +48,7 @@ def members(name: str) -> list[int]:
 
 
 class Groups:
-    """torch's groups of each name, and those that the library talks in itself. All ranks make them in the same order."""
+    """torch's groups of each name, and the library's own. All ranks make them in the same order."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
         made: dict[tuple[int, ...], dist.ProcessGroup] = {tuple(range(mesh.world)): dist.group.WORLD}
@@ -59,11 +59,11 @@ class Groups:
                     made[tuple(ranks)] = dist.new_group(ranks)
                 if rank in ranks:
                     self.of[name] = made[tuple(ranks)]
-        #: Objects between ranks, on processors.
+        #: Objects between ranks, on the CPU.
         self.objects = dist.new_group(backend="shoal")
-        #: Messages of a pipeline, on processors; none without one.
+        #: Messages of a pipeline, on the CPU; None without a pipeline.
         self.pipeline: dist.ProcessGroup | None = None
-        #: Which task is next, among the tensor parallel ranks of a stage; none without both.
+        #: The next task, among the tensor parallel ranks of a stage; None without a pipeline or tensor parallelism.
         self.turns: dist.ProcessGroup | None = None
         if mesh.size("pipeline") > 1 and mesh.size("tensor") > 1:
             for ranks in mesh.groups("tensor"):
@@ -93,7 +93,7 @@ def name_of(kind: CommGroup | RankType) -> str:
 
 
 def global_rank(number: int, kind: RankType) -> int:
-    """A rank's number in the world, of its number in one of this process's groups."""
+    """The rank in the world of a rank in one of this process's groups."""
     name = name_of(kind)
     ranks = members(name)
     if not 0 <= number < len(ranks):
@@ -107,7 +107,7 @@ def is_initialized() -> bool:
 
 
 def is_tracing() -> bool:
-    """Whether the model runs to be measured."""
+    """Whether the model is being traced."""
     return state.tracing
 
 
@@ -117,7 +117,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many processes there are."""
+    """Number of processes."""
     return state.mesh.world
 
 
@@ -128,7 +128,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """How many processes this instance has."""
+    """Number of processes on this instance."""
     state.mesh  # noqa: B018
     return state.local_size
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing: activations of a module are thrown away after its forward pass, and computed again for its backward pass; or kept on the processor
+"""Activation checkpointing: a module's activations are dropped after its forward pass and recomputed for its backward pass, or kept on the CPU
 (`offload_activations`)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARK = "_smp_checkpoint"
 
 
 class _Host:
-    """A checkpoint whose inputs wait on the processor."""
+    """A checkpoint whose inputs are kept on the CPU."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -47,7 +47,7 @@ def is_strategy(text: str) -> bool:
 
 
 def set_activation_checkpointing(module: nn.Module, preserve_rng_state: bool = True, pack_args_as_tuple: bool = False, strategy: str = "each") -> None:
-    """From now on the module's activations are computed again in its backward pass. Of an nn.Sequential `strategy` says what is computed at once: each child, all
+    """Recomputes the module's activations in its backward pass from now on. For an nn.Sequential, `strategy` says what is recomputed together: each child, all
     neighbours on one stage (`contiguous`), or groups of N (`group_N`); `pack_args_as_tuple` is for children that take one tuple, and changes nothing, as they are
     called with what the child before them returned."""
     if not isinstance(module, nn.Module):
@@ -72,7 +72,7 @@ def _sequential(module: nn.Sequential, value: Any) -> Any:
 
 
 def groups(module: nn.Sequential, begin: int, end: int) -> list[Any]:
-    """What is to be called one after the other for these children, which are on one stage."""
+    """The groups of these children, which are on one stage, that are recomputed together."""
     children = list(module)[begin:end]
     settings = module.__dict__.get(MARK)
     if settings is None:

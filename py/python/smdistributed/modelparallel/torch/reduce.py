@@ -1,4 +1,4 @@
-"""Gradients of data parallel ranks become their averages: buckets of small ones and large ones by themselves, as soon as they are ready or at the step's end."""
+"""Averages gradients over data parallel ranks: small ones in buckets and large ones by themselves, as soon as they are ready or at the step's end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIGN = 64
 
 @dataclass
 class Entry:
-    """A parameter, and the ranks that have it."""
+    """A parameter and its data parallel ranks."""
 
     parameter: torch.nn.Parameter
     group: dist.ProcessGroup
@@ -47,15 +47,15 @@ class Bucket:
         self.flat = buffer
 
     def index(self) -> int:
-        """Its number, in the order of sending."""
+        """The bucket's number, in the order of sending."""
         return self.number
 
     def is_last(self) -> bool:
-        """Whether no other one follows."""
+        """Whether it is the step's last bucket."""
         return self.is_last_one
 
     def parameters(self) -> list[torch.Tensor]:
-        """Whose gradients it has."""
+        """The parameters of its gradients."""
         return [it.parameter for it in self.entries]
 
     def gradients(self) -> list[torch.Tensor]:
@@ -66,7 +66,7 @@ class Bucket:
         return self.flat.split([it.parameter.numel() for it in self.entries])
 
     def fill(self, copy: bool) -> None:
-        """Takes the gradients; without `copy` one that is alone stays where it lies."""
+        """Copies the gradients into the buffer; without `copy`, a single gradient is the buffer."""
         self.absent = [it.parameter.grad is None for it in self.entries]
         if not copy and len(self.entries) == 1 and not self.absent[0] and self.entries[0].parameter.grad.is_contiguous():
             self.flat = self.entries[0].parameter.grad.view(-1)
@@ -81,11 +81,11 @@ class Bucket:
                     part.copy_((grad.to_dense() if grad.is_sparse else grad).reshape(-1))
 
     def empty(self) -> None:
-        """Gives them back."""
+        """Copies the buffer back to the gradients."""
         for part, it, absent in zip(self._parts(), self.entries, self.absent, strict=True):
             own = it.parameter.grad
             if own is None:
-                # Used by no rank: it has no gradient, as without other ranks.
+                # No rank used it: it has no gradient, as in training on one rank.
                 if not absent or bool(part.any()):
                     it.parameter.grad = part.view_as(it.parameter).clone()
             elif own.is_sparse:
@@ -96,8 +96,8 @@ class Bucket:
 
 
 class Reducer:
-    """Of all local parameters. `overlap`: buckets are sent in the last microbatch, as soon as their gradients are whole: when each parameter has got as many
-    contributions as in the step before, since control flow is the same in every step. The order of sending is the same on all ranks."""
+    """Reduces the gradients of all local parameters. `overlap`: buckets are sent in the last microbatch, as soon as their gradients are complete: when each
+    parameter has as many contributions as in the step before, since control flow is the same in every step. The order of sending is the same on all ranks."""
 
     def __init__(self, entries: Iterable[Entry], cap: int, overlap: bool) -> None:
         self.hook: Callable[[Any, Bucket], torch.futures.Future] | None = None
@@ -137,7 +137,7 @@ class Reducer:
             for number in self._launches.ready(at):
                 self._send(self._buckets[number], early=True)
         elif self._counts[at] > self._before[at]:
-            # More than in the step before: what was sent is not the whole, so it is sent again at the end. The same on all ranks.
+            # More contributions than in the step before: the bucket was sent incomplete, and is sent again at the end, on all ranks.
             self._of[id(parameter)].stale = True
 
     def _send(self, bucket: Bucket, early: bool) -> None:
@@ -150,7 +150,7 @@ class Reducer:
         self._sent += 1
 
     def finish(self) -> None:
-        """All gradients are averages when this returns."""
+        """Waits until all gradients are averages."""
         if not self._plan:
             return
         with torch.no_grad():
@@ -169,6 +169,6 @@ class Reducer:
         self._before, self._active = self._counts, False
 
     def close(self) -> None:
-        """Leaves the parameters alone."""
+        """Removes the hooks of the parameters."""
         for hook in self._hooks:
             hook.remove()

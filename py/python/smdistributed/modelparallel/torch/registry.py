@@ -1,4 +1,4 @@
-"""Which classes of modules have a distributed form, and how one takes the other's place."""
+"""The registry of distributed forms of module classes, and the replacement of modules by them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Distributed(nn.Module):
 
     @classmethod
     def fits(cls, degree: int, *args: Any, **kwargs: Any) -> bool:
-        """Whether a module of these arguments can be shared by so many ranks."""
+        """Whether a module of these arguments can be divided by the degree."""
         return True
 
 
@@ -47,12 +47,12 @@ def axis_of(it: torch.Tensor) -> int | None:
 
 
 def is_scaled(it: torch.Tensor) -> bool:
-    """Whether it sees the samples of all ranks of its tensor parallel group, each with a loss of its own."""
+    """Whether the parameter sees the samples of all ranks of its tensor parallel group, each with its own loss."""
     return bool(getattr(it, SCALED, False)) and not state.cfg.prescaled_batch
 
 
 def mark(it: torch.Tensor, axis: int | None, scaled: bool = False) -> torch.Tensor:
-    """Says how a parameter is shared."""
+    """Records how a parameter is shared."""
     if axis is not None:
         setattr(it, AXIS, axis)
     if scaled:
@@ -73,7 +73,7 @@ def tp_register_with_module(
     _forms[cls] = _Form(distributed_module, init_hook, forward_hook, return_hook)
     plain = cls.__init__
     if getattr(plain, "_smp_recorded", False) or cls in (nn.Linear, nn.Embedding):
-        # The arguments of torch's are their attributes.
+        # torch's modules have their arguments as attributes.
         return
 
     @wraps(plain)
@@ -168,7 +168,7 @@ def _replacement(module: nn.Module, shared: set[int]) -> nn.Module | None:
 
 
 def _arguments(module: nn.Module) -> tuple[tuple, dict[str, Any]]:
-    """How a module of torch's was made, from its attributes."""
+    """The arguments of one of torch's modules, from its attributes."""
     if isinstance(module, nn.Linear):
         return (module.in_features, module.out_features), {"bias": module.bias is not None}
     if hasattr(module, "config"):
@@ -180,7 +180,7 @@ def _arguments(module: nn.Module) -> tuple[tuple, dict[str, Any]]:
 
 
 def _names(cls: type[nn.Module]) -> set[str] | None:
-    """Names of the arguments of a class, none if it takes all."""
+    """Names of the arguments of a class; None if it takes any."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     if any(it.kind is it.VAR_KEYWORD for it in parameters):
         return None

@@ -1,4 +1,4 @@
-"""What a process knows of its training: `state`, the same object everywhere."""
+"""The state of this process's training: `state`, a single object."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class State:
         #: The one `smp.DistributedModel` of the process, and its optimizer.
         self.model: Any = None
         self.optimizer: Any = None
-        #: What `smp.resume_from_checkpoint` found, until it can be loaded.
+        #: The checkpoint of `smp.resume_from_checkpoint`, until it can be loaded.
         self.loaded_model_state: Any = None
         self.loaded_optimizer_state: Any = None
         self.tracing = False
-        #: How many microbatches the running step has.
+        #: Number of microbatches of the running step.
         self.microbatch_count = 1
         #: The pipeline of the running step, if there is one.
         self.engine: Any = None
-        #: Steps that were begun.
+        #: Number of steps so far.
         self.step_count = 0
 
     @property
@@ -65,7 +65,7 @@ class State:
         return it
 
     def set(self, cfg: Config, mesh: Mesh, groups: Groups) -> None:
-        """What `smp.init` found."""
+        """Stores the results of `smp.init`."""
         self._cfg, self._mesh, self._groups = cfg, mesh, groups
 
 

@@ -42,13 +42,13 @@ class StepOutput:
         return self._stack().sum(0)
 
     def concat(self) -> torch.Tensor:
-        """All in one, along the first dimension."""
+        """The tensors concatenated along the first dimension."""
         if any(it.dim() == 0 for it in self.outputs):
             raise StepOutputError("StepOutput.concat: tensors without a dimension; use .stack()")
         return torch.cat(self.outputs, 0)
 
     def stack(self) -> torch.Tensor:
-        """All in one, along a new first dimension."""
+        """The tensors stacked along a new first dimension."""
         return self._stack()
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ def _rebuilt(value: Mapping, parts: dict) -> Any:
 
 
 def gathered(results: list[Any], detach: bool) -> Any:
-    """What microbatches returned as one: StepOutputs for tensors, lists for scalars, in the same containers."""
+    """The combined results of the microbatches: StepOutputs for tensors, lists for scalars, in the same containers."""
     first = results[0]
     if isinstance(first, torch.Tensor):
         return StepOutput([it.detach() if detach else it for it in results])

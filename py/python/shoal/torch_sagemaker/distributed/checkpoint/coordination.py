@@ -1,4 +1,4 @@
-"""Which rank of a group decides, as torch's checkpoints ask for it."""
+"""The coordinator of a group, in the form that torch's checkpoints take."""
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.utils import _DistWrapper

@@ -1,4 +1,4 @@
-"""Where checkpoints lie: directories."""
+"""Checkpoints in directories."""
 
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 

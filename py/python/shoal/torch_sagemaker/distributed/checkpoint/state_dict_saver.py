@@ -18,7 +18,7 @@ from torch.sagemaker.distributed.checkpoint.s3_filesystem import refuse_s3
 
 __all__ = ["DEFAULT_ASYNC_REQUEST_QUEUE", "PyTorchDistSaveShardedStrategy", "async_save", "maybe_finalize_async_calls", "save"]
 
-#: Where calls are that name no queue.
+#: The queue of calls that name none.
 DEFAULT_ASYNC_REQUEST_QUEUE = AsyncCallsQueue()
 
 
@@ -44,7 +44,7 @@ def save(
     """Saves to the directory `checkpoint_id`; the ranks of the group call it together, and it returns when all have written. `coordinator_rank` is a
     number of the world's.
 
-    `wait_error_handling` and `force_check_all_plans` may be left out of account: plans are always compared, and errors known to all. Raises
+    `wait_error_handling` and `force_check_all_plans` have no effect: plans are always compared, and errors always reach all ranks. Raises
     `NotImplementedError` for S3, torch's `CheckpointException` on all ranks if one cannot plan or write."""
     refuse_s3(checkpoint_id, s3_region, s3client_config)
     saving = _Saving(state_dict, _writer(storage_writer, checkpoint_id), planner, ranks_of(process_group, coordinator_rank))

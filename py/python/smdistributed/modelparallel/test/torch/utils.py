@@ -1,4 +1,4 @@
-"""What vendors' tests of training scripts use: what a model is at a moment, written to a file, and compared with another run's."""
+"""Snapshots of models, for tests of training scripts: written to a file, and compared with those of another run."""
 
 from __future__ import annotations
 

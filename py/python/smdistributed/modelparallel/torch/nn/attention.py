@@ -50,7 +50,7 @@ class DistributedAttentionLayer(Block):
         self.cross_attention, self.causal_mask_size = cross_attention, causal_mask_size
         self.attention_in_fp32 = attention_in_fp32
         self.scale = (1.0 / math.sqrt(attention_head_size)) if scale_attention_scores else 1.0
-        #: Scores are made small before the product and large in float32 after it, which only half precision feels.
+        #: Scores are divided by it before the product and multiplied in float32 after it, which matters in half precision only.
         self.layer_scale = float(layer_idx + 1) if query_key_layer_scaling and layer_idx is not None else 1.0
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:

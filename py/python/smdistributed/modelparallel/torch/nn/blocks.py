@@ -1,4 +1,4 @@
-"""What attention and feed-forward layers have in common: where they begin and end, and their settings."""
+"""The common part of attention and feed-forward layers: their begin, their end and their settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smdistributed.modelparallel.torch.registry import Distributed, mark
 __all__ = ["ACTIVATIONS", "Block", "check_settings"]
 
 ACTIVATIONS = {"gelu": lambda x: functional.gelu(x, approximate="tanh"), "relu": functional.relu}
-#: Which kernels compute: the results are the same here.
+#: Choices of kernels, which do not change results here.
 FUSED = {
     "fused_softmax",
     "fused_bias_gelu",
@@ -31,7 +31,7 @@ FUSED = {
 
 
 def check_settings(owner: object, settings: dict[str, Any]) -> None:
-    """Raises for settings that nobody knows, and for those that change results and are not offered."""
+    """Raises for unknown settings, and for settings that would change results and are not offered."""
     for name, value in settings.items():
         if name in ("use_alibi", "rotary_dim", "gptj_residual", "window_size") and value:
             raise SMPValidationError(f"{type(owner).__name__}: {name} is not offered; use a module of your own with smp.nn.DistributedLinear")
@@ -81,13 +81,13 @@ class Block(Distributed):
         return found + linear.bias
 
     def outside(self, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-        """Where this is the outermost distributed module: own samples become all ranks' if the mode says so."""
+        """Gathers all ranks' samples, if this is the outermost distributed module and the mode is `whole`."""
         if self.inner or collectives.mode() != "whole":
             return list(tensors)
         return [it if it is None else collectives.gather_same(it) if it.is_floating_point() else collectives.gather_plain(it) for it in tensors]
 
     def inside(self, x: torch.Tensor) -> torch.Tensor:
-        """The reverse."""
+        """Own samples of the result, where `outside` gathered all ranks'."""
         return x if self.inner or collectives.mode() != "whole" else collectives.own_batch(x)
 
 

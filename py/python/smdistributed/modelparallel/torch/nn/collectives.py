@@ -1,4 +1,4 @@
-"""What tensor parallel ranks exchange, as functions of autograd. t ranks with B samples each, x is [B, .., d].
+"""Collectives of tensor parallel ranks, as functions of autograd. t ranks with B samples each, x is [B, .., d].
 
 The gradient that arrives at a rank is that of its own samples' loss where ranks have samples of their own, and that of the common loss where they have the same.
 """
@@ -32,8 +32,8 @@ __all__ = [
 
 
 def mode() -> str:
-    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its own, and activations outside of the products are `own` (optimize memory)
-    or of all ranks' samples (`whole`, optimize speed)."""
+    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its own, and activations outside of the products are of `own`
+    samples (optimize memory) or of all ranks' samples (`whole`, optimize speed)."""
     cfg = state.cfg
     return "same" if cfg.prescaled_batch else "own" if cfg.optimize == "memory" else "whole"
 

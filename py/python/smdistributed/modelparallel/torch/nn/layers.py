@@ -30,7 +30,7 @@ def divided(number: int, what: str) -> int:
 
 
 def part(shape: tuple[int, ...], axis: int | None, fill: Callable[[torch.Tensor], Any], scaled: bool = True) -> nn.Parameter:
-    """This rank's part of a parameter that is filled as a whole: ranks with the same random numbers have parts of the same."""
+    """This rank's part of a parameter that is initialized as a whole, by the same random numbers on all ranks."""
     whole = torch.empty(shape)
     with torch.no_grad():
         fill(whole)
@@ -68,7 +68,7 @@ class DistributedLinear(Distributed):
                 self.bias.copy_(it.bias)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The product, of this rank's samples."""
+        """The product for this rank's samples."""
         found = by_features(input, self.weight)
         return found if self.bias is None else found + self.bias
 

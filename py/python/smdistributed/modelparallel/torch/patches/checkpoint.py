@@ -22,7 +22,7 @@ def checkpoint(module: nn.Module, *args: Any, preserve_rng_state: bool = True, *
 
 
 def checkpoint_sequential(sequential: nn.Sequential, input: Any, strategy: str = "each", preserve_rng_state: bool = True, pack_args_as_tuple: bool = False) -> Any:
-    """The Sequential's output; what of it is computed again at once says `strategy`: each, contiguous or group_N."""
+    """The Sequential's output; `strategy` (each, contiguous or group_N) says what is recomputed together."""
     if not isinstance(sequential, nn.Sequential):
         raise SMPValidationError("checkpoint_sequential: give an nn.Sequential")
     recompute.set_activation_checkpointing(sequential, preserve_rng_state, pack_args_as_tuple, strategy)

@@ -1,4 +1,4 @@
-"""Threads of which one computes at a time: each has the baton until it waits or is done."""
+"""Threads of which one computes at a time: the one that has the baton, until it waits or is done."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Abandoned(BaseException):
 
 
 class Task:
-    """Work that may wait in the middle. `turn`: the lower, the sooner it gets the baton."""
+    """Work that may wait in the middle. `turn`: its priority; the lowest gets the baton first."""
 
     def __init__(self, run: Callable[[], None], turn: tuple[int, ...], label: tuple[str, int], name: tuple[int, ...]) -> None:
         self.run = run
         #: The same on all ranks of a tensor parallel group.
         self.name = name
         self.turn = turn
-        #: What it does, and for which microbatch; for the timeline.
+        #: Its label and microbatch, for the timeline.
         self.label = label
         self.begun = False
         self.over = False
-        #: Tells whether a waiting task can go on; none: it need not wait.
+        #: Whether a waiting task can go on; None if it does not wait.
         self.until: Callable[[], bool] | None = None
         self.worker: _Worker | None = None
 
@@ -63,7 +63,7 @@ class _Worker:
 
 
 class Baton:
-    """Who computes. One for each step; its threads serve the next ones, too."""
+    """The right to compute. Each step has one; the threads serve later steps too."""
 
     def __init__(self, workers: list[_Worker]) -> None:
         self.back = threading.Semaphore(0)
@@ -81,7 +81,7 @@ class Baton:
         self._autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds if torch.is_autocast_enabled(kind)]
 
     def surroundings(self) -> ExitStack:
-        """What holds for the thread that called the step holds for its threads."""
+        """Gives a thread the modes of the thread that called the step: gradients, autocast, device."""
         stack = ExitStack()
         stack.enter_context(torch.set_grad_enabled(self._grad))
         # Backward passes run on the thread that asks for them, so that a wait in one holds up nothing else.
@@ -125,7 +125,7 @@ class Baton:
             raise Abandoned
 
     def abandon(self, tasks: list[Task]) -> None:
-        """Unwinds all that wait."""
+        """Unwinds all waiting tasks."""
         self.failed = True
         for task in tasks:
             if task.begun and not task.over:

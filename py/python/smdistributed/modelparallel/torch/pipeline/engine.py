@@ -71,7 +71,7 @@ class Engine:
         return task
 
     def _may_begin(self, body: Body) -> Callable[[], bool]:
-        # Bodies begin in order, and at the owner only so many at a time.
+        # Bodies begin in order, and on the owner a limited number at a time.
         def may() -> bool:
             before = self.bodies[: body.micro]
             return all(it.task.begun for it in before) and sum(not it.over for it in before) < self.active
@@ -116,7 +116,7 @@ class Engine:
         return found
 
     def _receive(self, wait: bool) -> Message | None:
-        # After the end nothing else comes, and a receive that nobody answers would end with an error.
+        # No message follows the end, and a receive without one would end with an error.
         if self.stage != self.owner and self.owner in self.ended and not self.wire._own:
             if wait:
                 raise SMPRuntimeError(
@@ -334,7 +334,7 @@ class Engine:
             self._predict_call(body, call)
 
     def _predict_call(self, body: Body, call: int) -> None:
-        """Outputs that this rank has all itself need not be waited for."""
+        """Outputs that this rank computes itself need not be waited for."""
         if self.learned.steps == 0 or call in body.arrived:
             return
         structure, sources = self.learned.outputs.get(call, (b"", []))
@@ -399,7 +399,7 @@ class Engine:
             self._maybe_backward(frame)
 
     def _learn(self) -> None:
-        """After the step: what later ones may rely on."""
+        """Records, after the step, facts for later steps."""
         learned = self.learned
         if learned.steps == 0:
             learned.silent = learned.unsure - learned.loud

@@ -1,4 +1,4 @@
-"""What ranks of a pipeline know of each other's work: calls, frames that wait for their backward pass, bodies of microbatches."""
+"""The records of a pipeline's work: calls, frames that wait for their backward pass, bodies of microbatches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Frame:
 
 @dataclass
 class Learned:
-    """What a step function's first call has shown, for the later ones; the same in every microbatch."""
+    """Facts that a step function's first call has shown, for later calls; the same in every microbatch."""
 
     #: (model call) -> structure of the model's outputs and, for each tensor, (stage, caller, serial, output) or none where the owner computed it.
     outputs: dict[int, tuple[bytes, list[Source | None]]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Learned:
 
 @dataclass
 class Answer:
-    """What a call gave: its outputs, and where they were computed."""
+    """A call's result: its outputs, and where they were computed."""
 
     stage: int
     structure: Any

@@ -1,4 +1,4 @@
-"""Whose turn it is: the schedule of `shoal.parallel` as a number for each action."""
+"""The schedule of `shoal.parallel` as a priority of each action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _turns(kind: str, stages: int, stage: int, microbatches: int, active: int) -
 
 
 class Order:
-    """Turns of one rank's actions: places in its list of the schedule, so that of all that can run, the first in the list does."""
+    """Priorities of one rank's actions: their indices in its list of the schedule, so that of all that can run, the first in the list does."""
 
     def __init__(self, kind: str, stages: int, stage: int, microbatches: int, active: int) -> None:
         self.simple = kind == "simple"
@@ -29,19 +29,19 @@ class Order:
         self._turns = _turns("simple" if self.simple else "interleaved", stages, stage, microbatches, active)
 
     def turn(self, micro: int, work: str, key: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The lower, the sooner. `key` decides among requests of one microbatch."""
+        """The priority; lower is sooner. `key` decides among requests of one microbatch."""
         return (self._turns[micro, work], *key)
 
 
 class Turns:
-    """The same tasks in the same order on the ranks of a tensor parallel group, whose modules wait for each other: the first rank says which is next."""
+    """Keeps tasks in the same order on the ranks of a tensor parallel group, whose modules wait for each other: the first rank decides which is next."""
 
     END = (-1, 0, 0, 0, 0)
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         self._group = group
         self._wanted: tuple[int, ...] | None = None
-        #: Whether another rank says so.
+        #: Whether another rank decides.
         self.follows = group is not None and dist.get_rank(group) != 0
 
     def next(self) -> tuple[int, ...]:

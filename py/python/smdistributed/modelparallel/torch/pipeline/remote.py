@@ -17,11 +17,11 @@ class Box:
     def __init__(self, tensors: int = 0) -> None:
         self._grads: list[torch.Tensor | None] = [None] * tensors
         self.filled = False
-        #: Its gradients went on: more of them would come too late.
+        #: Whether its gradients were sent: more of them would be too late.
         self.spent = False
 
     def put(self, places: list[int], grads: tuple[torch.Tensor | None, ...]) -> None:
-        """They are there."""
+        """Adds gradients."""
         if self.spent:
             raise SMPRuntimeError("model.backward: a second call for the same outputs of the model, whose gradients went to the stages already; add the losses and call it once")
         self.filled = True
@@ -31,14 +31,14 @@ class Box:
                 self._grads[place] = grad if found is None else found + grad
 
     def take(self) -> list[torch.Tensor | None]:
-        """Gives them away, for each tensor or none."""
+        """Removes and returns the gradients: one for each tensor, or None."""
         grads, self._grads = self._grads, [None] * len(self._grads)
         self.filled, self.spent = False, True
         return grads
 
 
 class _Feed(torch.autograd.Function):
-    """Tensors from outside as the beginning of a graph. They are no leaves, so that modules may change them in place, as they may in a graph that is not cut."""
+    """Tensors from outside as the beginning of a graph. They are not leaves, so that modules may change them in place, as in a graph that is not cut."""
 
     @staticmethod
     def forward(ctx: Any, start: torch.Tensor, box: Box, places: list[int], tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:

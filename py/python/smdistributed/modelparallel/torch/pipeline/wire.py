@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Nested values without their tensors, and these."""
+    """Nested values without their tensors, and the tensors."""
 
     values: Any
     tensors: list[torch.Tensor]
@@ -54,7 +54,7 @@ def unpack(values: Any, tensors: list[torch.Tensor]) -> Any:
 
 @dataclass
 class Message:
-    """`kind` and what belongs to it; `tensors` may have places without one."""
+    """`kind` and its values; `tensors` may contain None."""
 
     kind: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Wire:
         return self.native.start(Operation(kind, "u8", send, receive, length, peer=peer, tag=tag, deadline=self.deadline), tensor)
 
     def send(self, to: int, message: Message) -> None:
-        """Gives a message to a stage; its tensors must not change any more."""
+        """Sends a message to a stage; its tensors must not change any more."""
         if to == self.stage:
             message.source = to
             message.tensors = [None if it is None else it.detach().clone() for it in message.tensors]
@@ -135,18 +135,18 @@ class Wire:
         return Message(kind, values, tensors, source)
 
     def listen(self) -> None:
-        """Another message is expected."""
+        """Posts a receive for another message."""
         if self._next is None:
             self._next = self._start("recv_any", self._slot, 0, HEAD)
 
     def flush(self, seconds: float) -> None:
-        """Waits so long at most until all that was sent has arrived: the process may end right after."""
+        """Waits, up to a limit, until all sent messages have arrived: the process may end right after."""
         end = time.monotonic() + seconds
         while any(not it.done() for it in self._sent) and time.monotonic() < end:
             time.sleep(0.001)
 
     def close(self) -> None:
-        """All that was sent has arrived when this returns."""
+        """Waits until all sent messages have arrived."""
         for work in self._sent:
             work.wait()
         self._sent, self._slot, self._next = [], None, None

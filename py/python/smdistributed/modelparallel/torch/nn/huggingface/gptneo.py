@@ -1,6 +1,5 @@
 """Not offered."""
 
-raise ImportError(
-    "smdistributed.modelparallel.torch.nn.huggingface.gptneo is not offered: use nn.huggingface.gpt2, or smp.nn.DistributedTransformerLMHead with weights of your own, "
-    "or leave the model whole and put its layers on partitions (smp.set_partition)"
-)
+from smdistributed.modelparallel.torch.nn.huggingface import NOT_OFFERED
+
+raise ImportError(f"{__name__} is not offered: {NOT_OFFERED}")
