@@ -161,7 +161,7 @@ def accuracy(digits: Digits) -> list[dict]:
     }
     rows = [{"what": what, **digits.train(make, ranks, batch, schedule=schedule)} for what, (make, batch, schedule) in cases.items()]
     for consistency in ("synchronous", 0, 2, "unbounded"):
-        what = {"synchronous": "in step", "unbounded": "nobody waits"}.get(consistency, f"at most {consistency} steps ahead")
+        what = {"synchronous": "in step", "unbounded": "unbounded"}.get(consistency, f"at most {consistency} steps ahead")
         for rate in (0.05, 0.4):
             rows.append({"what": f"parameter server, rate {rate}, {what}", "rate": rate, **digits.by_parameter_server(rate, consistency, 0.03)})
     return rows

@@ -200,9 +200,9 @@ pub(super) unsafe fn scatter(
 ) -> Result<(), Failure> {
     let (dtype, own) = (part.dtype, counts[group.rank()]);
     let scaled = ScaledReduction::new(dtype, request.reduction, request.prescale, request.postscale, group.size());
-    let mut scaled = None;
+    let mut prescaled = None;
     if !scaled.before.is_one() {
-        let memory = scaled.insert(Memory::private(part.bytes().max(1))?);
+        let memory = prescaled.insert(Memory::private(part.bytes().max(1))?);
         // SAFETY: the caller's promise; the copy has the same length.
         unsafe { scale(dtype, memory.as_mut_ptr(), send, part.len(), scaled.before) };
         send = memory.as_ptr();
