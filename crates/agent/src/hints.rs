@@ -134,9 +134,9 @@ impl Hints {
 
 fn of_package(what: &str) -> String {
     format!(
-        "{what} comes with Shoal's Python package, and this program's Python has none: its wheel is made by cargo xtask package in a checkout; jobs on images of PyTorch and TensorFlow get \
-         it by themselves once the server knows the wheel (python_package in shoal.toml, or beside the program shoal), any other Python by pip \
-         install (docs/pytorch.md)"
+        "{what} comes with Shoal's Python package, which this program's Python does not have: build the wheel by \
+         cargo xtask package in a checkout; jobs on images of PyTorch and TensorFlow get it once the server knows it \
+         (python_package in shoal.toml, or beside the program shoal), any other Python by pip install (docs/pytorch.md)"
     )
 }
 

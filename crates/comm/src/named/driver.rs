@@ -224,8 +224,9 @@ impl Driver {
 /// Prints which ranks have not submitted these operations.
 fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
     let mut text = format!(
-        "shoal: one or more tensors were submitted to be reduced, gathered or broadcasted by a subset of ranks and are waiting for the remainder of ranks \
-         for more than {:.0} seconds. This may indicate that different ranks submit different tensors, or that a rank is late.\nMissing ranks:",
+        "shoal: one or more tensors were submitted to be reduced, gathered or broadcasted by a subset of ranks and are \
+         waiting for the remainder of ranks for more than {:.0} seconds. This may indicate that different ranks submit \
+         different tensors, or that a rank is late.\nMissing ranks:",
         every.as_secs_f64()
     );
     for (name, missing) in stalled {

@@ -17,8 +17,8 @@ pub enum Failure {
     },
     /// An operation of that name is outstanding. Other operations go on.
     #[error(
-        "Requested to {action} a tensor with the same name as another tensor that is currently being processed: {tensor:?}. Wait for that one, or give \
-         this one another name"
+        "Requested to {action} a tensor with the same name as another tensor that is currently being processed: \
+         {tensor:?}. Wait for that one, or give this one another name"
     )]
     Duplicate {
         /// The operation's kind.

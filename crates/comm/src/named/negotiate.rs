@@ -315,7 +315,8 @@ impl Table {
         let joined: Vec<_> = (0..requests.len()).filter(|rank| requests[*rank].is_none()).map(|rank| self.members[rank]).collect();
         (!can).then(|| {
             format!(
-                "{} of {:?} is not supported with Join at this time, and {} joined: let all ranks make it before they join, or use an allreduce",
+                "{} of {:?} is not supported with Join at this time, and {} joined: let all ranks make it before they \
+                 join, or use an allreduce",
                 request.action.name(),
                 &*request.name,
                 super::error::ranks(&joined)

@@ -20,7 +20,7 @@ from horovod.common import engine
 from horovod.common.process_sets import ProcessSet, global_process_set, identity, members
 from horovod.torch import streams
 from horovod.torch.handles import Pending
-from horovod.torch.submission import DTYPES, described, place, share, submit, taken
+from horovod.torch.submission import DTYPES, allocated_output, descriptor, own_rows, rank_in, submit
 
 #: Makes a process group of a store, this rank's number and the number of ranks; None where tensors go through host memory.
 _make: Callable[[dist.Store, int, int], dist.ProcessGroup] | None = None
@@ -92,7 +92,7 @@ def forget() -> None:
 def _group(process_set: ProcessSet) -> dist.ProcessGroup:
     number = process_set.process_set_id
     if number not in _groups:
-        _groups[number] = _make(dist.PrefixStore(f"set {number}", _store), place(process_set), len(members(process_set)))
+        _groups[number] = _make(dist.PrefixStore(f"set {number}", _store), rank_in(process_set), len(members(process_set)))
     return _groups[number]
 
 
@@ -204,8 +204,8 @@ def _reduced(kind, tensors, outputs, op, prescale, postscale, process_set) -> No
 
 def _rows(whole: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
     """This rank's part of a reduction. NCCL scatters equal parts only, so all have got the whole."""
-    rows, ranks, own = whole.shape[0], len(members(process_set)), place(process_set)
-    return whole.narrow(0, own * (rows // ranks) + min(own, rows % ranks), share(rows, process_set))
+    rows, ranks, own = whole.shape[0], len(members(process_set)), rank_in(process_set)
+    return whole.narrow(0, own * (rows // ranks) + min(own, rows % ranks), own_rows(rows, process_set))
 
 
 def _beside(_: str, signature: str) -> None:
@@ -233,10 +233,10 @@ def gather(tensors, each, process_set, grouped) -> Pending:
     finish = (lambda found: found) if grouped else (lambda found: found[0])
     if _make is None:
         held = [it.detach().cpu() for it in tensors]
-        given = [described(one, it, None) for one, it in zip(each, held, strict=True)]
+        given = [descriptor(one, it, None) for one, it in zip(each, held, strict=True)]
 
         def back(native):
-            return finish([taken(native, number, it).to(tensors[0].device) for number, it in enumerate(held)])
+            return finish([allocated_output(native, number, it).to(tensors[0].device) for number, it in enumerate(held)])
 
         return submit("allgather", given, back, held, process_set, grouped=grouped)
 
@@ -259,11 +259,11 @@ def gather(tensors, each, process_set, grouped) -> Pending:
     return _external(each[0], what, work, tensors[0], tensors, process_set, finish)
 
 
-def spread(outputs, each, root_rank, process_set, finish, grouped) -> Pending:
-    """As `gathers.spread`, of tensors on devices."""
+def broadcast(outputs, each, root_rank, process_set, finish, grouped) -> Pending:
+    """As `gathers.start_broadcast`, of tensors on devices."""
     if _make is None:
         held = [it.detach().cpu() for it in outputs]
-        given = [described(called, it, it) for called, it in zip(each, held, strict=True)]
+        given = [descriptor(called, it, it) for called, it in zip(each, held, strict=True)]
         return submit("broadcast", given, lambda _: _copied(outputs, held, finish), held, process_set, root=root_rank, grouped=grouped)
 
     def work():
@@ -275,21 +275,21 @@ def spread(outputs, each, root_rank, process_set, finish, grouped) -> Pending:
     return _external(each[0], _what("broadcast", outputs, process_set, root=root_rank), work, outputs[0], outputs, process_set, finish)
 
 
-def exchange(tensor, rows, name, process_set, both) -> Pending:
+def alltoall(tensor, rows, name, process_set, both) -> Pending:
     """As `gathers.alltoall`, of a tensor on a device."""
     if _make is None:
         held = tensor.detach().cpu()
 
         def back(native):
-            return both(taken(native, 0, held).to(tensor.device), native.received_splits())
+            return both(allocated_output(native, 0, held).to(tensor.device), native.received_splits())
 
-        return submit("alltoall", [described(name, held, None)], back, held, process_set, splits=rows)
+        return submit("alltoall", [descriptor(name, held, None)], back, held, process_set, splits=rows)
     count = len(members(process_set))
     given = rows or [tensor.shape[0] // count] * count
 
     def work():
         group = _group(process_set)
-        received = [of_rank[place(process_set)] for of_rank in _counts(group, given, tensor)]
+        received = [of_rank[rank_in(process_set)] for of_rank in _counts(group, given, tensor)]
         output = tensor.new_empty((sum(received), *tensor.shape[1:]), requires_grad=False)
         group.alltoall_base(output, tensor.detach(), received, given).wait()
         return output, received
@@ -310,7 +310,7 @@ def _staged_reduce(kind, tensors, outputs, each, op, prescale, postscale, proces
     held = [it.detach().cpu() for it in tensors]
     if op != "adasum":
         results = [torch.empty(it.shape, dtype=it.dtype) for it in outputs]
-        given = [described(*one) for one in zip(each, held, results, strict=True)]
+        given = [descriptor(*one) for one in zip(each, held, results, strict=True)]
         done = lambda _: _copied(outputs, results, finish)  # noqa: E731 (one of two forms)
         return submit(kind, given, done, (held, results), process_set, op=op, prescale=prescale, postscale=postscale, grouped=grouped)
     # Adasum of GPUs averages within hosts, which the engine's does not.
@@ -319,9 +319,9 @@ def _staged_reduce(kind, tensors, outputs, each, op, prescale, postscale, proces
     def done(native):
         results = []
         for number, it in enumerate(held):
-            every = taken(native, number, it).view(count, -1).mul(prescale).unbind()
+            every = allocated_output(native, number, it).view(count, -1).mul(prescale).unbind()
             results.append(adasum(list(every), _hosts).mul_(postscale).view(it.shape))
         return _copied(outputs, results, finish)
 
-    given = [described(one, it.view(1, -1), None) for one, it in zip(each, held, strict=True)]
+    given = [descriptor(one, it.view(1, -1), None) for one, it in zip(each, held, strict=True)]
     return submit("allgather", given, done, held, process_set, grouped=grouped)

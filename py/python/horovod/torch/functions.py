@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.gathers import allgather, broadcast_, spread
+from horovod.torch.gathers import allgather, broadcast_, start_broadcast
 from horovod.torch.mpi_ops import rank
 from horovod.torch.submission import names
 
@@ -23,13 +23,13 @@ def _memory(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [it.detach() if it.is_contiguous() else it.detach().contiguous() for it in tensors]
 
 
-def _spread(tensors: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+def _broadcast_in_place(tensors: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Broadcasts root's tensors in place, whatever their devices and strides."""
     # An operation has tensors of one device.
     for where in dict.fromkeys(it.device for it in tensors):
         some = [number for number, it in enumerate(tensors) if it.device == where]
         memory = _memory([tensors[number] for number in some])
-        spread(memory, [each[number] for number in some], root_rank, process_set, grouped=True).wait()
+        start_broadcast(memory, [each[number] for number in some], root_rank, process_set, grouped=True).wait()
         with torch.no_grad():
             for number, it in zip(some, memory, strict=True):
                 if it.data_ptr() != tensors[number].data_ptr():
@@ -54,7 +54,7 @@ def broadcast_parameters(params, root_rank: int) -> None:
         tensors.append(it)
         each.append(names("broadcast", name, global_process_set))
     if tensors:
-        _spread(tensors, each, root_rank)
+        _broadcast_in_place(tensors, each, root_rank)
 
 
 class _Tensor:
@@ -64,19 +64,19 @@ class _Tensor:
         self.shape, self.dtype, self.on_host = tuple(tensor.shape), tensor.dtype, tensor.device.type == "cpu"
 
 
-def _taken_apart(it, tensors: list[torch.Tensor]):
+def _flattened(it, tensors: list[torch.Tensor]):
     """The nested structure with placeholders for its tensors, which are appended to the list."""
     if isinstance(it, torch.Tensor):
         tensors.append(it)
         return _Tensor(it)
     if isinstance(it, dict):
-        return {key: _taken_apart(value, tensors) for key, value in it.items()}
+        return {key: _flattened(value, tensors) for key, value in it.items()}
     if type(it) in (list, tuple):
-        return type(it)(_taken_apart(value, tensors) for value in it)
+        return type(it)(_flattened(value, tensors) for value in it)
     return it
 
 
-def _put_together(it, own, device: torch.device, tensors: list[torch.Tensor]):
+def _unflattened(it, own, device: torch.device, tensors: list[torch.Tensor]):
     """The structure with tensors to receive into at the placeholders: this rank's own where they fit, else new ones."""
     if isinstance(it, _Tensor):
         fits = isinstance(own, torch.Tensor) and tuple(own.shape) == it.shape and own.dtype is it.dtype and (own.device.type == "cpu") == it.on_host
@@ -84,10 +84,10 @@ def _put_together(it, own, device: torch.device, tensors: list[torch.Tensor]):
         tensors.append(found)
         return found
     if isinstance(it, dict):
-        return {key: _put_together(value, own.get(key) if isinstance(own, dict) else None, device, tensors) for key, value in it.items()}
+        return {key: _unflattened(value, own.get(key) if isinstance(own, dict) else None, device, tensors) for key, value in it.items()}
     if type(it) in (list, tuple):
         owns = own if isinstance(own, (list, tuple)) and len(own) == len(it) else [None] * len(it)
-        return type(it)(_put_together(value, mine, device, tensors) for value, mine in zip(it, owns, strict=True))
+        return type(it)(_unflattened(value, mine, device, tensors) for value, mine in zip(it, owns, strict=True))
     return it
 
 
@@ -132,10 +132,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     state = {number: dict(optimizer.state[it]) for number, it in enumerate(parameters) if it in optimizer.state}
     tensors: list[torch.Tensor] = []
     mine = (state, options)
-    told = broadcast_object(_taken_apart(mine, tensors), root_rank, name="optimizer_state")
+    told = broadcast_object(_flattened(mine, tensors), root_rank, name="optimizer_state")
     if rank() != root_rank:
         state, options = _received(told, mine, parameters, tensors := [])
-    _spread(tensors, [f"broadcast.optimizer_state.{number}" for number in range(len(tensors))], root_rank)
+    _broadcast_in_place(tensors, [f"broadcast.optimizer_state.{number}" for number in range(len(tensors))], root_rank)
     if rank() != root_rank:
         for number, of_one in state.items():
             optimizer.state[parameters[number]] = of_one
@@ -151,8 +151,8 @@ def _received(told, mine, parameters, tensors: list[torch.Tensor]):
             f"broadcast_optimizer_state: root's optimizer has {len(options)} groups and state for parameter {max(state)}, this rank's {len(own_options)} groups of "
             f"{len(parameters)} parameters; make the same optimizer on all ranks"
         )
-    state = {number: _put_together(it, own_state.get(number), parameters[number].device, tensors) for number, it in state.items()}
-    return state, [_put_together(it, own, torch.device("cpu"), tensors) for it, own in zip(options, own_options, strict=True)]
+    state = {number: _unflattened(it, own_state.get(number), parameters[number].device, tensors) for number, it in state.items()}
+    return state, [_unflattened(it, own, torch.device("cpu"), tensors) for it, own in zip(options, own_options, strict=True)]
 
 
 def _bytes(data: torch.Tensor) -> bytes:

@@ -9,7 +9,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, members
 from horovod.common.world import Average
 from horovod.torch import device, handles
 from horovod.torch.handles import Pending
-from horovod.torch.submission import check, described, names, on_host, place, submit, taken
+from horovod.torch.submission import allocated_output, check, descriptor, names, on_host, rank_in, submit
 
 
 def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessSet, *, grouped: bool = False, wait: bool = False) -> Pending:
@@ -26,10 +26,10 @@ def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessS
         return device.gather(tensors, each, process_set, grouped)
 
     def finish(native):
-        found = [taken(native, number, it) for number, it in enumerate(tensors)]
+        found = [allocated_output(native, number, it) for number, it in enumerate(tensors)]
         return found if grouped else found[0]
 
-    given = [described(one, it, None) for one, it in zip(each, tensors, strict=True)]
+    given = [descriptor(one, it, None) for one, it in zip(each, tensors, strict=True)]
     return submit("allgather", given, finish, tensors, process_set, grouped=grouped, wait=wait)
 
 
@@ -49,7 +49,7 @@ def _own(grads: Sequence[torch.Tensor], rows: list[int], process_set: ProcessSet
 
     averages = grouped_allreduce([it.contiguous() for it in grads], op=Average, process_set=process_set)
     all_rows = _gather([torch.tensor([rows], dtype=torch.int64)], None, process_set, wait=True).wait()
-    at = all_rows[: place(process_set)].sum(0).tolist()
+    at = all_rows[: rank_in(process_set)].sum(0).tolist()
     return [it.narrow(0, begin, count) for it, begin, count in zip(averages, at, rows, strict=True)]
 
 
@@ -93,7 +93,7 @@ def grouped_allgather(tensors, name=None, process_set: ProcessSet = global_proce
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
 
 
-def spread(outputs: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet, *, grouped=False, wait=False) -> Pending:
+def start_broadcast(outputs: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet, *, grouped=False, wait=False) -> Pending:
     """Starts a broadcast of root's tensors, in place."""
     for it, called in zip(outputs, each, strict=True):
         check(it, called)
@@ -101,8 +101,8 @@ def spread(outputs: list[torch.Tensor], each: list[str], root_rank: int, process
         raise ValueError(f"{each[0]}: root_rank is {root_rank}, a rank of the world, and not among the set's ranks {members(process_set)}")
     finish = (lambda _: outputs) if grouped else (lambda _: outputs[0])
     if not on_host(outputs):
-        return device.spread(outputs, each, root_rank, process_set, finish, grouped)
-    given = [described(called, it, it) for called, it in zip(each, outputs, strict=True)]
+        return device.broadcast(outputs, each, root_rank, process_set, finish, grouped)
+    given = [descriptor(called, it, it) for called, it in zip(each, outputs, strict=True)]
     return submit("broadcast", given, finish, outputs, process_set, root=root_rank, grouped=grouped, wait=wait)
 
 
@@ -112,7 +112,7 @@ def _broadcast(tensor, root_rank, name, process_set, *, in_place: bool, wait: bo
         output = tensor
     else:
         output = tensor.detach().clone() if engine.current().rank == root_rank else torch.empty_like(tensor, requires_grad=False)
-    return spread([output], [names("broadcast", name, process_set)], root_rank, process_set, wait=wait)
+    return start_broadcast([output], [names("broadcast", name, process_set)], root_rank, process_set, wait=wait)
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set: ProcessSet = global_process_set) -> int:
@@ -173,7 +173,7 @@ def _splits(splits, tensor: torch.Tensor, process_set: ProcessSet) -> list[int] 
     return found
 
 
-def _exchange(tensor, splits, name, process_set, wait: bool = False) -> Pending:
+def _alltoall(tensor, splits, name, process_set, wait: bool = False) -> Pending:
     check(tensor, "alltoall")
     if tensor.dim() == 0:
         raise ValueError("alltoall: a scalar has no rows to send; give it a dimension, as .reshape(1)")
@@ -186,17 +186,17 @@ def _exchange(tensor, splits, name, process_set, wait: bool = False) -> Pending:
         return output if splits is None else (output, torch.tensor(received, dtype=torch.int32, device=where))
 
     if not on_host([sent]):
-        return device.exchange(sent, rows, called, process_set, both)
+        return device.alltoall(sent, rows, called, process_set, both)
 
     def finish(native):
-        return both(taken(native, 0, tensor), native.received_splits())
+        return both(allocated_output(native, 0, tensor), native.received_splits())
 
-    return submit("alltoall", [described(called, sent, None)], finish, sent, process_set, splits=rows, wait=wait)
+    return submit("alltoall", [descriptor(called, sent, None)], finish, sent, process_set, splits=rows, wait=wait)
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set: ProcessSet = global_process_set) -> int:
     """Starts an all-to-all: `splits` (32-bit integers) has the number of rows for each rank, equal parts without. Returns a handle."""
-    return handles.add(_exchange(tensor, splits, name, process_set))
+    return handles.add(_alltoall(tensor, splits, name, process_set))
 
 
 class HorovodAlltoall(torch.autograd.Function):
@@ -212,7 +212,7 @@ class HorovodAlltoall(torch.autograd.Function):
             _splits(None, tensor, process_set)
             count = len(members(process_set))
             counts = [tensor.shape[0] // count] * count
-        output, received = _exchange(tensor, counts, name, process_set, wait=True).wait()
+        output, received = _alltoall(tensor, counts, name, process_set, wait=True).wait()
         ctx.received = received.cpu()
         if splits is None:
             return output
@@ -222,7 +222,7 @@ class HorovodAlltoall(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output, *_):
         """The gradients of the rows that were sent."""
-        grad, _ = _exchange(grad_output.contiguous(), ctx.received, None, ctx.process_set, wait=True).wait()
+        grad, _ = _alltoall(grad_output.contiguous(), ctx.received, None, ctx.process_set, wait=True).wait()
         if grad.shape[0] < ctx.rows:
             grad = torch.cat([grad, grad.new_zeros(ctx.rows - grad.shape[0], *grad.shape[1:])])
         return grad, None, None, None

@@ -62,7 +62,7 @@ def on_host(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
-def described(name: str, tensor: torch.Tensor, output: torch.Tensor | None) -> tuple:
+def descriptor(name: str, tensor: torch.Tensor, output: torch.Tensor | None) -> tuple:
     """A tensor for the engine; without an output, the engine allocates one."""
     return name, tensor.data_ptr(), 0 if output is None else output.data_ptr(), tensor.shape, DTYPES[tensor.dtype]
 
@@ -126,7 +126,7 @@ class _Each:
         return self.natives[index].output(0)
 
 
-def taken(native, index: int, like: torch.Tensor) -> torch.Tensor:
+def allocated_output(native, index: int, like: torch.Tensor) -> torch.Tensor:
     """An output that the engine has allocated, with the type of `like`."""
     memory, shape = native.output(index)
     count = 1
@@ -137,12 +137,12 @@ def taken(native, index: int, like: torch.Tensor) -> torch.Tensor:
     return torch.from_dlpack(memory)[: count * like.element_size()].view(like.dtype).view(shape)
 
 
-def share(rows: int, process_set: ProcessSet) -> int:
+def own_rows(rows: int, process_set: ProcessSet) -> int:
     """This rank's share of a reduce-scatter's rows: the first (rows mod ranks) ranks have one more."""
     ranks = members(process_set)
-    return rows // len(ranks) + (place(process_set) < rows % len(ranks))
+    return rows // len(ranks) + (rank_in(process_set) < rows % len(ranks))
 
 
-def place(process_set: ProcessSet) -> int:
+def rank_in(process_set: ProcessSet) -> int:
     """This rank's number in the set; `ValueError` if it is not in it."""
     return engine.current().rank if process_set.process_set_id == 0 else process_set.rank()
