@@ -7,9 +7,6 @@ import pytest
 #: Parts of their names.
 LONG = (
     "test_elastic.py::test_scripts_of_torchruns",
-    "test_horovod.py::test_operations[3-",
-    "test_horovod.py::test_training[3-",
-    "test_horovod.py::test_operations[process-3",
     "test_horovod_elastic.py::test_hosts_come_and_go",
     "test_named.py::test_collectives_give_what_they_say[2-tcp",
     "test_named.py::test_collectives_give_what_they_say[3-auto",

@@ -13,7 +13,7 @@ from horovod.torch import device, handles
 from horovod.torch.compression import Compression
 from horovod.torch.gathers import allgather_async
 from horovod.torch.handles import Pending, synchronize
-from horovod.torch.submission import check, descriptor, names, on_host, own_rows, rank_in, submit
+from horovod.torch.submission import check, descriptor, names, on_host, own_rows, submit
 
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(basics)
 
@@ -245,7 +245,6 @@ def _scatter(tensors, name, op, process_set, prescale_factor, postscale_factor, 
         check(tensor, what)
         if tensor.dim() == 0:
             raise ValueError(f"{what}: a scalar has no rows to scatter; give it a dimension, as .reshape(1)")
-    rank_in(process_set)
     outputs = [it.new_empty((own_rows(it.shape[0], process_set), *it.shape[1:]), requires_grad=False) for it in tensors]
     called = names(what, name, process_set)
     finish = (lambda _: outputs) if grouped else (lambda _: outputs[0])

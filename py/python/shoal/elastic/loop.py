@@ -93,7 +93,7 @@ def run(
                     for callback in state._reset:
                         callback()
                 state.sync(world)
-                watch.meet()
+                watch.find_hosts()
                 return train(state)
             except RanksChanged as change:
                 if world.rank in change.leaving:
@@ -158,14 +158,14 @@ class _Watch:
         self._world, self._settings = world, settings
         self._hosts: list[str] = []
         self._next = 0.0
-        self._told = False
+        self._reported = False
 
-    def meet(self) -> None:
+    def find_hosts(self) -> None:
         """Finds the ranks' hosts, after each change."""
-        if not any(self._world.gather(int(self._settings.roster is not None))):
+        if not any(self._world.all_gather(int(self._settings.roster is not None))):
             self._hosts = []
             return
-        self._hosts = [self._world.share(self._settings.host, root) for root in range(self._world.size)]
+        self._hosts = [self._world.broadcast_object(self._settings.host, root) for root in range(self._world.size)]
 
     def check(self) -> None:
         """`RanksChanged` if there is a reason. One broadcast of two words while there is none."""
@@ -174,21 +174,21 @@ class _Watch:
         if world.rank == 0 and time.monotonic() >= self._next:
             self._next = time.monotonic() + LOOK_S
             leaving = self._leaving()
-            found = int(bool(leaving) or (world.size < self._settings.most and self._anybody_waits()))
-        found, count = world.tell([found, len(leaving)])
+            found = int(bool(leaving) or (world.size < self._settings.most and self._newcomers_wait()))
+        found, count = world.broadcast([found, len(leaving)])
         if not found:
             return
-        leaving = world.tell(leaving if world.rank == 0 else [0] * count) if count else []
+        leaving = world.broadcast(leaving if world.rank == 0 else [0] * count) if count else []
         self._next = 0.0
         raise RanksChanged(leaving)
 
-    def _anybody_waits(self) -> bool:
+    def _newcomers_wait(self) -> bool:
         try:
             return self._world.waiting() > 0
         except (RendezvousError, OSError) as error:
             # Training goes on without newcomers.
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 print(f"shoal.elastic: no newcomers can be taken in: {error}", file=sys.stderr, flush=True)
             return False
 

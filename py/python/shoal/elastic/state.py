@@ -96,13 +96,13 @@ class State:
 
     def sync(self, world: World) -> int | None:
         """Brings all ranks to the newest commit among them. Returns the rank that had it, or None where all had the same."""
-        commits = world.gather(self._commits)
+        commits = world.all_gather(self._commits)
         newest = max(commits)
         if min(commits) == newest >= 0:
             self.restore()
             return None
         root = commits.index(newest)
-        self._saved, self._commits = world.share((self._saved, max(newest, 0)), root)
+        self._saved, self._commits = world.broadcast_object((self._saved, max(newest, 0)), root)
         self.restore()
         return root
 

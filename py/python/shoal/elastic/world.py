@@ -47,19 +47,19 @@ class World:
         """How often the ranks have changed, at least."""
         return self._group.epoch
 
-    def gather(self, value: int) -> list[int]:
+    def all_gather(self, value: int) -> list[int]:
         """All ranks' values."""
         mine, all_ = (ctypes.c_int64 * 1)(value), (ctypes.c_int64 * self.size)()
         self._group.run(Operation("all_gather", "i64", ctypes.addressof(mine), ctypes.addressof(all_), 1))
         return list(all_)
 
-    def tell(self, values: list[int], root: int = 0) -> list[int]:
+    def broadcast(self, values: list[int], root: int = 0) -> list[int]:
         """The root's values; all ranks give equally many."""
         words = (ctypes.c_int64 * len(values))(*values)
         self._group.run(Operation("broadcast", "i64", ctypes.addressof(words), ctypes.addressof(words), len(values), peer=root))
         return list(words)
 
-    def share(self, value: Any, root: int = 0) -> Any:
+    def broadcast_object(self, value: Any, root: int = 0) -> Any:
         """The root's object; those of other ranks are ignored. Large buffers in it are sent without a copy."""
         buffers: list[Any] = []
         if self.rank == root:
@@ -72,8 +72,8 @@ class World:
             sizes = [len(text), *(it.nbytes for it in buffers)]
         else:
             text, sizes = b"", []
-        (count,) = self.tell([len(sizes)], root)
-        sizes = self.tell(sizes if self.rank == root else [0] * count, root)
+        (count,) = self.broadcast([len(sizes)], root)
+        sizes = self.broadcast(sizes if self.rank == root else [0] * count, root)
         head_bytes = bytearray(text) if self.rank == root else bytearray(sizes[0])
         if self.rank != root:
             buffers = [memoryview(bytearray(size)) for size in sizes[1:]]
