@@ -11,12 +11,14 @@
 //! ranks at fault.
 
 mod arithmetic;
+mod check;
 mod driver;
 mod error;
 mod execute;
 mod handle;
 mod meeting;
 mod negotiate;
+mod place;
 mod process_set;
 mod reduce;
 mod request;
@@ -27,9 +29,8 @@ mod timeline;
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     fmt,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -37,30 +38,22 @@ use std::{
     thread,
 };
 
+use self::{
+    check::check,
+    place::agree,
+    process_set::{ProcessSet, lock},
+    timeline::Timeline,
+};
 pub use self::{
     error::Failure,
     handle::{Handle, Outcome},
     meeting::join,
+    place::Place,
     process_set::{Buffer, Callback, OnJoined},
     request::{Action, Part, Reduction, Request},
     settings::Settings,
 };
-use self::{
-    process_set::{ProcessSet, lock},
-    timeline::Timeline,
-};
-use crate::{Call, DType, Error, Kind, ProcessGroup, rendezvous};
-
-/// This rank's place among the hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Its number among the ranks of its host, and how many these are.
-    pub local: (usize, usize),
-    /// Its host's number among those that have a rank with that number, and how many these are.
-    pub cross: (usize, usize),
-    /// Whether all hosts have the same number of ranks.
-    pub homogeneous: bool,
-}
+use crate::{Error, ProcessGroup};
 
 /// A process set as this rank sees it.
 enum Set {
@@ -318,133 +311,4 @@ impl Set {
             }
         }
     }
-}
-
-/// The settings and places of all ranks: those of rank 0 where they must be the same.
-fn agree(world: &dyn ProcessGroup, settings: Settings, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(Settings, Place), Error> {
-    const FIELDS: usize = 7;
-    let number = |name: &str| match lookup(name).filter(|it| !it.trim().is_empty()) {
-        None => Ok(None),
-        Some(it) => it.trim().parse::<u64>().map(Some).map_err(|_| Error::config(format!("{name} is {it:?}: give a number from 0 up"))),
-    };
-    let mut hasher = DefaultHasher::new();
-    lookup("SHOAL_COMM_HOST").unwrap_or_else(rendezvous::host_identity).hash(&mut hasher);
-    let [fusion, cache] = settings.common();
-    // Numbers from 1, 0 for none.
-    let said = |name: &str| number(name).map(|it| it.map_or(0, |it| it + 1));
-    let mine: [u64; FIELDS] =
-        [fusion, cache, hasher.finish(), said("LOCAL_RANK")?, said("LOCAL_WORLD_SIZE")?, said("CROSS_RANK")?, said("CROSS_SIZE")?];
-    let mut all = vec![0_u64; FIELDS * world.size()];
-    let call = Call::new(Kind::AllGather, DType::I64, mine.as_ptr().cast(), all.as_mut_ptr().cast(), FIELDS);
-    #[expect(unsafe_code, reason = "calls are addresses")]
-    // SAFETY: both live until this returns and have the lengths of the call.
-    unsafe {
-        world.run(&call)?;
-    }
-    let all: Vec<_> = all.chunks(FIELDS).collect();
-    let place = place(&all.iter().map(|it| it[2]).collect::<Vec<_>>(), world.rank());
-    // A launcher's numbers count only if all ranks have them.
-    let told = |field: usize| {
-        all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
-    };
-    let place = Place { local: told(3).unwrap_or(place.local), cross: told(5).unwrap_or(place.cross), ..place };
-    Ok((settings.with_common([all[0][0], all[0][1]]), place))
-}
-
-/// A rank's place, derived from all ranks' hosts.
-fn place(hosts: &[u64], rank: usize) -> Place {
-    let of_host = |host: u64| hosts.iter().filter(|it| **it == host).count();
-    let local_of = |rank: usize| hosts[..rank].iter().filter(|it| **it == hosts[rank]).count();
-    let local = local_of(rank);
-    let peers: Vec<_> = (0..hosts.len()).filter(|it| local_of(*it) == local).collect();
-    Place {
-        local: (local, of_host(hosts[rank])),
-        cross: (peers.iter().position(|it| *it == rank).unwrap_or(0), peers.len()),
-        homogeneous: hosts.iter().all(|host| of_host(*host) == of_host(hosts[0])),
-    }
-}
-
-/// Refuses requests that are invalid whatever the other ranks submit.
-fn check(request: &Request, buffers: &[Buffer], members: &[usize], rank: usize) -> Result<(), String> {
-    let Request { action, reduction, parts, .. } = request;
-    let size = members.len();
-    if parts.len() != buffers.len() {
-        return Err(format!("{} tensors and {} buffers", parts.len(), buffers.len()));
-    }
-    let moves = !matches!(action, Action::Barrier | Action::Join | Action::External);
-    if moves == parts.is_empty() {
-        return Err(if moves { "no tensors: give at least one".to_owned() } else { "takes no tensors".to_owned() });
-    }
-    if *action == Action::AllToAll && parts.len() > 1 {
-        return Err("takes one tensor; submit each by itself".to_owned());
-    }
-    if *action == Action::Join && *request.name != *negotiate::JOIN {
-        return Err(format!("a join has the name {:?}", negotiate::JOIN));
-    }
-    if *action != Action::Join && (*request.name == *negotiate::JOIN || parts.iter().any(|part| *part.name == *negotiate::JOIN)) {
-        return Err("the name is that of joins: choose another".to_owned());
-    }
-    if *action == Action::Broadcast && !members.contains(&request.root) {
-        return Err(format!("rank {} (of the world) is not in this process set of ranks {members:?}: choose a root from it", request.root));
-    }
-    let mut names = HashSet::new();
-    for (part, buffer) in parts.iter().zip(buffers) {
-        if !names.insert(&part.name) {
-            return Err(format!("two tensors of it are called {:?}: give each its own name", &*part.name));
-        }
-        check_part(*action, *reduction, part, size)?;
-        let elements =
-            part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
-        let bytes = elements.ok_or_else(|| format!("{:?} has more bytes than an address space", part.shape))?;
-        // Only the root of a broadcast sends.
-        if bytes > 0 && buffer.send.is_null() && *action != Action::Broadcast {
-            return Err(format!("{:?} has {bytes} bytes, and its address is null", &*part.name));
-        }
-        let (send, recv) = (buffer.send.addr(), buffer.recv.addr());
-        let received = match (action, part.shape.first()) {
-            (Action::ReduceScatter, Some(rows)) => part.row() * part.dtype.size() * (rows / size + usize::from(rank < rows % size)),
-            _ => bytes,
-        };
-        if recv != 0 && send != 0 && send != recv && send < recv + received && recv < send + bytes {
-            return Err(format!("{:?}: memory to send and memory to receive overlap, and are not the same", &*part.name));
-        }
-    }
-    if let Some(splits) = &request.splits {
-        let rows = parts.first().and_then(|it| it.shape.first().copied()).unwrap_or(0);
-        if splits.len() != size {
-            return Err(format!("{} splits for {size} ranks: give each rank's rows", splits.len()));
-        }
-        if splits.iter().try_fold(0_usize, |all, it| all.checked_add(*it)) != Some(rows) {
-            return Err(format!("the splits {splits:?} are not {rows} rows together, which the tensor has"));
-        }
-    }
-    if *action == Action::AllToAll && request.splits.is_none() && !parts[0].shape[0].is_multiple_of(size) {
-        return Err(format!("{} rows cannot be shared equally among {size} ranks: give splits", parts[0].shape[0]));
-    }
-    Ok(())
-}
-
-fn check_part(action: Action, reduction: Reduction, part: &Part, size: usize) -> Result<(), String> {
-    let name = &*part.name;
-    if matches!(action, Action::AllGather | Action::AllToAll | Action::ReduceScatter) && part.shape.is_empty() {
-        return Err(format!("{name:?} has no dimension, and dimension 0 is what is shared among ranks: give it one"));
-    }
-    if !matches!(action, Action::AllReduce | Action::ReduceScatter) {
-        return Ok(());
-    }
-    if reduction == Reduction::Average && part.dtype == DType::Bool {
-        return Err(format!("{name:?}: an average of bool is not defined; use max or min"));
-    }
-    if reduction == Reduction::Adasum {
-        if action == Action::ReduceScatter {
-            return Err("adasum is for allreduce only".to_owned());
-        }
-        if !part.dtype.is_float() {
-            return Err(format!("{name:?} is of {}: adasum is for floating point", part.dtype));
-        }
-        if !size.is_power_of_two() {
-            return Err(format!("adasum is for a power of two of ranks, and these are {size}: use average"));
-        }
-    }
-    Ok(())
 }

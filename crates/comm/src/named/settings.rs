@@ -14,10 +14,10 @@ pub struct Settings {
     pub fusion: usize,
     /// How many operations are cached, to be announced by a number (`HOROVOD_CACHE_CAPACITY`, 8192; 0: none).
     pub cache: usize,
-    /// When an operation that not all ranks have submitted is reported as stalled (`HOROVOD_STALL_CHECK_TIME_SECONDS`,
-    /// 60; `HOROVOD_STALL_CHECK_DISABLE`).
+    /// Age at which an operation that not all ranks have submitted is reported as stalled
+    /// (`HOROVOD_STALL_CHECK_TIME_SECONDS`, 60; `HOROVOD_STALL_CHECK_DISABLE`).
     pub stall: Option<Duration>,
-    /// When the engine gives such an operation up and fails (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
+    /// Age at which such an operation fails, and the engine with it (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
     pub stall_shutdown: Option<Duration>,
 }
 
