@@ -64,7 +64,7 @@ def main(pause: float, until: str) -> None:
         print(json.dumps({"here": world.rank, "of": world.size}), flush=True)
         while samples.epoch < EPOCHS:
             # In the middle of the training it waits until the test has made its changes.
-            while state.steps == 20 and not world.tell([int(os.path.exists(until))])[0]:
+            while state.steps == 20 and not world.broadcast([int(os.path.exists(until))])[0]:
                 time.sleep(0.01)
                 state.check()
             epoch = samples.epoch

@@ -78,10 +78,10 @@ class World:
         if self.rank != root:
             buffers = [memoryview(bytearray(size)) for size in sizes[1:]]
         for memory in (head_bytes, *buffers):
-            self._broadcast(memory, root)
+            self._broadcast_memory(memory, root)
         return value if self.rank == root else pickle.loads(bytes(head_bytes), buffers=buffers)
 
-    def _broadcast(self, memory: Any, root: int) -> None:
+    def _broadcast_memory(self, memory: Any, root: int) -> None:
         length = memoryview(memory).nbytes
         if length:
             address = ctypes.addressof((ctypes.c_char * length).from_buffer(memory))
