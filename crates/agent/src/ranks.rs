@@ -50,7 +50,7 @@ enum Event {
     Ended { rank: u32, status: ExitStatus },
 }
 
-/// Runs the ranks of this instance to their end, and gives the exit code: that of the first rank that failed.
+/// Runs the ranks of this instance to their end; gives the exit code: that of the first that failed.
 pub fn run(ranks: &Ranks) -> i32 {
     started(ranks).unwrap_or_else(|text| {
         eprintln!("shoal ranks: {text}");
@@ -141,7 +141,7 @@ fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, eve
     })
 }
 
-/// Prints the ranks' output until all have ended.
+/// Shows what ranks say until all have ended.
 fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event>) -> i32 {
     let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
     let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn all_end_well_or_the_first_that_fails_ends_the_others() {
         assert_eq!(supervised(&shell("exit 0", 3)).0, SUCCESS);
-        // Ranks that would never end are ended.
+        // Nobody waits for those that would never end.
         let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3));
         assert_eq!(code, 7);
         assert!(took < Duration::from_secs(20), "{took:?}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_lost_its_peer_is_not_blamed_for_the_peers_failure() {
+    fn who_has_lost_another_is_not_to_blame_if_somebody_else_is() {
         let lost = "echo 'shoal.comm.PeerDied: rank 1 died' >&2; exit 4";
         let (code, took) = supervised(&shell(&format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && sleep 1 && exit 7; {lost}"), 2));
         assert_eq!(code, 7);

@@ -19,7 +19,7 @@ pub(crate) struct RanksArgs {
     /// This instance's number among them.
     #[arg(long)]
     node: u32,
-    /// Ranks on each instance.
+    /// Ranks on each.
     #[arg(long)]
     per_host: u32,
     /// Ranks in all.

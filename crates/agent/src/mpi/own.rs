@@ -102,8 +102,7 @@ fn number(options: &[String]) -> Option<u32> {
     options.get(at + 1)?.parse().ok()
 }
 
-/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python
-/// has it.
+/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python has it.
 pub(super) fn runnable(program: &[String]) -> Vec<String> {
     let has = || Command::new(&program[0]).args(["-c", LOOK]).stdin(Stdio::null()).status().is_ok_and(|status| status.success());
     if is_by_mpi4py(program) && !has() { without_mpi4py(program) } else { program.to_vec() }

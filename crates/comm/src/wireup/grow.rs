@@ -1,9 +1,8 @@
-//! A group grows: newcomers, processes that wait at the meeting place, join behind the surviving ranks.
+//! A group grows: processes that came to the meeting place are taken in behind the ranks that live.
 //!
-//! The survivors agree on who they are, as in `shrink`. Their rank 0 looks for newcomers at the meeting place and
-//! broadcasts those it takes in; once all survivors have the list, it writes each newcomer's rank there. Then all
-//! connect as a group of that size, under the next epoch. A rank that is lost on the way is lost as in any group: the
-//! others go on without it.
+//! The living agree on who they are, as in `shrink`. Their rank 0 looks who waits at the meeting place, and tells the others in a broadcast whom it takes; when all have heard
+//! it, it writes each newcomer its number there. Then all connect as a group of that size, under the next epoch. Who is lost on the way is lost as in
+//! any group: the others go on without it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,19 +20,19 @@ use crate::{Error, ProcessGroup, ProcessGroupExt};
 
 /// How often rank 0 looks for newcomers while it waits for some.
 const STEP: Duration = Duration::from_millis(20);
-/// How long it looks between two broadcasts, which show the others that it lives.
+/// How long it looks before it shows the others that it lives.
 const SLICE: Duration = Duration::from_millis(500);
-/// Time limit for a newcomer that was taken in to connect with all others.
+/// In what time a newcomer that was taken in has to connect with all others.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The longest single wait of a newcomer for its answer.
+/// What a newcomer waits in one step for its number.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// The answer to a newcomer.
+/// What a newcomer is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ticket {
-    /// It is taken in, as this rank of a group of this size.
+    /// It is taken in, as this rank of so many.
     Taken { rank: usize, size: usize, group: u64, epoch: u64, formation: u64 },
-    /// It is not, for this reason.
+    /// It is not, and why.
     Refused(String),
 }
 
@@ -83,15 +82,15 @@ fn seat(formation: u64, rank: usize) -> String {
     format!("formation/{formation:016x}/{rank}")
 }
 
-/// The newcomers at the meeting place.
+/// Who waits at the meeting place.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Those before this number have their answer.
+    /// Those before this number have been told.
     told: Mutex<usize>,
 }
 
 impl Queue {
-    /// The newcomers without an answer, in the order of their arrival.
+    /// The processes that came and have not been told anything, in the order in which they came.
     fn waiting(&self, store: &dyn Store) -> Result<Vec<Member>, Error> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waiting = Vec::new();
@@ -99,7 +98,7 @@ impl Queue {
             let Some(bytes) = store.wait(&newcomer(number), Duration::ZERO)? else { break };
             let open = match Member::decode(&bytes) {
                 Some(member) if store.wait(&ticket(&member), Duration::ZERO)?.is_none() => Some(member),
-                // It has its answer, or another version of the library wrote the entry.
+                // It has been told, or was not written by this version of the library.
                 _ => None,
             };
             match open {
@@ -112,7 +111,7 @@ impl Queue {
     }
 }
 
-/// Whether the process still listens at its address.
+/// A place among those that come to take part, or an address at which nobody listens any more.
 fn is_there(member: &Member) -> bool {
     std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_ok()
 }
@@ -128,7 +127,7 @@ impl Formed {
         Ok(desk.queue.waiting(&*desk.store)?.len())
     }
 
-    /// The survivors, and newcomers until there are `size` ranks or `patience` is over.
+    /// The living and those newcomers that come until there are `size`, or until patience is over.
     pub(super) fn grown(&self, size: usize, patience: Duration) -> Result<Front, Error> {
         if size > MOST_RANKS {
             return Err(Error::config(format!("grow: {size} ranks are wanted, and a group has at most {MOST_RANKS}")));
@@ -143,7 +142,7 @@ impl Formed {
             match self.choose(&living, size, end) {
                 Ok(chosen) if chosen.is_empty() => return Ok(living),
                 Ok(chosen) => return self.take(&nodes, &chosen, seen + 1),
-                // A survivor was lost meanwhile: again with those that are left.
+                // One of the living was lost meanwhile: again with those that are left.
                 Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
                     if self.node.mesh.expelled().is_none() =>
                 {
@@ -158,13 +157,13 @@ impl Formed {
     fn choose(&self, living: &Front, size: usize, end: Instant) -> Result<Vec<u8>, Error> {
         let mut search = Search::new(&self.node, size.saturating_sub(living.size()), end);
         loop {
-            // In slices, so that the loss of a survivor is noticed while rank 0 waits for newcomers.
+            // In slices, so that a loss among the living is known while newcomers are waited for.
             let (mut over, mut list) = ([1_u8], Vec::new());
             if living.rank() == 0 {
                 match search.look() {
                     Ok(is_over) => (over, list) = ([u8::from(is_over)], search.list()),
-                    // The meeting place may be gone with its host: the survivors go on without newcomers.
-                    Err(error) => eprintln!("shoal-comm: no newcomer can be taken in: {error}"),
+                    // The meeting place may be gone with its host: the living go on without newcomers.
+                    Err(error) => eprintln!("shoal-comm: nobody can be taken in: {error}"),
                 }
             }
             living.broadcast(&mut over, 0)?;
@@ -182,7 +181,7 @@ impl Formed {
         }
     }
 
-    /// Makes the group of the survivors and the newcomers.
+    /// Makes the group of the living and the chosen.
     fn take(&self, nodes: &[usize], chosen: &[u8], epoch: u64) -> Result<Front, Error> {
         let old = &self.node;
         let mut fields = Fields(chosen);
@@ -231,7 +230,7 @@ impl<'a> Search<'a> {
         Self { node, room, end, found: Vec::new(), seen: BTreeSet::new() }
     }
 
-    /// Looks for one slice of time; true when the search is over.
+    /// Looks for a while; whether the search is over.
     fn look(&mut self) -> Result<bool, Error> {
         let slice = self.end.min(Instant::now() + SLICE);
         loop {
@@ -273,7 +272,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The newcomers as a list to broadcast, which begins with the formation's name; empty if there are none.
+    /// Those that were found, as a list to broadcast, which begins with the formation's name; empty if there are none.
     fn list(&self) -> Vec<u8> {
         let mut list = Vec::new();
         if !self.found.is_empty() {
@@ -292,7 +291,7 @@ fn torn() -> Error {
     )
 }
 
-/// Connects with all ranks and makes the group, without those that do not come.
+/// Connects with all ranks and makes the group; of those that are left, if some do not come.
 fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
     let end = Instant::now() + CONNECT.min(node.config.patience);
     let name = Name { purpose: Purpose::Control, group: node.group, epoch };
@@ -318,7 +317,7 @@ fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
     }
 }
 
-/// The newcomer's part: registers at the meeting place, and waits until a group takes it in.
+/// The newcomer's part: says that it is there, and waits until a group takes it in.
 pub(super) fn arrive(mut config: Config) -> Result<Parts, Error> {
     let end = Instant::now() + config.patience;
     let (place, door, me, answer) = loop {
