@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from shoal.comm import ConfigError
-from shoal.torch.optim.layers import LayerWise, not_negative, times
+from shoal.torch.optim.layers import times
+from shoal.torch.optim.layerwise import LayerWise
 
 __all__ = ["LAMB"]
 
@@ -31,7 +32,9 @@ class LAMB(LayerWise):
         highest: float | None = None,
         adapt: bool | None = None,
     ):
-        not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
+        for name, value in {"lr": lr, "eps": eps, "weight_decay": weight_decay}.items():
+            if not value >= 0:
+                raise ConfigError(f"LAMB: {name} is {value}; give 0 or more")
         if not all(0 <= it < 1 for it in betas):
             raise ConfigError(f"LAMB: betas are {betas}; give numbers from 0 to below 1")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "highest": highest, "adapt": adapt})
@@ -47,7 +50,7 @@ class LAMB(LayerWise):
         torch._foreach_add_(first, gradients, alpha=1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-        # Parameters that were added later, or had no gradient at times, have taken fewer steps.
+        # Parameters that came later, or had no gradient at times, are at other steps.
         steps = [self.state[it]["step"] for it in parameters]
         roots = torch._foreach_div(second, [1 - beta2**step for step in steps])
         torch._foreach_sqrt_(roots)

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from shoal.torch.optim.layers import LayerWise, not_negative, times
+from shoal.comm import ConfigError
+from shoal.torch.optim.layers import times
+from shoal.torch.optim.layerwise import LayerWise
 
 __all__ = ["LARS"]
 
@@ -29,7 +31,9 @@ class LARS(LayerWise):
         *,
         adapt: bool | None = None,
     ):
-        not_negative("LARS", lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
+        for name, value in {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}.items():
+            if not value >= 0:
+                raise ConfigError(f"LARS: {name} is {value}; give 0 or more")
         super().__init__(
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt, "correction": 1.0}
         )

@@ -1,43 +1,15 @@
-"""Layer-wise adaptive rates: which parameters have one, and what LARS and LAMB have in common."""
+"""Which parameters get a rate of their own, and what LARS and LAMB do to all of them at once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from shoal.comm import ConfigError
-
-__all__ = ["LayerWise", "adapts", "layers", "not_negative", "ready", "times"]
-
-
-class LayerWise(torch.optim.Optimizer):
-    """An optimizer that steps with all adapted parameters of a group at once, then with all others: `_step` is one of the two."""
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. `closure` computes the loss again."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for adapted, parameters, gradients in ready(type(self).__name__, group):
-                self._step(group, adapted, parameters, gradients)
-        return loss
-
-    def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
-        raise NotImplementedError
-
-
-def not_negative(optimizer: str, **hyperparameters: float) -> None:
-    """`ConfigError` for a hyperparameter that is negative or not a number."""
-    for name, value in hyperparameters.items():
-        if not value >= 0:
-            raise ConfigError(f"{optimizer}: {name} is {value}; give 0 or more")
+__all__ = ["adapts", "layers", "ready", "times"]
 
 
 def layers(model: nn.Module, exclude: Sequence[str] = ()) -> list[dict[str, Any]]:
