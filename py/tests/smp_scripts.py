@@ -5,7 +5,6 @@ import warnings
 
 import torch
 from smp_calls import scratch
-from smp_training import data
 from torch import nn
 
 import smdistributed.modelparallel.torch as smp

@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import os
 
 import text
 import torch
