@@ -212,6 +212,11 @@ def test_the_loop_restores_after_a_failure_and_goes_on_after_a_change():
     ]
 
 
+def test_what_is_no_state_is_refused_before_anything_is_called():
+    with pytest.raises(TypeError, match="is a dict, which has no sync, restore, on_reset; give a state"):
+        run_fn(lambda state: None, lambda: None)({"epoch": 0})
+
+
 def test_hosts_updates_interrupt_and_only_departures_skip_the_sync():
     state = ObjectState(lambda it, **_: it, lambda: 0, step=0)
     state.check_host_updates()

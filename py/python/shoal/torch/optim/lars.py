@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from shoal.comm import ConfigError
-from shoal.torch.optim.layers import ready, times
+from shoal.torch.optim.layers import not_negative, ready, times
 
 __all__ = ["LARS"]
 
@@ -30,9 +29,7 @@ class LARS(torch.optim.Optimizer):
         *,
         adapt: bool | None = None,
     ):
-        for name, value in {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}.items():
-            if not value >= 0:
-                raise ConfigError(f"LARS: {name} is {value}; give 0 or more")
+        not_negative("LARS", lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
         super().__init__(
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt, "correction": 1.0}
         )
