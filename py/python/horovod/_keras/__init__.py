@@ -30,6 +30,10 @@ def create_distributed_optimizer(
     from horovod._keras import simulate
     from horovod.common.process_sets import global_process_set
 
+    if not callable(getattr(optimizer, "get_config", None)):
+        raise TypeError(f"the optimizer is a {type(optimizer).__name__}; give one of Keras, such as keras.optimizers.SGD(0.01)")
+    if not callable(getattr(compression, "compress", None)):
+        raise TypeError(f"compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     passes, average = backward_passes_per_step, average_aggregated_gradients
