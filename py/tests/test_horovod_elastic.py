@@ -213,7 +213,7 @@ def test_the_loop_restores_after_a_failure_and_goes_on_after_a_change():
 
 
 def test_what_is_no_state_is_refused_before_anything_is_called():
-    with pytest.raises(TypeError, match="is a dict, which has no sync, restore, on_reset; give a state"):
+    with pytest.raises(TypeError, match="is a dict, which has no sync, restore, on_reset; give a state of hvd.elastic"):
         run_fn(lambda state: None, lambda: None)({"epoch": 0})
 
 
