@@ -105,8 +105,8 @@ def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = Non
     try:
         passes = Passes(simulated(), group, _statistics() if group is not None else "every_pass", place)
     except Invalid as error:
-        # The user knows the variable, which says instances.
-        error.args = (f"{_VARIABLE}={os.environ.get(_VARIABLE, '')}: {error}",) if error.field == "simulate" else error.args
+        # What the user has set.
+        error.args = (str(error).replace("simulate:", f"{_VARIABLE}:", 1),)
         raise
     _kept.append(passes)
     if not _said and passes.rank == 0:

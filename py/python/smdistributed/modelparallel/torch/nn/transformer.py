@@ -217,6 +217,11 @@ class DistributedTransformerLMHead(Distributed):
         known = {**dict(zip(names, args, strict=False)), **{name: kwargs[name] for name in names if name in kwargs}}
         return DistributedTransformerLayer.fits(degree, **known)
 
+    @property
+    def reads_weights_of(self) -> tuple[str, ...]:
+        """Children whose weights `forward` uses itself: the head is the word embedding."""
+        return ("word_embedding",) if self.add_lm_head else ()
+
     def forward(self, inputs: tuple) -> Any:
         """Logits, or (loss, logits)."""
         cross = inputs[5:] if self.add_cross_attention else ()
