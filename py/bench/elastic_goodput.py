@@ -75,6 +75,8 @@ class Job:
         self.out, self.count = os.path.join(directory, f"{name}.json"), 0
         self.living = [self.start(rank, False) for rank in range(ranks)]
         self.waiting = [self.start(0, True)]
+        # Where each rank is killed before the next one has loaded torch, none is left that has the state, and the others wait.
+        self.until = time.time() + 3 * seconds + 60
 
     def start(self, rank: int, joins: bool) -> subprocess.Popen:
         self.count += 1
@@ -101,8 +103,12 @@ class Job:
 
     def end(self) -> dict:
         while not os.path.exists(self.out):
-            if all(it.poll() is not None for it in self.living):
-                sys.exit(f"all ranks ended without a result: see {self.directory}")
+            over = all(it.poll() is not None for it in self.living)
+            if over or time.time() > self.until:
+                for it in self.living + self.waiting:
+                    it.kill()
+                why = "all ranks ended without a result" if over else "no end in sight; with more seconds between kills (--every), processes have time to start"
+                sys.exit(f"{self.logs()[-4000:]}\n{self.name}: {why}")
             time.sleep(0.2)
         for it in self.living:
             it.wait(30)
@@ -136,7 +142,7 @@ def main() -> None:
         calm = Job(args.ranks, args.seconds, directory, "calm").end()
         job = Job(args.ranks, args.seconds, directory, "disturbed")
         kills, next_kill = 0, time.time() + args.every * choose.uniform(0.8, 1.2) + 5
-        while not os.path.exists(job.out) and any(it.poll() is None for it in job.living):
+        while not os.path.exists(job.out) and any(it.poll() is None for it in job.living) and time.time() < job.until:
             if time.time() >= next_kill:
                 job.replace(choose.randrange(args.ranks))
                 kills += 1

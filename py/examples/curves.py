@@ -92,7 +92,10 @@ def main() -> None:
     """Reads JSON, writes SVG."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    Path(sys.argv[2]).write_text(svg(json.loads(Path(sys.argv[1]).read_text())))
+    data = json.loads(Path(sys.argv[1]).read_text())
+    if not isinstance(data, dict) or not {"title", "x", "y", "series"} <= data.keys():
+        sys.exit(f"{sys.argv[1]}: not the form that is drawn.\n\n{__doc__}")
+    Path(sys.argv[2]).write_text(svg(data))
 
 
 if __name__ == "__main__":

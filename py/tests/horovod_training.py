@@ -181,6 +181,9 @@ def state(rank, size):
                 if isinstance(value, torch.Tensor):
                     every = hvd.allgather(value.reshape(1, -1).clone())
                     assert torch.equal(every, every[:1].expand_as(every))
+    for error, wrong in ((TypeError, {"compression": "fp16"}), (ValueError, {"op": "average"})):
+        with raises(error, match="hvd"):
+            hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **wrong)
     with raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)
     for wrong in (model.named_parameters(), 3):

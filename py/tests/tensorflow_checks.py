@@ -81,6 +81,10 @@ def mistakes_are_named():
     _raises(NotImplementedError, lambda: hvd.allreduce(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), op=hvd.Min), "Sum and Average")
     _raises(tf.errors.InvalidArgumentError, lambda: hvd.alltoall(tf.ones([3])), "splits")
     _raises(ValueError, lambda: hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Min), "Average and Sum")
+    _raises(TypeError, lambda: hvd_keras.DistributedOptimizer("sgd"), "one of Keras")
+    _raises(TypeError, lambda: hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"), "hvd.Compression")
+    _raises(TypeError, lambda: hvd.DistributedGradientTape(None), "tf.GradientTape")
+    _raises(ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape(), op="mean"), "hvd.Average")
     assert hvd.allreduce(tf.ones([1]), op=hvd.Sum).numpy()[0] == 2
 
 

@@ -12,7 +12,7 @@ import torch_ranks
 from torch_ranks import HERE
 
 from shoal.comm import ConfigError
-from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts
+from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts, run
 from shoal.parallel import Invalid
 
 PROGRAM = str(HERE / "elastic_ranks.py")
@@ -175,6 +175,8 @@ def test_a_state_goes_back_to_its_last_commit():
         State(commit=1)
     with pytest.raises(RuntimeError, match="run"):
         _ = state.world
+    with pytest.raises(TypeError, match="the state is a dict; give a State"):
+        run(lambda state: None, {"step": 0})
 
 
 def test_rosters_are_lines_of_hosts(tmp_path):

@@ -129,6 +129,19 @@ def test_hosts_without_slots_and_scripts_that_fail_are_refused():
     assert discovery.HostDiscoveryScript("echo a; echo b:3", 2).find_available_hosts_and_slots() == {"a": 2, "b": 3}
     with pytest.raises(RuntimeError, match="Exit code: 3"):
         discovery.HostDiscoveryScript("exit 3", 1).find_available_hosts_and_slots()
+    with pytest.raises(RuntimeError, match="Exit code: 127: there is no such program"):
+        discovery.HostDiscoveryScript("/no/such/script", 1).find_available_hosts_and_slots()
+    with pytest.raises(ValueError, match="'b:two': a line is to be host:slots"):
+        discovery.HostDiscoveryScript("echo a:1; echo b:two", 1).find_available_hosts_and_slots()
+
+
+def test_a_first_discovery_that_fails_ends_the_job_with_a_sentence(caplog):
+    it = driver.ElasticDriver(Nobody(), discovery.HostDiscoveryScript("exit 3", 1), 1, 2)
+    with pytest.raises(RuntimeError, match="see above"):
+        it.wait_for_available_slots(1)
+    it.stop()
+    (record,) = caplog.records
+    assert "Exit code: 3" in record.getMessage() and record.exc_info is None
 
 
 def test_places_are_given_in_the_order_of_the_hosts():
@@ -197,6 +210,11 @@ def test_the_loop_restores_after_a_failure_and_goes_on_after_a_change():
         *("sync", (1, [1]), "reset", "callback"),
         (2, [1, 2]),
     ]
+
+
+def test_what_is_no_state_is_refused_before_anything_is_called():
+    with pytest.raises(TypeError, match="is a dict, which has no sync, restore, on_reset; give a state of hvd.elastic"):
+        run_fn(lambda state: None, lambda: None)({"epoch": 0})
 
 
 def test_hosts_updates_interrupt_and_only_departures_skip_the_sync():

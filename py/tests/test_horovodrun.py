@@ -45,13 +45,20 @@ def test_a_failure_ends_the_others():
     assert "rank 1 on localhost failed with exit code 7" in told.stderr
 
 
-def test_what_cannot_be_started_is_told():
+def test_what_cannot_be_started_is_told(tmp_path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / "run").touch()
+    (tmp_path / "hosts").write_text("localhost slots=two\n")
     for arguments, sentence in (
         (["-np", "3", "-H", "localhost:2", "true"], "Requested more processes (3) than there are available slots (2)"),
         (["-np", "1", "-H", "localhost:x", "true"], "give it as name:slots"),
         (["-np", "2", "-H", "localhost:1,elsewhere.invalid:1", "true"], "there is no ssh"),
         (["-np", "1", "--jsrun", "true"], "--jsrun is not offered"),
         (["-np", "1", "/no/such/program"], "No such file"),
+        (["-np", "1", f"{tmp_path}/train.py", "--lr", "1"], f"started by python: python {tmp_path}/train.py --lr 1"),
+        (["-np", "1", f"{tmp_path}/run"], f"chmod +x {tmp_path}/run"),
+        (["-np", "1", "--hostfile", f"{tmp_path}/hosts", "true"], "give slots as a number"),
+        (["-np", "2", "--min-np", "3", "-H", "localhost:3", "true"], "-np 2 is less than --min-np 3"),
         (["-np", "1"], "give the program to start"),
     ):
         told = horovodrun(*arguments, PATH="/nowhere")

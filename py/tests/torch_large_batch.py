@@ -240,6 +240,8 @@ def refusals(rank, size):
     net = network()
     sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     assert "nearest" in text(Invalid, lambda: LargeBatch(sgd, 5))
+    assert "give a torch.optim.Optimizer" in text(ConfigError, lambda: LargeBatch(net, 4))
+    assert "parameters are not the model's" in text(ConfigError, lambda: LargeBatch(sgd, 4, model=DistributedDataParallel(torch.nn.Linear(2, 2))))
     assert "LBFGS" in text(ConfigError, lambda: LargeBatch(torch.optim.LBFGS(net.parameters()), 4))
     large = LargeBatch(sgd, 4)
     assert "already" in text(ConfigError, lambda: LargeBatch(large, 8))

@@ -114,6 +114,8 @@ def schedules(rank, size):
         (ConfigError, lambda: Schedule(torch.optim.SGD(net.parameters(), lr=1.0), momentum_correction=True)),
         (Invalid, lambda: Schedule(optimizer, times=-1)),
         (ConfigError, lambda: LARS(net.parameters(), lr=-1.0)),
+        (ConfigError, lambda: LAMB(net.parameters(), lr="1e-3")),
+        (ConfigError, lambda: layers(net, exclude="[")),
         (ConfigError, lambda: LAMB(net.parameters(), betas=(0.9, 1.0))),
     ):
         try:

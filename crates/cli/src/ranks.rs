@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use shoal_agent::ranks::{self, RankNames, Ranks};
 
-use crate::exit;
+use crate::exit::{self, Exit};
 
 /// Arguments of `shoal ranks`.
 #[derive(Debug, Args)]
@@ -20,10 +20,10 @@ pub(crate) struct RanksArgs {
     #[arg(long)]
     node: u32,
     /// Ranks on each.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     per_host: u32,
     /// Ranks in all.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     in_all: Option<u32>,
     /// A variable of all ranks: NAME=VALUE.
     #[arg(long = "variable")]
@@ -42,9 +42,13 @@ enum Names {
 /// Runs the ranks to their end, and ends with their exit code.
 pub(crate) fn run(args: RanksArgs) -> ExitCode {
     let RanksArgs { names, hosts, node, per_host, in_all, variables, program } = args;
+    if usize::try_from(node).is_ok_and(|node| node >= hosts.len()) {
+        eprintln!("shoal ranks: --node {node}: --hosts names {}, counted from 0", hosts.len());
+        return Exit::Usage.into();
+    }
     let names = match names {
         Names::DataParallel => RankNames::DataParallel,
         Names::Mpi => RankNames::Mpi,
     };
-    exit::of_program(ranks::run(&Ranks { names, hosts, node, per_host: per_host.max(1), in_all, variables, program }))
+    exit::of_program(ranks::run(&Ranks { names, hosts, node, per_host, in_all, variables, program }))
 }

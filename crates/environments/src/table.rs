@@ -340,6 +340,7 @@ mod tests {
             ("sagemaker-xgboost:0.90-2-cpu-py3".to_owned(), Some("xgboost-0.90")),
             ("sagemaker-xgboost:3.0-5".to_owned(), Some("xgboost")),
             (format!("{DLC}/pytorch-training:2.0.1-gpu-py310"), Some("pytorch")),
+            ("658645717510.dkr.ecr.us-west-2.amazonaws.com/smdistributed-modelparallel:2.5.0-gpu-py311-cu124".to_owned(), Some("pytorch")),
             (format!("{DLC}/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310-cu118-ubuntu20.04"), Some("huggingface")),
             (format!("{DLC}/pytorch-training-neuronx:2.1"), None),
             ("me/pytorch-training:2.0".to_owned(), None),

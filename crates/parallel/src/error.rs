@@ -54,7 +54,13 @@ pub(crate) fn within(field: &'static str, value: f64, low: f64, high: f64) -> Re
     if (low..=high).contains(&value) {
         return Ok(());
     }
-    let bounds = if high.is_finite() { format!("from {low} to {high}") } else { format!("at least {low}, and finite") };
+    // Bounds that every sensible number keeps are no news, and their digits fill a screen.
+    let bounds = match (low == f64::MIN_POSITIVE, high < f64::MAX) {
+        (true, true) => format!("above 0, and at most {high}"),
+        (true, false) => "above 0, and finite".to_owned(),
+        (false, true) => format!("from {low} to {high}"),
+        (false, false) => format!("at least {low}, and finite"),
+    };
     Err(Invalid::new(field, format!("is {value}, and must be {bounds}")))
 }
 
@@ -71,6 +77,10 @@ mod tests {
         assert_eq!(nearest_multiples(3, 2), [3]);
         let error = Invalid::new("tensor", "5 does not divide 12 ranks").nearest(nearest_divisors(12, 5));
         assert_eq!(error.to_string(), "tensor: 5 does not divide 12 ranks; nearest valid: 4 or 6");
+        let said = |low, high| within("rate", -1.0, low, high).unwrap_err().to_string();
+        assert_eq!(said(0.0, f64::MAX), "rate: is -1, and must be at least 0, and finite");
+        assert_eq!(said(f64::MIN_POSITIVE, f64::INFINITY), "rate: is -1, and must be above 0, and finite");
+        assert_eq!(said(f64::MIN_POSITIVE, 1.0), "rate: is -1, and must be above 0, and at most 1");
         assert!(within("beta", f64::NAN, 0.0, 1.0).is_err() && within("beta", 1.0, 0.0, 1.0).is_ok());
     }
 }

@@ -46,7 +46,9 @@ impl<T> OrInvalid<T> for Result<T, shoal_parallel::Invalid> {
 
 /// What `shoal.parallel` wrote as JSON; a number of the wrong kind is the caller's.
 fn read<T: DeserializeOwned>(json: &str) -> PyResult<T> {
-    serde_json::from_str(json).map_err(|error| PyValueError::new_err(error.to_string()))
+    // Nobody but us has seen the text, so a place in it says nothing.
+    serde_json::from_str(json)
+        .map_err(|error| PyValueError::new_err(error.to_string().split(" at line ").next().unwrap_or_default().to_owned()))
 }
 
 fn write(value: &impl Serialize) -> PyResult<String> {

@@ -32,12 +32,14 @@ pub(super) fn run(
     running: &Running,
     tell_all: impl FnOnce(i32) -> bool,
 ) -> Result<i32, String> {
+    let in_all = number(options);
+    fits(in_all, places)?;
     let of = |node: usize| Ranks {
         names: RankNames::Mpi,
         hosts: places.hosts.clone(),
         node: u32::try_from(node).unwrap_or(u32::MAX),
         per_host: places.per_host.max(1),
-        in_all: number(options),
+        in_all,
         variables: variables(options),
         program: without_mpi4py(program),
     };
@@ -102,6 +104,19 @@ fn number(options: &[String]) -> Option<u32> {
     options.get(at + 1)?.parse().ok()
 }
 
+/// As with `mpirun`, more ranks than places are a mistake.
+fn fits(in_all: Option<u32>, places: &Places) -> Result<(), String> {
+    let most = places.per_host.max(1).saturating_mul(u32::try_from(places.hosts.len()).unwrap_or(u32::MAX));
+    match in_all {
+        Some(in_all) if !(1..=most).contains(&in_all) => Err(format!(
+            "-np {in_all}: {} instances with {} ranks each have places for 1 to {most}; change processes_per_host, or -np in custom_mpi_options",
+            places.hosts.len(),
+            places.per_host.max(1)
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python has it.
 pub(super) fn runnable(program: &[String]) -> Vec<String> {
     let has = || Command::new(&program[0]).args(["-c", LOOK]).stdin(Stdio::null()).status().is_ok_and(|status| status.success());
@@ -139,6 +154,9 @@ mod tests {
         assert_eq!(number(&words("--host a:2 -np 2 --noprefix")), Some(2));
         assert_eq!(number(&words("-np 4 -x A=1 -np 3")), Some(3), "the user's comes last");
         assert_eq!(number(&words("--noprefix -np")), None);
+        let two_by_two = Places { per_host: 2, hosts: words("a b") };
+        assert!([None, Some(1), Some(4)].into_iter().all(|number| fits(number, &two_by_two).is_ok()));
+        assert!([Some(0), Some(5)].into_iter().all(|number| fits(number, &two_by_two).unwrap_err().contains("places for 1 to 4")));
         assert_eq!(without_mpi4py(&words("python3 -m mpi4py train.py -m mpi4py")), words("python3 train.py -m mpi4py"));
         assert_eq!(without_mpi4py(&words("/bin/sh -c exec")), words("/bin/sh -c exec"));
         // A shell that cannot be a Python has none.

@@ -77,7 +77,7 @@ pub struct Machine {
 
 /// What is to be trained, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with layers, machine, batch and what `shoal advise --help` names")]
 pub struct Question {
     /// In the order of their use.
     pub layers: Vec<Cost>,
@@ -167,16 +167,21 @@ impl Question {
             within("latency", link.latency, 0.0, f64::MAX)?;
             within("bandwidth", link.bandwidth, f64::MIN_POSITIVE, f64::MAX)?;
         }
-        for layer in &self.layers {
-            within("forward", layer.forward, 0.0, f64::MAX)?;
-            within("backward", layer.backward, 0.0, f64::MAX)?;
-            within("overhead", layer.overhead, 0.0, f64::MAX)?;
-            if let Some(share) = &layer.tensor {
-                within("part", share.part, 0.0, 1.0)?;
-                at_least_one("divides", share.divides)?;
-            }
-        }
-        Ok(())
+        self.layers.iter().enumerate().try_for_each(|(index, layer)| {
+            layer.check().map_err(|error| Invalid { problem: format!("{} (of layer {index}, counted from 0)", error.problem), ..error })
+        })
+    }
+}
+
+impl Cost {
+    fn check(&self) -> Result<(), Invalid> {
+        within("forward", self.forward, 0.0, f64::MAX)?;
+        within("backward", self.backward, 0.0, f64::MAX)?;
+        within("overhead", self.overhead, 0.0, f64::MAX)?;
+        self.tensor.as_ref().map_or(Ok(()), |share| {
+            within("part", share.part, 0.0, 1.0)?;
+            at_least_one("divides", share.divides)
+        })
     }
 }
 

@@ -31,6 +31,10 @@ def create_distributed_optimizer(
     from horovod.common.process_sets import global_process_set
     from horovod.tensorflow.mpi_ops import Average, Sum
 
+    if not callable(getattr(optimizer, "get_config", None)):
+        raise TypeError(f"the optimizer is a {type(optimizer).__name__}; give one of Keras, such as keras.optimizers.SGD(0.01)")
+    if not callable(getattr(compression, "compress", None)):
+        raise TypeError(f"compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
     if op not in (Average, Sum):
         raise ValueError("op currently only supports Average and Sum")
     if backward_passes_per_step <= 0:

@@ -125,6 +125,10 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
+        missing = [name for name in ("sync", "restore", "on_reset") if not callable(getattr(state, name, None))]
+        if missing:
+            what = f"{func.__name__}: the first argument is a {type(state).__name__}, which has no {', '.join(missing)}"
+            raise TypeError(f"{what}; give a state of hvd.elastic, such as TorchState or TensorFlowKerasState")
         notification_manager.init()
         notification_manager.register_listener(state)
         skip_sync = False

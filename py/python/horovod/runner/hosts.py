@@ -41,13 +41,19 @@ def parse_hosts(text: str) -> list[HostInfo]:
 def parse_host_file(path: str) -> list[HostInfo]:
     """Parses a file with a line `host slots=2` (or `host:2`) for each host."""
     found = []
-    with open(path) as lines:
+    try:
+        lines = open(path)
+    except OSError as error:
+        raise OSError(f"--hostfile {path}: {error.strerror}; it is a file with a line such as `worker-0 slots=2` for each host") from error
+    with lines:
         for line in lines:
             line = line.partition("#")[0].strip()
             if not line:
                 continue
             name, _, rest = line.partition(" ")
-            slots = re.search(r"slots\s*=\s*(\d+)", rest)
+            slots = re.search(r"slots\s*=\s*(\S*)", rest)
+            if slots and not slots[1].isdigit():
+                raise ValueError(f"{path}: {line!r}: give slots as a number, such as: {name} slots=2")
             found.append(HostInfo(name, int(slots[1])) if slots else HostInfo.from_string(name))
     return found
 

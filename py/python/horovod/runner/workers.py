@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import shlex
 import shutil
@@ -10,12 +11,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from horovod.runner.hosts import SlotInfo, is_local
 
 #: Seconds between the request to end and the end.
 GRACE = 5.0
+
+#: ssh's exit code for a connection that failed.
+SSH_FAILED = 255
 
 
 class Workers:
@@ -47,7 +53,7 @@ class Workers:
     def _start(self, slot: SlotInfo, command: list[str], variables: dict[str, str]) -> subprocess.Popen:
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         if is_local(slot.hostname):
-            process = subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, **how)
+            process = start_here(command, variables, how)
         else:
             ssh = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
             ssh += ["-p", str(self._options.ssh_port)] if self._options.ssh_port else []
@@ -120,6 +126,8 @@ class Workers:
         what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         host = self._slots[failed].hostname
         print(f"horovodrun: rank {failed} on {host} failed with {what}; the other ranks were ended.", file=sys.stderr)
+        if code == SSH_FAILED and not is_local(host):
+            print(f"horovodrun: with that code ssh ends where it cannot reach a host: `ssh {host} true` has to work without a password.", file=sys.stderr)
         return 128 - code if code < 0 else code
 
     def _end(self) -> None:
@@ -137,6 +145,25 @@ class Workers:
             until = time.monotonic() + patience
             while any(it.poll() is None for it in alive) and time.monotonic() < until:
                 time.sleep(0.02)
+
+
+def start_here(command: Sequence[str], variables: Mapping[str, str], how: Mapping[str, Any]) -> subprocess.Popen:
+    """Starts a rank on this machine; `how` are arguments of `Popen`. `OSError` says what to give in place of a command that cannot be started."""
+    try:
+        return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, **how)
+    except OSError as error:
+        program = command[0]
+        if program.endswith(".py"):
+            advice = f"a script of Python's is started by python: {shlex.join(['python', *command])}"
+        elif error.errno == errno.EACCES:
+            advice = f"allow its execution by chmod +x {shlex.quote(program)}"
+        elif error.errno == errno.ENOEXEC:
+            advice = "let its first line say what runs it, such as #!/bin/sh"
+        elif "/" not in program and Path(program).exists():
+            advice = f"it is no program in PATH; one of this directory is ./{program}"
+        else:
+            advice = "give a program in PATH, or the path of one"
+        raise OSError(f"cannot start {program!r} ({os.strerror(error.errno)}): {advice}") from error
 
 
 def _script(command: list[str], variables: dict[str, str]) -> str:

@@ -18,6 +18,7 @@ from horovod.torch.compression import Compression
 from horovod.torch.counting import RACE, Named
 from horovod.torch.mpi_ops import Adasum, Average, Max, allreduce_, local_size, rank, size
 from horovod.torch.reductions import reduce, sparse_allreduce_async
+from horovod.torch.submission import reduction
 
 #: Gradients are submitted in batches of at least this many bytes.
 PACK_BYTES = 4 << 20
@@ -292,6 +293,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     gradients are divided by f before the sum, and multiplied by f / size afterwards. groups: a number of groups, or lists of parameters, whose gradients are reduced
     all or none; num_groups is its older name. sparse_as_dense: reduces sparse gradients as dense ones.
     """
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"DistributedOptimizer: the optimizer is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
+    if not callable(getattr(compression, "compress", None)):
+        raise TypeError(f"DistributedOptimizer: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
+    reduction(op, "DistributedOptimizer")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if num_groups != 0:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from shoal.comm import CommError, ConfigError, RendezvousError
 from shoal.elastic.roster import FileRoster, Roster
 from shoal.elastic.samples import Samples
-from shoal.elastic.state import Dismissed, RanksChanged, State, TooFewRanks
+from shoal.elastic.state import Dismissed, RanksChanged, State, TooFewRanks, no_state
 from shoal.elastic.world import World
 
 __all__ = ["Settings", "run"]
@@ -81,6 +81,8 @@ def run(
 
     Raises what `train` raises otherwise, `TooFewRanks`, and `Dismissed` (a SystemExit) on ranks whose host has left the roster.
     """
+    if not isinstance(state, State):
+        raise no_state(state)
     settings = _limited(settings or Settings.from_env(), state)
     world = World.join() if world is None else world
     watch = _Watch(world, settings)

@@ -113,3 +113,8 @@ def _has_state(value: Any) -> bool:
 
 def _kept(value: Any) -> Any:
     return copy.deepcopy(value.state_dict() if _has_state(value) else value)
+
+
+def no_state(given: object) -> TypeError:
+    """The error for a state that is none."""
+    return TypeError(f"run: the state is a {type(given).__name__}; give a State, such as State(model=model, optimizer=optimizer, step=0)")

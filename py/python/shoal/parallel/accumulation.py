@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from shoal import _native
+from shoal.parallel.whole import whole
 
 __all__ = ["Accumulation", "Pass"]
 
@@ -32,6 +33,7 @@ class Accumulation:
     """
 
     def __init__(self, workers: int, ranks: int, *, uneven: bool = False) -> None:
+        workers, ranks = whole("simulate", workers), whole("ranks", ranks, 1)
         self._native = _native.Accumulation(workers, ranks, uneven)
         self.workers = workers
         self.ranks = ranks

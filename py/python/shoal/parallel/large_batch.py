@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from shoal import _native
+from shoal.parallel.whole import invalid, whole
 
 __all__ = ["Rate", "lamb_ratio", "lamb_step", "lars_ratio", "lars_step"]
 
@@ -31,6 +32,11 @@ class Rate:
         start: float | None = None,
         decay: Mapping[str, Any] | None = None,
     ) -> None:
+        if decay is not None and not (isinstance(decay, Mapping) and "kind" in decay):
+            raise invalid("decay", f"{decay!r} is none; give steps(..), polynomial(..) or cosine(..) of shoal.torch.optim, or a dict with \"kind\" of them")
+        if scaling not in ("none", "linear", "square_root"):
+            raise invalid("scaling", f'{scaling!r} is none; it is "none", "linear" or "square_root"')
+        warmup = whole("warmup", warmup)
         options = {"base": base, "times": times, "scaling": scaling, "warmup": warmup, "start": start, "decay": dict(decay or {"kind": "constant"})}
         self._native = _native.Rate(json.dumps(options))
 

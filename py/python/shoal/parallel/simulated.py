@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from shoal._native import Invalid
+from shoal.parallel.whole import invalid
 
 __all__ = ["simulated_world"]
 
@@ -40,7 +40,5 @@ def _whole(name: str, value: object) -> int:
     # Hyperparameters arrive as JSON: "8" with its quotes, too.
     text = str(value).strip().strip('"')
     if not text.isdecimal() or int(text) < 1:
-        error = Invalid(f"{name}: {value!r} is no whole number from 1; give how many instances to train as")
-        error.field, error.nearest = name, [1]
-        raise error
+        raise invalid(name, f"{value!r} is no whole number from 1; give how many instances to train as", [1])
     return int(text)

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from shoal.comm import CommError, ConfigError, Group
 from shoal.elastic import Dismissed, RanksChanged, Samples, Settings, State, TooFewRanks, World
 from shoal.elastic import run as _run
+from shoal.elastic.state import no_state
 from shoal.torch import backend as _backend
 from shoal.torch import reform as _reform
 
@@ -68,6 +69,9 @@ def run(
 
     world: what `init` gave; made here if not given. timeout: of operations.
     """
+    if not isinstance(state, State):
+        # Before the other ranks are waited for.
+        raise no_state(state)
     settings = settings or Settings.from_env()
     return _run(train, state, init(timeout) if world is None else world, settings, is_loss=_is_loss)
 

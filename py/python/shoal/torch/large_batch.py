@@ -61,6 +61,10 @@ class LargeBatch(torch.optim.Optimizer):
         self._shoal_passes = passes = Passes(simulate, model.process_group if is_ddp else group, batch_statistics)
         parameters = [it for part in optimizer.param_groups for it in part["params"]]
         if is_ddp:
+            its = set(map(id, model.parameters()))
+            strangers = sum(id(it) not in its for it in parameters)
+            if strangers:
+                raise ConfigError(f"LargeBatch: {strangers} of the optimizer's {len(parameters)} parameters are not the model's, which averages no others; make both of one model")
             if scale != 1.0:
                 raise ConfigError(f"LargeBatch: scale is {scale} with a DistributedDataParallel; divide the loss instead")
             large_batch_ddp.attach(model, passes)
@@ -172,6 +176,8 @@ class LargeBatch(torch.optim.Optimizer):
 
 
 def _refuse(optimizer: torch.optim.Optimizer, model: nn.Module | None) -> None:
+    if not hasattr(optimizer, "param_groups"):
+        raise ConfigError(f"LargeBatch: the optimizer is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
     if isinstance(optimizer, LargeBatch):
         raise ConfigError("LargeBatch: the optimizer is a LargeBatch already; give it the number of all workers")
     if isinstance(optimizer, torch.optim.LBFGS):

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, DistributedSampler
 
 from shoal.comm import ConfigError
-from shoal.parallel import simulated_world
+from shoal.parallel import Invalid, simulated_world
 from shoal.torch import large_batch_ddp, large_batch_patches
 from shoal.torch.large_batch_passes import Passes, inside
 from shoal.torch.large_batch_sampler import LargeBatchSampler
@@ -102,7 +102,12 @@ def adopt(
 
 def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = None) -> Passes:
     global _said
-    passes = Passes(simulated(), group, _statistics() if group is not None else "every_pass", place)
+    try:
+        passes = Passes(simulated(), group, _statistics() if group is not None else "every_pass", place)
+    except Invalid as error:
+        # What the user has set.
+        error.args = (str(error).replace("simulate:", f"{_VARIABLE}:", 1),)
+        raise
     _kept.append(passes)
     if not _said and passes.rank == 0:
         _said = True

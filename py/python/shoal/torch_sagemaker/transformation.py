@@ -41,6 +41,8 @@ def transform(
     or columns.
     """
     cfg = state.cfg
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"torch.sagemaker.transform: the model is a {type(model).__name__}; give an nn.Module")
     if isinstance(config, MoEConfig) or cfg.expert_parallel_degree > 1:
         raise NotImplementedError(
             f"torch.sagemaker.transform: expert parallelism (expert_parallel_degree={cfg.expert_parallel_degree}, MoEConfig) needs SageMaker's closed kernels; set "

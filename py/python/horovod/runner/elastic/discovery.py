@@ -18,6 +18,9 @@ DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS = 60 * 60
 #: How long a discovery script may run, in seconds.
 SCRIPT_TIMEOUT_S = 60
 
+#: What a shell's own exit codes mean for a script.
+SHELL_CODES = {126: ": it may not be executed (chmod +x), or is no program", 127: ": there is no such program"}
+
 
 class HostDiscovery:
     """Finds hosts."""
@@ -39,7 +42,10 @@ class HostDiscoveryScript(HostDiscovery):
         hosts = {}
         for line in self._execute_discovery_script().splitlines():
             if ":" in line:
-                hosts.update(parse_hosts(line))
+                try:
+                    hosts.update(parse_hosts(line))
+                except ValueError:
+                    raise ValueError(f"discovery script {self._discovery_script} printed {line!r}: a line is to be host:slots, such as worker-0:2") from None
             elif line.strip():
                 if self._default_slots is None:
                     raise RuntimeError(f"{self._discovery_script} names host {line.strip()} without slots: print host:slots, or give --slots-per-host")
@@ -50,7 +56,8 @@ class HostDiscoveryScript(HostDiscovery):
         script = self._discovery_script
         done = subprocess.run(script, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=SCRIPT_TIMEOUT_S)
         if done.returncode != 0:
-            raise RuntimeError(f"Failed to execute discovery script: {script}. Exit code: {done.returncode}")
+            why = SHELL_CODES.get(done.returncode, "")
+            raise RuntimeError(f"Failed to execute discovery script: {script}. Exit code: {done.returncode}{why}")
         return done.stdout
 
 

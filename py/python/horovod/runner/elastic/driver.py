@@ -291,6 +291,9 @@ class ElasticDriver:
         def run() -> None:
             try:
                 code, when = create(slot, events)
+            except OSError as error:
+                log.error("worker %s[%d]: %s", slot.hostname, slot.local_rank, error)
+                code, when = 1, time.time()
             except Exception:
                 log.exception("worker %s[%d] could not be run", slot.hostname, slot.local_rank)
                 code, when = 1, time.time()
@@ -321,9 +324,10 @@ class ElasticDriver:
                 except Exception as error:
                     if first:
                         # A mistake in the configuration: the job ends at once.
+                        log.error("hosts cannot be discovered: %s", error)
                         self._shutdown.set()
                         self._changed.notify_all()
-                        raise
+                        return
                     log.warning("hosts could not be discovered, and will be asked for again: %s", error)
             first = False
             self._shutdown.wait(DISCOVER_HOSTS_FREQUENCY_SECS)

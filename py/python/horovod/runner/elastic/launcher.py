@@ -25,6 +25,7 @@ from horovod.runner.elastic.worker import DRIVER, SECRET
 from horovod.runner.hosts import is_local, parse_host_file, parse_hosts
 from horovod.runner.launch import place_variables
 from horovod.runner.workers import _script as remote_script
+from horovod.runner.workers import start_here
 
 #: Seconds that a worker gets to end after SIGTERM.
 GRACE_S = 5.0
@@ -46,10 +47,16 @@ def settings_of(args: Any) -> ElasticSettings:
         discovery = FixedHosts({it.hostname: it.slots for it in parse_host_file(args.hostfile)})
     else:
         raise ValueError("an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay")
-    least = getattr(args, "min_num_proc", None) or args.num_proc
+    least = getattr(args, "min_num_proc", None)
+    least = args.num_proc if least is None else least
     if least is None:
         raise ValueError("give -np or --min-np: how many workers the job needs")
     most = getattr(args, "max_num_proc", None)
+    for option, value in (("--min-np", least), ("--slots-per-host", getattr(args, "slots", None))):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} {value}: at least 1 is needed")
+    if args.num_proc is not None and args.num_proc < least:
+        raise ValueError(f"-np {args.num_proc} is less than --min-np {least}: the job starts with as many workers as -np says")
     if most is not None and most < least:
         raise ValueError(f"--max-np {most} is less than --min-np {least}")
     cooldown = getattr(args, "cooldown_range", None)
@@ -205,7 +212,7 @@ def _pump(settings: ElasticSettings, rank: int, name: str, source: IO[bytes], in
 def _start(settings: ElasticSettings, host: str, command: list[str], variables: Mapping[str, str]) -> subprocess.Popen:
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
     if is_local(host):
-        return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, **how)
+        return start_here(command, variables, how)
     ssh = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
     ssh += ["-p", str(settings.ssh_port)] if settings.ssh_port else []
     ssh += ["-i", settings.ssh_identity_file] if settings.ssh_identity_file else []

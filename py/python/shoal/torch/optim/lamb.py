@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shoal.comm import ConfigError
-from shoal.torch.optim.layers import times
+from shoal.torch.optim.layers import not_negative, times
 from shoal.torch.optim.layerwise import LayerWise
 
 __all__ = ["LAMB"]
@@ -32,11 +32,9 @@ class LAMB(LayerWise):
         highest: float | None = None,
         adapt: bool | None = None,
     ):
-        for name, value in {"lr": lr, "eps": eps, "weight_decay": weight_decay}.items():
-            if not value >= 0:
-                raise ConfigError(f"LAMB: {name} is {value}; give 0 or more")
-        if not all(0 <= it < 1 for it in betas):
-            raise ConfigError(f"LAMB: betas are {betas}; give numbers from 0 to below 1")
+        not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(0 <= it < 1 for it in betas):
+            raise ConfigError(f"LAMB: betas are {betas}; give two numbers from 0 to below 1")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "highest": highest, "adapt": adapt})
 
     def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from shoal.comm import ConfigError
-from shoal.torch.optim.layers import times
+from shoal.torch.optim.layers import not_negative, times
 from shoal.torch.optim.layerwise import LayerWise
 
 __all__ = ["LARS"]
@@ -31,9 +30,7 @@ class LARS(LayerWise):
         *,
         adapt: bool | None = None,
     ):
-        for name, value in {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}.items():
-            if not value >= 0:
-                raise ConfigError(f"LARS: {name} is {value}; give 0 or more")
+        not_negative("LARS", lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
         super().__init__(
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": adapt, "correction": 1.0}
         )

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["adapts", "layers", "ready", "times"]
+from shoal.comm import ConfigError
+
+__all__ = ["adapts", "layers", "not_negative", "ready", "times"]
 
 
-def layers(model: nn.Module, exclude: Sequence[str] = ()) -> list[dict[str, Any]]:
+def layers(model: nn.Module, exclude: str | Sequence[str] = ()) -> list[dict[str, Any]]:
     """A model's parameters as two groups for `LARS` or `LAMB`: those that are adapted and decay, and those that are not: vectors (biases, normalisations) and those whose name
     matches a pattern of `exclude` (regular expressions, anywhere in the name)."""
-    patterns = [re.compile(it) for it in exclude]
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"layers: the model is a {type(model).__name__}; give an nn.Module")
+    patterns = [_pattern(it) for it in ([exclude] if isinstance(exclude, str) else exclude)]
     adapted, others = [], []
     for name, it in model.named_parameters():
         if it.requires_grad:
             (others if it.ndim <= 1 or any(pattern.search(name) for pattern in patterns) else adapted).append(it)
     groups = [{"params": adapted, "adapt": True}, {"params": others, "adapt": False, "weight_decay": 0.0}]
     return [it for it in groups if it["params"]]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"layers: exclude {text!r} is no regular expression ({error}); re.escape() makes one of a name") from None
+
+
+def not_negative(optimizer: str, **options: float) -> None:
+    """Checks options of an optimizer. Raises `ConfigError` for what is no number from 0."""
+    for name, value in options.items():
+        if not isinstance(value, (Real, torch.Tensor)) or not value >= 0:
+            raise ConfigError(f"{optimizer}: {name} is {value!r}; give 0 or more")
 
 
 def adapts(group: dict[str, Any], parameter: torch.Tensor) -> bool:

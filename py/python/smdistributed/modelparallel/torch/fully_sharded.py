@@ -43,6 +43,10 @@ def shard(module: nn.Module) -> None:
         for parameter in it._parameters.values():
             if parameter is not None:
                 owners.setdefault(id(parameter), set()).add(id(it))
+        # Weights that a module reads outside of their own module's forward pass have to be gathered with the reader's.
+        for name in getattr(it, "reads_weights_of", ()):
+            for parameter in getattr(it, name).parameters():
+                owners.setdefault(id(parameter), set()).add(id(it))
 
     def apply(it: nn.Module) -> None:
         for child in it.children():

@@ -215,6 +215,11 @@ class DistributedTransformerLMHead(Distributed):
         """Whether the degree divides heads and features."""
         return DistributedTransformer.fits(degree, num_layers, *args, **kwargs)
 
+    @property
+    def reads_weights_of(self) -> tuple[str, ...]:
+        """Children whose weights `forward` uses itself: the head is the word embedding."""
+        return ("word_embedding",) if self.add_lm_head else ()
+
     def forward(self, inputs: tuple) -> Any:
         """Logits, or (loss, logits)."""
         cross = inputs[5:] if self.add_cross_attention else ()
