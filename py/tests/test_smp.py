@@ -10,7 +10,7 @@ pytestmark = torch_ranks.needs_torch()
 
 TWO = {
     "smp_training": ["pipelines", "by_hand", "data_parallel", "tensor", "replaced", "half", "checkpointed"],
-    "smp_calls": ["configuration", "objects", "steps", "bubble", "checkpoints", "scaler", "translated", "mnist_script", "gpt_script", "hooks"],
+    "smp_calls": ["configuration", "objects", "steps", "numbers", "bubble", "checkpoints", "scaler", "translated", "mnist_script", "gpt_script", "hooks"],
 }
 FOUR = {"smp_four": ["places", "layouts", "resharded"]}
 
