@@ -1,5 +1,6 @@
 """Checks of `horovod.torch`'s operations, each done by all ranks."""
 
+import random
 import time
 import warnings
 
@@ -259,9 +260,36 @@ def devices(rank, size):
                 device.use(make)
             for check in (_moved, scatters_of_devices):
                 check(rank, size)
+        _in_one_order(rank, size)
     finally:
         reductions.on_host, gathers.on_host = kept
         device._make = None
+
+
+def _in_one_order(rank, size):
+    """Ranks that begin the same tensors in another order, and others in the same cycle, run them in one order: with tensors of one shape a mistake would be silent."""
+    from horovod.torch import device
+
+    ran, plain = [], device._reduced
+
+    def reduced(kind, tensors, *more):
+        ran.append(int(tensors[0][0]) // 10)
+        return plain(kind, tensors, *more)
+
+    device._reduced = reduced
+    try:
+        names = list(range(12))
+        random.Random(rank).shuffle(names)
+        handles = {}
+        for count, name in enumerate(names):
+            handles[name] = hvd.allreduce_async(torch.full((3,), 10.0 * name + rank), name=f"ordered{name}", op=hvd.Sum)
+            if count % (3 + rank) == 0:
+                time.sleep(0.01)
+        for name in sorted(names, reverse=bool(rank)):
+            assert hvd.synchronize(handles[name]).tolist() == [10.0 * name * size + sum(range(size))] * 3
+    finally:
+        device._reduced = plain
+    assert sorted(ran) == sorted(names) and hvd.allgather_object(ran) == [ran] * size
 
 
 def _moved(rank, size):

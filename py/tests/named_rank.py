@@ -151,7 +151,15 @@ def again(engine: shoal.named.NamedEngine) -> None:
     assert issubclass(PeerDied, CommError)
 
 
+def stalled(engine: shoal.named.NamedEngine) -> None:
+    x = floats(1.0)
+    if engine.rank == 1:
+        time.sleep(2.5)
+    engine.submit("allreduce", [tensor("late", x)], wait=True)
+    say(sum=x[0])
+
+
 if __name__ == "__main__":
     started = shoal.named.start()
-    {"collectives": collectives, "mistakes": mistakes, "others": others, "again": again}[sys.argv[1]](started)
+    {"collectives": collectives, "mistakes": mistakes, "others": others, "again": again, "stalled": stalled}[sys.argv[1]](started)
     started.shutdown()

@@ -132,6 +132,38 @@ def steps(rank, size):
                 model(x)
 
 
+class Echo(nn.Module):
+    """Gives a number back beside what another stage has computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x, factor):
+        return self.second(self.first(x) * factor), factor
+
+
+def numbers(rank, size):
+    """Numbers among the arguments are those of this call, also where the outputs are expected as they were before."""
+    init(partitions=2, microbatches=2, auto_partition=False, default_partition=0)
+    net = Echo()
+    smp.set_partition(net.second, 1)
+    model = smp.DistributedModel(net)
+    model.eval()
+
+    @smp.step
+    def predict(model, x, factor):
+        output, echoed = model(x, factor)
+        return output, echoed, output * echoed
+
+    x = torch.randn(4, 4)
+    for factor in (1, 3, 5.0):
+        with torch.no_grad():
+            output, echoed, scaled = predict(model, x, factor)
+        assert echoed == [factor] * 2, (echoed, factor)
+        torch.testing.assert_close(scaled.concat(), output.concat() * factor)
+
+
 class Slow(nn.Module):
     """Takes its time in both directions."""
 

@@ -291,6 +291,22 @@ def sessions():
             np.testing.assert_allclose(session.run(y), [-1.0, -1.0])
 
 
+def many_in_a_session():
+    """More collectives than TensorFlow has threads, which each rank begins in another order; those that fail are named, and the next run works."""
+    rank, many, v1 = hvd.rank(), 100, tf.compat.v1
+    with tf.Graph().as_default():
+        given = v1.placeholder(tf.float32, [None])
+        sums = {}
+        for i in range(many) if rank == 0 else reversed(range(many)):
+            sums[i] = hvd.allreduce(given + i, name=f"many{i}", op=hvd.Sum)
+        in_branch = tf.cond(tf.reduce_sum(given) > -1, lambda: hvd.allreduce(given, name="branch", op=hvd.Sum), lambda: given)
+        with v1.Session(config=v1.ConfigProto(inter_op_parallelism_threads=2)) as session:
+            for _ in range(2):
+                results = session.run([sums[i] for i in range(many)] + [in_branch], {given: [float(rank)]})
+                assert [it.tolist() for it in results] == [[2.0 * i + 1] for i in range(many)] + [[1.0]]
+                _raises(tf.errors.UnknownError, lambda: session.run(sums[7], {given: [1.0] * (rank + 1)}), "many7")
+
+
 def states():
     """Elastic states: given to all, saved, restored."""
     rank = hvd.rank()

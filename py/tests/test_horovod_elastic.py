@@ -9,6 +9,7 @@ import pytest
 import torch_ranks
 from torch_ranks import HERE
 
+from horovod.common import elastic
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic import discovery, driver, worker
@@ -142,6 +143,128 @@ def test_a_first_discovery_that_fails_ends_the_job_with_a_sentence(caplog):
     it.stop()
     (record,) = caplog.records
     assert "Exit code: 3" in record.getMessage() and record.exc_info is None
+
+
+def test_a_discovery_that_hangs_holds_up_no_worker(monkeypatch, caplog):
+    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    asked, answer = threading.Event(), threading.Event()
+
+    class Slow(discovery.FixedHosts):
+        calls = 0
+
+        def find_available_hosts_and_slots(self):
+            self.calls += 1
+            if self.calls == 2:
+                asked.set()
+                assert answer.wait(30)
+                raise RuntimeError("no answer from the cloud")
+            return super().find_available_hosts_and_slots()
+
+    def run(slot, events):
+        assert asked.wait(10)
+        begun = time.monotonic()
+        it.register_worker_client("a", 0, None)
+        it.record_ready("a", 0)
+        took.append(time.monotonic() - begun)
+        answer.set()
+        while "discovered again" not in caplog.text and time.monotonic() < begun + 10:
+            time.sleep(0.01)
+        return 0, time.time()
+
+    took: list[float] = []
+    it = driver.ElasticDriver(Nobody(), Slow({"a": 1}), 1, 1)
+    it.start(1, run)
+    threading.Timer(10, answer.set).start()
+    it.get_results()
+    it.stop()
+    assert took[0] < 5
+    assert caplog.text.count("no answer from the cloud") == 1 and "discovered again" in caplog.text
+
+
+def test_a_discovery_script_that_hangs_is_killed_with_its_children(monkeypatch, tmp_path):
+    monkeypatch.setattr(discovery, "SCRIPT_TIMEOUT_S", 0.3)
+    script = discovery.HostDiscoveryScript(f"sleep 20 & echo $! > {tmp_path}/child; wait", 1)
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"sleep 20.*did not end within 0.3 s"):
+        script.find_available_hosts_and_slots()
+    script.close()
+    with pytest.raises(RuntimeError, match="the job is over"):
+        script.find_available_hosts_and_slots()
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("hosts", "told", "skips"),
+    [
+        # c was beyond the greatest number of workers, and gets b's place.
+        ({"a": 1, "c": 1}, worker.HostUpdateResult.mixed, False),
+        ({"a": 1, "d": 1}, worker.HostUpdateResult.mixed, False),
+        ({"a": 1}, worker.HostUpdateResult.removed, True),
+    ],
+)
+def test_states_are_synchronised_unless_workers_only_left(monkeypatch, hosts, told, skips):
+    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    before = {"a": 1, "b": 1, "c": 1} if "c" in hosts else {"a": 1, "b": 1}
+    fixed = discovery.FixedHosts(before)
+    heard: list[worker.HostUpdateResult] = []
+    changed = threading.Event()
+
+    class Client:
+        def notify_hosts_updated(self, timestamp, result):
+            heard.append(result)
+            changed.set()
+
+    def run(slot, events):
+        if slot.hostname == "a":
+            it.register_worker_client("a", 0, Client())
+            fixed.set(hosts)
+        elif slot.hostname != "b":
+            return 0, time.time()
+        assert changed.wait(10)
+        it.record_ready(slot.hostname, 0, keeps_state=True)
+        if slot.hostname == "a":
+            skipped.append(it.skips_sync())
+        return 0, time.time()
+
+    skipped: list[bool] = []
+    it = driver.ElasticDriver(Nobody(), fixed, 1, 2)
+    it.start(2, run)
+    it.get_results()
+    it.stop()
+    assert heard == [told] and skipped == [skips]
+
+
+def test_a_worker_skips_the_sync_only_where_the_launcher_says_that_all_do(monkeypatch):
+    answers, asked, synced = [True, False, None], [], []
+    monkeypatch.setattr(elastic, "next_world", lambda keeps: asked.append(keeps) or answers.pop(0))
+    state = ObjectState(lambda it, **_: it, lambda: 0)
+    state.sync = lambda: synced.append(len(asked))
+    errors = [HostsUpdatedInterrupt(True)] * 3
+
+    def train(state):
+        if errors:
+            raise errors.pop()
+
+    run_fn(train, lambda: elastic.renew(lambda: None, lambda: None))(state)
+    assert asked == [True] * 3 and synced == [0, 2]
+
+
+def test_a_host_that_is_back_at_once_gets_new_workers(monkeypatch):
+    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    monkeypatch.setattr(discovery, "DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS", 0)
+    begun = []
+
+    def run(it, slot, events):
+        begun.append((slot.hostname, it.world_size()))
+        if begun.count(("b", 2)) == 1 and slot.hostname == "b":
+            return 1
+        if slot.hostname == "a":
+            it.record_ready("a", 0)
+        return 0
+
+    # The next world needs both, so it waits until b is back.
+    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=2, cooldown_range=(0.01, 0.01), timeout=10).worker_results) == ["a[0]", "b[0]"]
+    assert begun.count(("b", 2)) == 2
 
 
 def test_places_are_given_in_the_order_of_the_hosts():

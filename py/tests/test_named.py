@@ -28,8 +28,8 @@ def run(size: int, *what: str, may_die: bool = False, **more: str) -> list[dict]
             rank.kill()
     assert may_die or [it.returncode for it in ranks] == [0] * size, [it[1][-3000:] for it in outputs]
     all_said = []
-    for output, _ in outputs:
-        said: dict = {}
+    for output, errors in outputs:
+        said: dict = {"stderr": errors}
         for line in output.splitlines():
             for key, value in json.loads(line).items():
                 said[key] = value if key not in said else [*(said[key] if isinstance(said[key], list) else [said[key]]), value]
@@ -65,6 +65,14 @@ def test_mistakes_are_told_to_all_and_others_go_on():
         assert it["twice"]["kind"] == "DuplicateName" and "same name" in it["twice"]["text"]
         assert it["kinds"] == ["ConfigError", "ConfigError"]
         assert it["fine"]
+
+
+def test_a_stall_is_told_with_tensor_and_rank_unless_the_check_is_disabled():
+    first, late = run(2, "stalled", HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="20")
+    assert "Missing ranks:\n  late: rank 1\n" in first["stderr"] and "Missing ranks" not in late["stderr"] and first["sum"] == 2.0
+    disabled = {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1"}
+    for it in run(2, "stalled", **disabled):
+        assert it["sum"] == 2.0 and "Missing ranks" not in it["stderr"]
 
 
 def test_sets_operations_of_the_callers_joins_and_the_timeline(tmp_path):

@@ -9,7 +9,7 @@ pytestmark = torch_ranks.needs_torch()
 
 TWO = {
     "smp_training": ["pipelines", "by_hand", "data_parallel", "tensor", "replaced", "half", "checkpointed"],
-    "smp_calls": ["configuration", "objects", "steps", "bubble", "checkpoints", "scaler", "translated", "hooks"],
+    "smp_calls": ["configuration", "objects", "steps", "numbers", "bubble", "checkpoints", "scaler", "translated", "hooks"],
     "smp_scripts": ["mnist_script", "gpt_script"],
 }
 FOUR = {"smp_four": ["places", "layouts", "resharded"]}

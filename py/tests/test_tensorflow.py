@@ -19,6 +19,7 @@ CHECKS = [
     "saved_models",
     "sync_batch_norm",
     "sessions",
+    "many_in_a_session",
     "states",
     "sagemaker",
     "joined",

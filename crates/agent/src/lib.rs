@@ -38,6 +38,7 @@ pub mod ranks;
 mod run;
 mod script;
 mod shared_disk;
+mod signalled;
 mod source;
 mod spool;
 mod stacks;

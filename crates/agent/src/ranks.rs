@@ -8,12 +8,13 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use shoal_contract::{FAILURE, Places, RankLine, SUCCESS};
 pub use shoal_contract::{RankNames, Ranks};
 use signal_hook::consts::SIGTERM;
@@ -22,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::lines::Splitter;
 use crate::mpi::failure::{self, Errors};
 use crate::outcome::code;
+use crate::signalled::Signalled;
 
 /// The process name by which `shoal mpi` finds this program.
 pub(crate) const NAME: &str = "shoal-ranks";
@@ -50,6 +52,9 @@ enum Event {
     Ended { rank: u32, status: ExitStatus },
 }
 
+/// A rank's number and process.
+type Rank = (u32, Arc<Signalled>);
+
 /// Runs the ranks of this instance to their end; gives the exit code: that of the first that failed.
 pub fn run(ranks: &Ranks) -> i32 {
     started(ranks).unwrap_or_else(|text| {
@@ -69,25 +74,25 @@ fn started(ranks: &Ranks) -> Result<i32, String> {
     let _ = fs::write("/proc/self/comm", NAME);
     let (events, heard) = channel();
     let mut signals = Signals::new([SIGTERM]).map_err(|error| format!("SIGTERM cannot be waited for: {error}"))?;
-    let mut pids = Vec::new();
+    let mut processes = Vec::new();
     for rank in here {
         match spawn(ranks, rank, &events) {
-            Ok(pid) => pids.push((rank, pid)),
+            Ok(process) => processes.push(process),
             Err(error) => {
-                end(&pids, Signal::KILL);
+                end(&processes, Signal::KILL);
                 return Err(not_started(ranks, &error));
             }
         }
     }
     drop(events);
-    let all = pids.clone();
+    let all = processes.clone();
     thread::spawn(move || {
         for _ in signals.forever() {
             TERMINATING.store(true, Ordering::Release);
             end(&all, Signal::TERM);
         }
     });
-    Ok(supervise(ranks, pids, &heard))
+    Ok(supervise(ranks, processes, &heard, PATIENCE))
 }
 
 fn not_started(ranks: &Ranks, error: &io::Error) -> String {
@@ -102,20 +107,20 @@ fn command(ranks: &Ranks, rank: u32) -> Result<Command, String> {
 }
 
 /// Starts a rank, whose lines and end come as events.
-fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Pid> {
+fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Rank> {
     let mut command = command(ranks, rank).map_err(io::Error::other)?;
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let pid = Pid::from_child(&child);
+    let process = Arc::new(Signalled::of(&child));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let streams = [stdout.map(|it| reader(it, rank, false, events)), stderr.map(|it| reader(it, rank, true, events))];
-    let events = events.clone();
-    thread::spawn(move || ended(child, rank, &streams, &events));
-    Ok(pid)
+    let (events, waited) = (events.clone(), Arc::clone(&process));
+    thread::spawn(move || ended(child, &waited, rank, &streams, &events));
+    Ok((rank, process))
 }
 
 /// Reports a rank's end after its lines, unless other processes keep its streams open.
-fn ended(mut child: Child, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
-    let Ok(status) = child.wait() else { return };
+fn ended(mut child: Child, process: &Signalled, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
+    let Ok(status) = process.wait(&mut child) else { return };
     let until = Instant::now() + SETTLE;
     while Instant::now() < until && streams.iter().flatten().any(|stream| !stream.is_finished()) {
         thread::sleep(Duration::from_millis(2));
@@ -141,8 +146,8 @@ fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, eve
     })
 }
 
-/// Shows what ranks say until all have ended.
-fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event>) -> i32 {
+/// Shows what ranks say until all have ended. `patience`: how long one that lost another is only suspected.
+fn supervise(ranks: &Ranks, mut running: Vec<Rank>, heard: &Receiver<Event>, patience: Duration) -> i32 {
     let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
     let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
     loop {
@@ -162,7 +167,8 @@ fn supervise(ranks: &Ranks, mut running: Vec<(u32, Pid)>, heard: &Receiver<Event
             Some(Event::Ended { rank, status }) => {
                 running.retain(|(other, _)| *other != rank);
                 if !status.success() {
-                    blame.note(rank, status, errors.has_lost_another(rank));
+                    let suspected_until = errors.has_lost_another(rank).then(|| Instant::now() + patience);
+                    blame.note(rank, status, suspected_until);
                 }
             }
             None => {
@@ -216,11 +222,9 @@ struct Blame {
 }
 
 impl Blame {
-    fn note(&mut self, rank: u32, status: ExitStatus, has_lost_another: bool) {
-        match (self.first, self.until, has_lost_another) {
-            (None, _, true) => (self.first, self.until) = (Some((rank, status)), Some(Instant::now() + PATIENCE)),
-            (None, ..) | (Some(_), Some(_), false) => (self.first, self.until) = (Some((rank, status)), None),
-            (Some(_), ..) => {}
+    fn note(&mut self, rank: u32, status: ExitStatus, until: Option<Instant>) {
+        if self.is_nobody() || (self.until.is_some() && until.is_none()) {
+            (self.first, self.until) = (Some((rank, status)), until);
         }
     }
 
@@ -267,10 +271,8 @@ fn show(line: &RankLine, names: RankNames, places: &Places, is_error: bool) {
 }
 
 /// Signals these processes; one that has ended is skipped.
-fn end(ranks: &[(u32, Pid)], signal: Signal) {
-    for (_, pid) in ranks {
-        let _ = kill_process(*pid, signal);
-    }
+fn end(ranks: &[Rank], signal: Signal) {
+    ranks.iter().for_each(|(_, process)| process.signal(signal));
 }
 
 #[cfg(test)]
@@ -290,33 +292,42 @@ mod tests {
     }
 
     /// Runs as [`started`] does, without its process' name and signals; gives the exit code and how long it took.
-    fn supervised(ranks: &Ranks) -> (i32, Duration) {
+    fn supervised(ranks: &Ranks, patience: Duration) -> (i32, Duration) {
         let (events, heard) = channel();
         let begun = Instant::now();
-        let pids = ranks.here().map(|rank| (rank, spawn(ranks, rank, &events).unwrap())).collect();
+        let processes = ranks.here().map(|rank| spawn(ranks, rank, &events).unwrap()).collect();
         drop(events);
-        (supervise(ranks, pids, &heard), begun.elapsed())
+        (supervise(ranks, processes, &heard, patience), begun.elapsed())
     }
 
     #[test]
     fn all_end_well_or_the_first_that_fails_ends_the_others() {
-        assert_eq!(supervised(&shell("exit 0", 3)).0, SUCCESS);
+        assert_eq!(supervised(&shell("exit 0", 3), PATIENCE).0, SUCCESS);
         // Nobody waits for those that would never end.
-        let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3));
+        let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3), PATIENCE);
         assert_eq!(code, 7);
-        assert!(took < Duration::from_secs(20), "{took:?}");
-        let (code, _) = supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2));
+        assert!(took < Duration::from_secs(60), "{took:?}");
+        let (code, _) = supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2), PATIENCE);
         assert_eq!(code, 128 + 9);
     }
 
     #[test]
     fn who_has_lost_another_is_not_to_blame_if_somebody_else_is() {
+        let long = Duration::from_secs(60);
         let lost = "echo 'shoal.comm.PeerDied: rank 1 died' >&2; exit 4";
-        let (code, took) = supervised(&shell(&format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && sleep 1 && exit 7; {lost}"), 2));
+        let directory = tempfile::tempdir().unwrap();
+        // Rank 1 fails when rank 0 has ended and nobody has waited for it any more.
+        let file = directory.path().join("pid");
+        let file = file.display();
+        let later =
+            format!("until [ -s {file} ]; do sleep 0.05; done; while kill -0 $(cat {file}) 2>&-; do sleep 0.05; done; sleep 0.3; exit 7");
+        let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && {{ {later}; }}; echo $$ > {file}; {lost}");
+        let (code, took) = supervised(&shell(&script, 2), long);
         assert_eq!(code, 7);
-        assert!(took < PATIENCE, "{took:?}");
-        let (code, took) = supervised(&shell(lost, 2));
+        assert!(took < long, "{took:?}");
+        let short = Duration::from_millis(300);
+        let (code, took) = supervised(&shell(lost, 2), short);
         assert_eq!(code, 4);
-        assert!(took >= PATIENCE, "{took:?}");
+        assert!(took >= short, "{took:?}");
     }
 }

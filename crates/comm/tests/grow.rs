@@ -1,11 +1,13 @@
 //! Groups that grew, against the conformance suite, and what happens on the way: newcomers that are gone, more than are
 //! wanted, ranks that are lost meanwhile.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 use shoal_comm::rendezvous::{Carrier, Config, LocalStore, Meeting};
 use shoal_comm::{Error, ProcessGroup, ProcessGroupExt, ReduceOp, conformance, join};
 
@@ -100,9 +102,18 @@ fn ranks_keep_their_order_and_newcomers_stand_behind_them() {
     assert_eq!(five.iter().map(|group| group.rank()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
+/// A port that the kernel gives to nobody else, listened at or not, as long as the socket is there: it is bound to it and does not listen.
+fn own_port() -> (OwnedFd, u16) {
+    let held = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_reuseaddr(&held, true).expect("so that a listener may be bound beside it");
+    bind(&held, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = SocketAddr::try_from(getsockname(&held).expect("its address")).expect("of IPv4").port();
+    (held, port)
+}
+
 #[test]
 fn the_meeting_place_is_served_anew_when_the_first_rank_is_lost() {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+    let (_held, port) = own_port();
     let meeting = Meeting::Tcp { host: "127.0.0.1".to_owned(), port };
     let mut two = first(2, &meeting);
     drop(two.remove(0));

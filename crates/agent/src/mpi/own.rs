@@ -3,18 +3,19 @@
 
 use std::io;
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use shoal_contract::{FAILURE, LAUNCHER, Places, RankNames, Ranks, SUCCESS, variables};
 
 use super::line::{Line, SECRET, Wish};
 use super::run::Running;
 use super::{TERMINATED, failure, say};
 use crate::outcome::code;
+use crate::signalled::Signalled;
 
 /// How long ranks of this instance may take to end when one elsewhere has failed; those that are left end with this
 /// program.
@@ -57,19 +58,20 @@ pub(super) fn run(
             let _ = ends.send((node, code_of(other.hear())));
         });
     }
-    let mut here = {
+    let (mut here, of_here) = {
         // Either it is started, or there is nothing to end in order.
         let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
         let command = of(0).command();
         let itself = std::env::current_exe().map_err(|error| format!("{LAUNCHER} is gone: {error}"))?;
         let child = Command::new(itself).args(&command[1..]).stdin(Stdio::null()).spawn();
         let child = child.map_err(|error| format!("{LAUNCHER} cannot be started: {error}"))?;
-        *running = Some(Pid::from_child(&child));
-        child
+        let signalled = Arc::new(Signalled::of(&child));
+        *running = Some(Arc::clone(&signalled));
+        (child, signalled)
     };
-    let of_here = Pid::from_child(&here);
+    let waited = Arc::clone(&of_here);
     thread::spawn(move || {
-        let _ = ends.send((0, here.wait().map_or(FAILURE, code)));
+        let _ = ends.send((0, waited.wait(&mut here).map_or(FAILURE, code)));
     });
     let mut left = places.hosts.len();
     let mut first = SUCCESS;
@@ -84,7 +86,7 @@ pub(super) fn run(
             }
             // When the first instance closes the connection, the ranks here end.
             lines.iter().for_each(Line::close);
-            let _ = kill_process(of_here, Signal::TERM);
+            of_here.signal(Signal::TERM);
         }
     }
     let is_told = tell_all(first);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use shoal_contract::{FAILURE, Places, RankLine, RankLines, SUCCESS};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
@@ -18,6 +18,7 @@ use super::version::OpenMpi;
 use super::{TERMINATED, own, ranks, say};
 use crate::lines::Splitter;
 use crate::outcome::code;
+use crate::signalled::Signalled;
 
 /// How often to look whether another instance, or a rank, is there.
 const POLL: Duration = Duration::from_millis(20);
@@ -32,7 +33,7 @@ const READ_BYTES: usize = 32 << 10;
 static TERMINATING: AtomicBool = AtomicBool::new(false);
 
 /// `mpirun`, once it runs.
-pub(super) type Running = Arc<Mutex<Option<Pid>>>;
+pub(super) type Running = Arc<Mutex<Option<Arc<Signalled>>>>;
 
 /// Runs `mpirun` (`command`, whose last `program` words are each rank's program) once all instances are there; gives
 /// its exit code.
@@ -58,19 +59,20 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
         return own::run(places, options, program, &running, |code| tell_all(&mut others, code));
     };
     let arguments = [options, &own::runnable(program)].concat();
-    let mut child = {
+    let (mut child, mpirun_here) = {
         // Either it is started, or there is nothing to end in order.
         let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
         let child = spawn(mpirun, &arguments, version).map_err(|error| format!("{mpirun} cannot be started: {error}"))?;
-        *running = Some(Pid::from_child(&child));
-        child
+        let signalled = Arc::new(Signalled::of(&child));
+        *running = Some(Arc::clone(&signalled));
+        (child, signalled)
     };
     let mut errors = Errors::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (code, is_told) = thread::scope(|scope| {
         scope.spawn(|| show(stdout, "stdout", io::stdout(), places, version, |_| {}));
         scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note(line)));
-        let code = child.wait().map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
+        let code = mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
         // What runs for it on other instances has its output, and ends now.
         let is_told = tell_all(&mut others, *code.as_ref().unwrap_or(&FAILURE));
         code.map(|code| (code, is_told))
@@ -94,14 +96,13 @@ fn heed_signals(running: &Running) -> io::Result<()> {
     thread::spawn(move || {
         for _ in signals.forever() {
             let held = running.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(mpirun) = *held else { std::process::exit(TERMINATED) };
+            let Some(mpirun) = held.clone() else { std::process::exit(TERMINATED) };
             drop(held);
             TERMINATING.store(true, Ordering::Release);
             let until = Instant::now() + RANKS_COME;
             while ranks::terminate() == 0 {
                 if Instant::now() > until {
-                    // It fails if it has just ended.
-                    let _ = kill_process(mpirun, Signal::TERM);
+                    mpirun.signal(Signal::TERM);
                     break;
                 }
                 thread::sleep(POLL);

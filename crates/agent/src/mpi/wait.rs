@@ -6,11 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use shoal_contract::{FAILURE, SUCCESS};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 use super::line::{Line, SECRET, Wish};
 use super::{PORT, TERMINATED, failure, ranks, say};
 use crate::outcome::code;
+use crate::signalled::Signalled;
 
 /// The first instance is there and will say when all is over.
 static WATCHED: AtomicBool = AtomicBool::new(false);
@@ -101,14 +102,14 @@ fn start(line: Line, command: &str) -> io::Result<()> {
 
 fn run(mut line: Line, command: &str) -> io::Result<()> {
     let mut child = Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).process_group(0).spawn()?;
-    let (mut other, group) = (line.another()?, Pid::from_child(&child));
+    let (mut other, process) = (line.another()?, Arc::new(Signalled::of(&child)));
+    let group = Arc::clone(&process);
     thread::spawn(move || {
         // Nothing more is said there.
         if other.hear().is_err() {
-            // It fails if the command has ended by itself.
-            let _ = kill_process_group(group, Signal::TERM);
+            group.signal_group(Signal::TERM);
         }
     });
-    let code = code(child.wait()?);
+    let code = code(process.wait(&mut child)?);
     line.say(&format!("ended {code}"))
 }

@@ -1,37 +1,38 @@
 //! A group grows: processes that came to the meeting place are taken in behind the ranks that live.
 //!
 //! The living agree on who they are, as in `shrink`. Their rank 0 looks who waits at the meeting place, and tells the others in a broadcast whom it takes; when all have heard
-//! it, it writes each newcomer its number there. Then all connect as a group of that size, under the next epoch. Who is lost on the way is lost as in
-//! any group: the others go on without it.
+//! it, it writes each newcomer its number there. Then all connect as a group of that size, under the next epoch and a name of its own: its connections cannot be taken
+//! for those of the living, who may form anew under the same epoch. Who is lost on the way is lost as in any group: the others go on without it.
+//!
+//! When a rank is lost while all confirm that they have heard whom rank 0 takes, some have the confirmation and go on, and the others go back to agree on who lives. So
+//! nobody goes on without one of the living that is not lost: it goes back, too, and the newcomers queue up again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::node::{Node, Place, find, introduce};
-use super::reform::{Desk, Formed, Who};
+use super::node::Node;
+use super::reform::{Desk, Formed, Who, settle};
 use crate::front::{Front, Parts};
 use crate::guard::UNLIMITED;
 use crate::rendezvous::frame::{Fields, put_bytes};
-use crate::rendezvous::{Config, Door, MOST_RANKS, Member, Name, Purpose, Store, rand_word};
-use crate::watch::{Formation, Mesh};
+use crate::rendezvous::{MOST_RANKS, Member, Name, Purpose, Store, rand_word};
+use crate::watch::{Fate, Formation, Mesh};
 use crate::{Error, ProcessGroup, ProcessGroupExt};
 
 /// How often rank 0 looks for newcomers while it waits for some.
-const STEP: Duration = Duration::from_millis(20);
+pub(super) const STEP: Duration = Duration::from_millis(20);
 /// How long it looks before it shows the others that it lives.
 const SLICE: Duration = Duration::from_millis(500);
 /// In what time a newcomer that was taken in has to connect with all others.
-const CONNECT: Duration = Duration::from_secs(10);
-/// What a newcomer waits in one step for its number.
-const LISTEN: Duration = Duration::from_secs(1);
+pub(super) const CONNECT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// What a newcomer is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Ticket {
-    /// It is taken in, as this rank of so many.
-    Taken { rank: usize, size: usize, group: u64, epoch: u64, formation: u64 },
+pub(super) enum Ticket {
+    /// It is taken in, as this rank of so many, of which the first `living` take it in. `formation` is the name of the group that they make.
+    Taken { rank: usize, size: usize, living: usize, epoch: u64, formation: u64 },
     /// It is not, and why.
     Refused(String),
 }
@@ -39,9 +40,9 @@ enum Ticket {
 impl Ticket {
     fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Taken { rank, size, group, epoch, formation } => {
+            Self::Taken { rank, size, living, epoch, formation } => {
                 let mut out = vec![1];
-                for number in [*rank as u64, *size as u64, *group, *epoch, *formation] {
+                for number in [*rank as u64, *size as u64, *living as u64, *epoch, *formation] {
                     out.extend(number.to_le_bytes());
                 }
                 out
@@ -54,14 +55,15 @@ impl Ticket {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let ticket = match fields.byte()? {
             0 => Self::Refused(fields.text()?),
             1 => {
-                let (rank, size) = (usize::try_from(fields.u64()?).ok()?, usize::try_from(fields.u64()?).ok()?);
-                let ticket = Self::Taken { rank, size, group: fields.u64()?, epoch: fields.u64()?, formation: fields.u64()? };
-                (rank < size && size <= MOST_RANKS).then_some(ticket)?
+                let mut count = || usize::try_from(fields.u64()?).ok();
+                let (rank, size, living) = (count()?, count()?, count()?);
+                let ticket = Self::Taken { rank, size, living, epoch: fields.u64()?, formation: fields.u64()? };
+                (living <= rank && rank < size && size <= MOST_RANKS).then_some(ticket)?
             }
             _ => return None,
         };
@@ -70,15 +72,15 @@ impl Ticket {
     }
 }
 
-fn newcomer(number: usize) -> String {
+pub(super) fn newcomer(number: usize) -> String {
     format!("newcomer/{number}")
 }
 
-fn ticket(member: &Member) -> String {
+pub(super) fn ticket(member: &Member) -> String {
     format!("ticket/{:016x}", member.incarnation)
 }
 
-fn seat(formation: u64, rank: usize) -> String {
+pub(super) fn seat(formation: u64, rank: usize) -> String {
     format!("formation/{formation:016x}/{rank}")
 }
 
@@ -141,7 +143,13 @@ impl Formed {
             let living = Front::new(parts);
             match self.choose(&living, size, end) {
                 Ok(chosen) if chosen.is_empty() => return Ok(living),
-                Ok(chosen) => return self.take(&nodes, &chosen, seen + 1),
+                Ok(chosen) => {
+                    seen += 1;
+                    if let Some(grown) = self.take(&nodes, &chosen, seen)? {
+                        return Ok(grown);
+                    }
+                    watch.revoke();
+                }
                 // One of the living was lost meanwhile: again with those that are left.
                 Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
                     if self.node.mesh.expelled().is_none() =>
@@ -181,8 +189,8 @@ impl Formed {
         }
     }
 
-    /// Makes the group of the living and the chosen.
-    fn take(&self, nodes: &[usize], chosen: &[u8], epoch: u64) -> Result<Front, Error> {
+    /// Makes the group of the living and the chosen; none if one of the living does not come along, though it lives.
+    fn take(&self, nodes: &[usize], chosen: &[u8], epoch: u64) -> Result<Option<Front>, Error> {
         let old = &self.node;
         let mut fields = Fields(chosen);
         let formation = fields.u64().ok_or_else(torn)?;
@@ -202,7 +210,7 @@ impl Formed {
                 desk.store.put(&seat(formation, rank), &member.encode())?;
             }
             for (rank, member) in members.iter().enumerate().skip(living) {
-                let taken = Ticket::Taken { rank, size, group: old.group, epoch, formation };
+                let taken = Ticket::Taken { rank, size, living, epoch, formation };
                 desk.store.put(&ticket(member), &taken.encode())?;
             }
         }
@@ -210,8 +218,17 @@ impl Formed {
         (config.rank, config.size, config.replaces) = (rank, size, false);
         let mesh = Arc::new(Mesh::new(rank, size, config.heartbeat)?);
         let server = Arc::clone(&old.server);
-        let node = Node::assemble(config, old.secret.clone(), old.group, members, Arc::clone(&old.door), mesh, server);
-        Ok(Front::new(connect(&node, epoch)?))
+        let node = Node::assemble(config, old.secret.clone(), formation, members, Arc::clone(&old.door), mesh, server);
+        let may_go_on = |ranks: &[usize]| {
+            let is_lost = |node: usize| node != old.me && old.mesh.fate(node) != Fate::Alive;
+            (0..living).all(|rank| ranks.contains(&rank) || is_lost(nodes[rank]))
+        };
+        let parts = connect(&node, epoch, &may_go_on)?;
+        if parts.is_none() {
+            // Connections of that group that nobody will take: who made them is told so by their end.
+            old.door.forget_before(epoch + 1);
+        }
+        Ok(parts.map(Front::new))
     }
 }
 
@@ -285,14 +302,14 @@ impl<'a> Search<'a> {
     }
 }
 
-fn torn() -> Error {
+pub(super) fn torn() -> Error {
     Error::rendezvous(
         "rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts".to_owned(),
     )
 }
 
-/// Connects with all ranks and makes the group; of those that are left, if some do not come.
-fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
+/// Connects with all ranks and makes the group; of those that are left, if some do not come. None if those may not go on by themselves.
+pub(super) fn connect(node: &Arc<Node>, epoch: u64, may_go_on: &dyn Fn(&[usize]) -> bool) -> Result<Option<Parts>, Error> {
     let end = Instant::now() + CONNECT.min(node.config.patience);
     let name = Name { purpose: Purpose::Control, group: node.group, epoch };
     let all: Vec<_> = (0..node.config.size).collect();
@@ -304,76 +321,24 @@ fn connect(node: &Arc<Node>, epoch: u64) -> Result<Parts, Error> {
             Err(_) => complete = false,
         }
     }
-    let formed = if complete { node.form(epoch, None) } else { Err(Error::Revoked { epoch }) };
-    match formed {
+    let whole = || {
+        let parts = node.form(epoch, None)?;
+        // Nobody has the group before all have it: a door takes connections of those that nobody expects.
+        settle(node, &parts, Instant::now() + node.config.patience, 0, epoch, &all, &mut BTreeMap::new())
+    };
+    match if complete { whole() } else { Err(Error::Revoked { epoch }) } {
         Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
             if node.mesh.expelled().is_none() =>
         {
             let watch = Arc::new(Formation::new(&node.mesh, node.me, epoch, &all));
             let formed = Formed::new(Arc::clone(node), epoch, all, watch);
-            Ok(formed.again(Who::Living, node.config.patience, epoch)?.0)
+            if !may_go_on(&formed.living()) {
+                return Ok(None);
+            }
+            let (parts, nodes) = formed.again(Who::Living, node.config.patience, epoch)?;
+            Ok(may_go_on(&nodes).then_some(parts))
         }
         formed => formed,
-    }
-}
-
-/// The newcomer's part: says that it is there, and waits until a group takes it in.
-pub(super) fn arrive(mut config: Config) -> Result<Parts, Error> {
-    let end = Instant::now() + config.patience;
-    let (place, door, me, answer) = loop {
-        let mut within = config.clone();
-        within.patience = end.saturating_duration_since(Instant::now());
-        let place = find(&within, false)?;
-        let door = Door::open(place.towards, &place.secret)?;
-        let me = introduce(&config, door.address());
-        match queue_up(&place, &me, end) {
-            Ok(answer) => break (place, door, me, answer),
-            // The server of the meeting place is gone; another rank serves it anew.
-            Err(Error::Io { .. } | Error::Rendezvous { .. }) if Instant::now() + LISTEN < end => thread::sleep(STEP),
-            Err(error) => return Err(error),
-        }
-    };
-    let (rank, size, group, epoch, formation) = match answer {
-        Ticket::Taken { rank, size, group, epoch, formation } => (rank, size, group, epoch, formation),
-        Ticket::Refused(why) => {
-            return Err(Error::rendezvous(format!(
-                "this process came to {} to join the group, which did not take it in: {why}",
-                place.store.place()
-            )));
-        }
-    };
-    let mut members = Vec::new();
-    for rank in 0..size {
-        let bytes = place.store.wait(&seat(formation, rank), CONNECT)?;
-        members.push(bytes.as_deref().and_then(Member::decode).ok_or_else(torn)?);
-    }
-    if members[rank].incarnation != me.incarnation {
-        return Err(torn());
-    }
-    (config.rank, config.size, config.joins) = (rank, size, false);
-    let mesh = Arc::new(Mesh::new(rank, size, config.heartbeat)?);
-    let node = Node::assemble(config, place.secret, group, members, Arc::new(door), mesh, Arc::default());
-    connect(&node, epoch)
-}
-
-/// Waits for the answer to a newcomer.
-fn queue_up(place: &Place, me: &Member, end: Instant) -> Result<Ticket, Error> {
-    for number in 0.. {
-        if place.store.put(&newcomer(number), &me.encode())? == me.encode() {
-            break;
-        }
-    }
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if let Some(bytes) = place.store.wait(&ticket(me), left.min(LISTEN))? {
-            return Ticket::decode(&bytes).ok_or_else(torn);
-        }
-        if left.is_zero() {
-            return Err(Error::rendezvous(format!(
-                "this process came to {} to join the group, and no group took it in: the ranks there must call grow",
-                place.store.place()
-            )));
-        }
     }
 }
 
@@ -392,16 +357,62 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arrive::arrive;
     use super::*;
+    use crate::rendezvous::{Carrier, Config, LocalStore, Meeting};
+
+    /// Nothing here takes so long, on the busiest machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn config(rank: usize, size: usize, meeting: &Meeting) -> Config {
+        let config = Config::new(rank, size, meeting.clone()).patience(PATIENCE).heartbeat(PATIENCE);
+        config.address([127, 0, 0, 1].into()).carrier(Carrier::Tcp)
+    }
+
+    fn formed(rank: usize, meeting: &Meeting) -> Formed {
+        let node = Node::meet(config(rank, 2, meeting)).unwrap();
+        let watch = Arc::new(Formation::new(&node.mesh, rank, 0, &[0, 1]));
+        Formed::new(node, 0, vec![0, 1], watch)
+    }
+
+    #[test]
+    fn nobody_grows_without_a_living_rank_that_went_back() {
+        let meeting = Meeting::Store(Arc::new(LocalStore::default()));
+        let grow = |parts: Parts| {
+            assert_eq!((parts.size, parts.epoch), (2, 3), "the two agree again, under an epoch that nobody has used");
+            let grown = parts.reform.grow(3, PATIENCE).unwrap();
+            (grown.rank(), grown.size(), grown.epoch())
+        };
+        thread::scope(|scope| {
+            let goes_on = scope.spawn(|| {
+                let first = formed(0, &meeting);
+                let mut search = Search::new(&first.node, 1, Instant::now() + PATIENCE);
+                while !search.look().unwrap() {}
+                // As if all had confirmed.
+                assert!(first.take(&[0, 1], &search.list(), 2).unwrap().is_none());
+                grow(first.again(Who::Living, PATIENCE, 2).unwrap().0)
+            });
+            let goes_back = scope.spawn(|| grow(formed(1, &meeting).again(Who::Living, PATIENCE, 1).unwrap().0));
+            let comes = scope.spawn(|| {
+                let parts = arrive(&config(0, 1, &meeting).joins(true)).unwrap();
+                (parts.rank, parts.size, parts.epoch)
+            });
+            let grown = [goes_on, goes_back, comes].map(|it| it.join().unwrap());
+            assert_eq!(grown, [(0, 3, 5), (1, 3, 5), (2, 3, 5)]);
+        });
+    }
 
     #[test]
     fn tickets_come_back() {
-        let taken = Ticket::Taken { rank: 3, size: 4, group: 7, epoch: 2, formation: u64::MAX };
+        let taken = Ticket::Taken { rank: 3, size: 4, living: 2, epoch: 2, formation: u64::MAX };
         for it in [taken.clone(), Ticket::Refused("no".to_owned())] {
             assert_eq!(Ticket::decode(&it.encode()), Some(it.clone()));
             assert_eq!(Ticket::decode(&it.encode()[1..]), None, "{it:?}");
         }
-        let Ticket::Taken { size, group, epoch, formation, .. } = taken else { unreachable!() };
-        assert_eq!(Ticket::decode(&Ticket::Taken { rank: 4, size, group, epoch, formation }.encode()), None, "a rank is one of them");
+        let Ticket::Taken { size, living, epoch, formation, .. } = taken else { unreachable!() };
+        for rank in [4, 1] {
+            let wrong = Ticket::Taken { rank, size, living, epoch, formation };
+            assert_eq!(Ticket::decode(&wrong.encode()), None, "a newcomer is one of them, behind the living");
+        }
     }
 }

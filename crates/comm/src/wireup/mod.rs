@@ -1,5 +1,6 @@
 //! From a configuration to a group over processes: meet, connect, watch, form; and form anew after a loss.
 
+mod arrive;
 mod grow;
 mod memory;
 mod node;

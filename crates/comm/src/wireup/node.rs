@@ -41,7 +41,7 @@ pub fn join(config: Config) -> Result<Arc<dyn ProcessGroup>, Error> {
         crate::transport::nccl::check(device)?;
     }
     let parts = if config.joins {
-        super::grow::arrive(config)?
+        super::arrive::arrive(&config)?
     } else if config.replaces {
         super::reform::replace(config)?
     } else {
@@ -142,7 +142,7 @@ pub(super) fn introduce(config: &Config, address: SocketAddr) -> Member {
 
 impl Node {
     /// Meets the others for the first time and connects to all.
-    fn meet(config: Config) -> Result<Arc<Self>, Error> {
+    pub(super) fn meet(config: Config) -> Result<Arc<Self>, Error> {
         let end = Instant::now() + config.patience;
         let Place { store, server, secret, towards } = find(&config, config.rank == 0)?;
         let door = Door::open(towards, &secret)?;

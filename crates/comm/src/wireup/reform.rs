@@ -217,7 +217,7 @@ impl Formed {
 }
 
 /// Waits until all ranks have their connections.
-fn settle(
+pub(super) fn settle(
     node: &Node,
     parts: &Parts,
     end: Instant,
@@ -243,7 +243,9 @@ fn settle(
                     node.me
                 )));
             }
-            None => {}
+            // Whoever has taken leave without saying what is waited for will not say it any more.
+            None if leads => nodes.iter().filter(|other| !formed.contains(other)).try_for_each(|other| node.still_there(*other, epoch))?,
+            None => node.still_there(leader, epoch)?,
         }
     }
     node.mesh.send(nodes, &Message::Go { epoch });

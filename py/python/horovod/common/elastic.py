@@ -119,6 +119,15 @@ def _copy(value):
         return value
 
 
+class _Agreement:
+    """Whether this worker skips the synchronisation of the states after a change: its own opinion, until the launcher has heard those of all."""
+
+    skip_sync = False
+
+
+_agreement = _Agreement()
+
+
 def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
     """`func(state, ...)` in a loop: synchronises the state, calls it, and returns what it returns. After a failed operation the state goes back to the last commit;
     after a change of the hosts it goes on as it is. `reset` leaves the world and joins the new one."""
@@ -146,8 +155,10 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     why = str(interrupt)
                     skip_sync = interrupt.skip_sync
                 begun = time.monotonic()
+                _agreement.skip_sync = skip_sync
                 reset()
                 state.on_reset()
+                skip_sync = _agreement.skip_sync
                 if os.environ.get("HOROVOD_LOG_LEVEL", "").lower() in ("trace", "debug", "info"):
                     print(f"horovod: a new world in {time.monotonic() - begun:.2f} s after: {why}", file=sys.stderr, flush=True)
         finally:
@@ -160,7 +171,10 @@ def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
     """Leaves the world and joins the next one. A worker that is lost while the next one forms leads to another one."""
     for attempt in range(ATTEMPTS):
         shutdown()
-        next_world()
+        # Hosts may have come since this worker heard that some have gone, and another worker may come from a failed operation.
+        agreed = next_world(_agreement.skip_sync)
+        if agreed is not None:
+            _agreement.skip_sync = agreed
         try:
             return init()
         except (CommError, HorovodInternalError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import threading
 from collections import defaultdict
@@ -20,6 +19,7 @@ import tensorflow as tf
 
 from horovod.common.engine import current
 from horovod.common.exceptions import HorovodInternalError
+from horovod.tensorflow import waiting
 from shoal.comm import CommError, ConfigError
 from shoal.named import Mismatch
 
@@ -40,10 +40,6 @@ _CODES = {
 #: Types that the engine lacks are moved, not reduced, as another type of their size.
 _MOVED = {"uint16": np.int16, "uint32": np.int32, "uint64": np.int64}
 _MOVES = {"allgather", "broadcast", "alltoall"}
-
-# How many ops of a graph of TensorFlow 1 may wait for other ranks at once: each holds a thread, and they run in any order. TensorFlow reads it once, before its
-# first operation.
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "32")
 
 _counters: dict[str, int] = defaultdict(int)
 _in_progress: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -78,8 +74,11 @@ def call(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], dtyp
     """Calls `function` with the tensors' memory: at once if eager, else when the graph runs. `shapes`: those of the results, as far as known."""
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(it) for it in function(*map(_memory, tensors))]
+    # A function runs its ops in the program's order, so that one waits at a time; a graph of TensorFlow 1 and what it branches to have no order.
+    graph = tf.compat.v1.get_default_graph()
+    ordered = getattr(graph, "_add_control_dependencies", graph.building_function)
     with tf.device("/cpu:0"):
-        results = tf.numpy_function(function, list(tensors), list(dtypes))
+        results = (tf.numpy_function if ordered else waiting.compute)(function, list(tensors), list(dtypes))
     results = list(results) if isinstance(results, list | tuple) else [results]
     for result, shape in zip(results, shapes, strict=True):
         result.set_shape(shape)

@@ -1,6 +1,8 @@
 """Which hosts there are at the moment."""
 
+import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -29,6 +31,9 @@ class HostDiscovery:
         """Host to the number of workers that it may run."""
         raise NotImplementedError(f"{type(self).__name__} has to say which hosts there are: define find_available_hosts_and_slots()")
 
+    def close(self) -> None:
+        """The job is over: ends what is running."""
+
 
 class HostDiscoveryScript(HostDiscovery):
     """A program that prints a line `host:slots`, or `host`, for each host. slots: of hosts without a number."""
@@ -36,6 +41,7 @@ class HostDiscoveryScript(HostDiscovery):
     def __init__(self, discovery_script: str, slots: int | None):
         self._discovery_script = discovery_script
         self._default_slots = slots
+        self._closed = False
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """What it prints. RuntimeError if it fails, or a host has no number of slots."""
@@ -52,13 +58,29 @@ class HostDiscoveryScript(HostDiscovery):
                 hosts[line.strip()] = self._default_slots
         return hosts
 
+    def close(self) -> None:
+        """Ends the program soon, if it runs."""
+        self._closed = True
+
     def _execute_discovery_script(self) -> str:
-        script = self._discovery_script
-        done = subprocess.run(script, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=SCRIPT_TIMEOUT_S)
-        if done.returncode != 0:
-            why = SHELL_CODES.get(done.returncode, "")
-            raise RuntimeError(f"Failed to execute discovery script: {script}. Exit code: {done.returncode}{why}")
-        return done.stdout
+        script, end = self._discovery_script, time.monotonic() + SCRIPT_TIMEOUT_S
+        # A session of its own: what the shell has started holds the pipe, and is ended with it.
+        running = subprocess.Popen(script, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        while True:
+            try:
+                printed, _ = running.communicate(timeout=0.1)
+                break
+            except subprocess.TimeoutExpired:
+                if self._closed or time.monotonic() >= end:
+                    # Only this thread waits for it, so the number is still its own.
+                    os.killpg(running.pid, signal.SIGKILL)
+                    running.communicate()
+                    why = "the job is over" if self._closed else f"it did not end within {SCRIPT_TIMEOUT_S:g} s"
+                    raise RuntimeError(f"Discovery script was killed: {script}: {why}") from None
+        if running.returncode != 0:
+            why = SHELL_CODES.get(running.returncode, "")
+            raise RuntimeError(f"Failed to execute discovery script: {script}. Exit code: {running.returncode}{why}")
+        return printed
 
 
 class FixedHosts(HostDiscovery):
@@ -175,9 +197,20 @@ class HostManager:
         self._states: dict[str, HostState] = defaultdict(lambda: HostState(cooldown_range))
         self._discovery = discovery
 
-    def update_available_hosts(self) -> HostUpdateResult:
-        """Asks the discovery; says what has changed since it was asked last."""
-        before, found = self._hosts.host_slots, dict(self._discovery.find_available_hosts_and_slots())
+    def discover(self) -> dict[str, int]:
+        """Asks the discovery, which may take as long as it likes: nothing changes here yet."""
+        return dict(self._discovery.find_available_hosts_and_slots())
+
+    def close(self) -> None:
+        """Ends a discovery that is under way."""
+        close = getattr(self._discovery, "close", None)
+        if close is not None:
+            close()
+
+    def update_available_hosts(self, found: dict[str, int] | None = None) -> HostUpdateResult:
+        """Takes over what was found, or asks the discovery; says what has changed since."""
+        found = self.discover() if found is None else found
+        before = self._hosts.host_slots
         again = {host for host in found if self._states[host].is_resurrected()}
         if found == before and not again:
             return HostUpdateResult.no_update

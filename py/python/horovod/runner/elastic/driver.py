@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the hosts.
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
+#: Seconds that the end of the job waits for a look that is under way.
+DISCOVERY_ENDS_SECS = 5.0
 #: Seconds to wait for the least number of slots.
 ELASTIC_TIMEOUT_SECS = 600
 #: Seconds that workers who wait for the next world give the others, before these are taken for hung.
@@ -69,9 +71,15 @@ class ElasticDriver:
         self._world = 0
         self._slots: dict[Key, Slot] = {}
         self._states: dict[Key, str] = {}
+        #: Whose host is left out: they are ended, even if the host comes back at once. And who was started last in each place.
+        self._lost: set[Key] = set()
+        self._started: dict[Key, Slot] = {}
         self._first_ready: float | None = None
         self._ending = False
         self._ports: dict[Key, int] = {}
+        #: Who would go on in the next world without a synchronisation, and whether this world's workers do.
+        self._keepers: set[Key] = set()
+        self._skips_sync = False
         self._clients: dict[Key, Any] = {}
         #: Changes of hosts that rank 0 has not heard of, because it does not listen yet.
         self._untold = HostUpdateResult.no_update
@@ -100,8 +108,10 @@ class ElasticDriver:
             self._shutdown.set()
             self._changed.notify_all()
         self._rendezvous.stop()
+        self._host_manager.close()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            # A discovery that hangs and cannot be ended is left to the end of the process.
+            self._thread.join(DISCOVERY_ENDS_SECS)
 
     def finished(self) -> bool:
         """Whether the job is over."""
@@ -150,10 +160,14 @@ class ElasticDriver:
         """What tells a worker of hosts; None if it does not listen."""
         return self._clients.get((slot_info.hostname, slot_info.local_rank))
 
-    def record_ready(self, host: str, slot: int, port: int | None = None) -> None:
-        """That worker is ready for the next world; returns when there is one, or the job is over. port: a free one on its host."""
-        if port:
-            self._ports[(host, slot)] = port
+    def record_ready(self, host: str, slot: int, port: int | None = None, keeps_state: bool = False) -> None:
+        """That worker is ready for the next world; returns when there is one, or the job is over. port: a free one on its host. keeps_state: it would go on without
+        getting rank 0's state."""
+        with self._changed:
+            if port:
+                self._ports[(host, slot)] = port
+            if keeps_state:
+                self._keepers.add((host, slot))
         self._record((host, slot), READY)
 
     def get_slot_info(self, host: str, slot: int) -> Slot:
@@ -163,6 +177,10 @@ class ElasticDriver:
     def has_rank_assignment(self, host: str, slot: int) -> bool:
         """Whether there is a place for that worker."""
         return not self._host_manager.is_blacklisted(host) and (host, slot) in self._slots
+
+    def skips_sync(self) -> bool:
+        """Whether the world's workers go on without synchronising their states: all of them have the same one. They have to do the same, or wait for one another."""
+        return self._skips_sync
 
     def meeting(self) -> dict[str, str]:
         """Where the world's workers meet, as variables."""
@@ -252,6 +270,7 @@ class ElasticDriver:
         for host in failed:
             log.warning("host %s is left out from now on: a worker there has failed", host)
             self._host_manager.blacklist(host)
+            self._lost |= {key for key in states if key[0] == host}
         if failed >= {host for host, _ in states}:
             return (None,)
         if self._reset_limit is not None and self._resets >= self._reset_limit:
@@ -262,18 +281,23 @@ class ElasticDriver:
         hosts = self.wait_for_available_slots(least)
         with self._changed:
             slots = self._places(hosts)
-            before = set(self._slots)
-            if before and not {host for host, _ in before} & {slot.hostname for slot in slots}:
+            stay = self._slots.keys() - self._lost
+            if self._slots and not {host for host, _ in stay} & {slot.hostname for slot in slots}:
                 raise RuntimeError("No hosts from previous set remaining, unable to broadcast state.")
-            new = [slot for slot in slots if (slot.hostname, slot.local_rank) not in before]
+            new = [slot for slot in slots if (slot.hostname, slot.local_rank) not in stay]
+            for slot in new:
+                self._started[(slot.hostname, slot.local_rank)] = slot
             self._slots = {(slot.hostname, slot.local_rank): slot for slot in slots}
-            self._states, self._first_ready, self._ending = {}, None, False
+            self._states, self._lost, self._first_ready, self._ending = {}, set(), None, False
             self._untold = HostUpdateResult.no_update
             first = slots[0]
             meeting = self.meeting_of(first, self._ports.get((first.hostname, first.local_rank)))
             # Workers that stay have started before, and new ones have not: they meet by the world's number.
             self._meeting = {**meeting, "SHOAL_NAMED_WORLD": str(self._world + 1)}
             self._ports = {}
+            # A newcomer has no state, and who comes from a failed operation went back to an older one.
+            self._skips_sync = self._slots.keys() <= self._keepers - {(slot.hostname, slot.local_rank) for slot in new}
+            self._keepers = set()
             self._rendezvous.init(slots)
             self._world += 1
             self._changed.notify_all()
@@ -304,7 +328,7 @@ class ElasticDriver:
         self._workers.append(thread)
 
     def _ended(self, slot: Slot, code: int, when: float) -> None:
-        if not self.has_rank_assignment(slot.hostname, slot.local_rank):
+        if self._started.get((slot.hostname, slot.local_rank)) is not slot or not self.has_rank_assignment(slot.hostname, slot.local_rank):
             return
         world = self._record((slot.hostname, slot.local_rank), SUCCESS if code == 0 else FAILURE)
         if self.finished() and self._world == world:
@@ -313,37 +337,53 @@ class ElasticDriver:
     # Hosts.
 
     def _discover_hosts(self) -> None:
-        first = True
+        first, trouble = True, ""
         while not self._shutdown.is_set():
-            with self._changed:
-                try:
-                    result = self._host_manager.update_available_hosts()
-                    if result != HostUpdateResult.no_update:
-                        self._notify(self._host_manager.current_hosts, result)
-                        self._changed.notify_all()
-                except Exception as error:
-                    if first:
-                        # A mistake in the configuration: the job ends at once.
-                        log.error("hosts cannot be discovered: %s", error)
+            try:
+                # Without the lock: a script may take long, and workers register and fail meanwhile.
+                found = self._host_manager.discover()
+                client, result = self._take_over(found)
+                if client is not None:
+                    self._tell(client, result)
+                if trouble:
+                    log.warning("hosts are discovered again")
+                trouble = ""
+            except Exception as error:
+                if self._shutdown.is_set():
+                    return
+                if first:
+                    # A mistake in the configuration: the job ends at once.
+                    log.error("hosts cannot be discovered: %s", error)
+                    with self._changed:
                         self._shutdown.set()
                         self._changed.notify_all()
-                        return
-                    log.warning("hosts could not be discovered, and will be asked for again: %s", error)
+                    return
+                if str(error) != trouble:
+                    log.warning("hosts could not be discovered; the job goes on with those known, and asks again every %g s: %s", DISCOVER_HOSTS_FREQUENCY_SECS, error)
+                trouble = str(error)
             first = False
             self._shutdown.wait(DISCOVER_HOSTS_FREQUENCY_SECS)
 
-    def _notify(self, hosts: DiscoveredHosts, result: HostUpdateResult) -> None:
-        """Tells rank 0, if the next world would be another one."""
-        places = self._places(hosts) if hosts.count_available_slots() >= self._min_num_proc else []
-        if _by_host(places) == self.host_assignments:
-            return
-        coordinator = self.get_coordinator_info()
-        client = self.get_worker_client(coordinator) if coordinator else None
-        if client is None:
-            # It has not come yet.
-            self._untold |= result
-        else:
-            self._tell(client, result)
+    def _take_over(self, found: dict[str, int]) -> tuple[Any, HostUpdateResult]:
+        """These hosts are there. Returns rank 0's client and what to tell it; None if there is nothing to tell, or nobody yet."""
+        with self._changed:
+            result = self._host_manager.update_available_hosts(found)
+            if result == HostUpdateResult.no_update:
+                return None, result
+            self._changed.notify_all()
+            hosts = self._host_manager.current_hosts
+            places = self._places(hosts) if hosts.count_available_slots() >= self._min_num_proc else []
+            if _by_host(places) == self.host_assignments:
+                return None, result
+            if {(it.hostname, it.local_rank) for it in places} - self._slots.keys():
+                # A worker comes though no host did: to a place that was beyond the greatest number of workers.
+                result |= HostUpdateResult.added
+            coordinator = self.get_coordinator_info()
+            client = self.get_worker_client(coordinator) if coordinator else None
+            if client is None:
+                # It has not come yet.
+                self._untold |= result
+            return client, result
 
     def _tell(self, client: Any, result: HostUpdateResult) -> None:
         try:

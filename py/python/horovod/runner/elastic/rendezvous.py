@@ -53,10 +53,10 @@ def create_rendezvous_handler(driver: Any):
                 # Open until the worker or the launcher ends; answers are read by the client.
                 self.server.over.wait()
             elif message.get("op") == "next":
-                driver.record_ready(host, local_rank, int(message.get("port", 0)))
+                driver.record_ready(host, local_rank, int(message.get("port", 0)), message.get("keeps_state") is True)
                 slot = driver.get_slot_info(host, local_rank)
                 settings = {**place_variables(slot), **driver.meeting()} if slot.rank >= 0 else {}
-                channel.send({"rank": slot.rank, "settings": settings})
+                channel.send({"rank": slot.rank, "settings": settings, "skip_sync": driver.skips_sync()})
 
     return Handler
 

@@ -72,16 +72,19 @@ class WorkerNotificationManager:
             channel.send({"heard": True})
 
 
-def next_world() -> None:
+def next_world(keeps_state: bool = False) -> bool | None:
     """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
-    host has left ends here, well."""
+    host has left ends here, well.
+
+    keeps_state: this worker would go on without a synchronisation of the states. Returns whether all do so; None where there is no launcher to know.
+    """
     address, port, secret = _driver()
     if not address:
-        return
+        return None
     hostname, local_rank = _place(None, None)
     channel = Channel.connect(address, port, secret)
     try:
-        channel.send({"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port()})
+        channel.send({"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port(), "keeps_state": keeps_state})
         answer = channel.receive()
     finally:
         channel.close()
@@ -90,6 +93,7 @@ def next_world() -> None:
         os.environ["SHOAL_ELASTIC_DISMISSED"] = "1"
         raise SystemExit(0)
     os.environ.update(answer["settings"])
+    return answer.get("skip_sync") is True
 
 
 def _driver() -> tuple[str, int, str]:

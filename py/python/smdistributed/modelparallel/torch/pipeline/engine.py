@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.pipeline.baton import Baton, Task
 from smdistributed.modelparallel.torch.pipeline.frames import Answer, Body, Frame, Key, Learned, Segment, Source
 from smdistributed.modelparallel.torch.pipeline.order import FORWARD, Order, Turns
 from smdistributed.modelparallel.torch.pipeline.remote import Remote, feed
-from smdistributed.modelparallel.torch.pipeline.wire import Message, Packed, Wire, pack, unpack
+from smdistributed.modelparallel.torch.pipeline.wire import Message, Packed, Wire, is_empty, pack, unpack
 
 __all__ = ["Engine"]
 
@@ -320,7 +320,8 @@ class Engine:
             else:
                 tensors.append(it.requires_grad_(needs))
         body.arrived[call] = (values["structure"], tensors, sources)
-        shown = (pickle.dumps(values["structure"]), sources)
+        # A number beside the tensors may be another one in the next step.
+        shown = (pickle.dumps(values["structure"]), sources) if is_empty(values["structure"]) else (b"", [])
         if (self.learned.steps == 0 or call in self.learned.outputs) and self.learned.outputs.setdefault(call, shown) != shown:
             self.learned.outputs[call] = (b"", [])
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from shoal.comm import Operation
 from shoal.torch.backend import ShoalBackend
 
-__all__ = ["Message", "Packed", "Wire", "pack", "unpack"]
+__all__ = ["Message", "Packed", "Wire", "is_empty", "pack", "unpack"]
 
 #: Bytes of a message's first part, which has a fixed size because a receive must know it.
 FIRST = 4096
@@ -50,6 +50,11 @@ def unpack(values: Any, tensors: list[torch.Tensor]) -> Any:
     """Puts tensors back."""
     is_slot = lambda it: isinstance(it, Slot)  # noqa: E731
     return pytree.tree_map(lambda it: tensors[it.place] if is_slot(it) else it, values, is_leaf=is_slot)
+
+
+def is_empty(values: Any) -> bool:
+    """Whether nothing is left of packed values but their containers."""
+    return all(it is None or isinstance(it, Slot) for it in pytree.tree_leaves(values, is_leaf=lambda it: isinstance(it, Slot)))
 
 
 @dataclass
