@@ -223,7 +223,7 @@ struct Blame {
 
 impl Blame {
     fn note(&mut self, rank: u32, status: ExitStatus, until: Option<Instant>) {
-        if self.is_nobody() || (self.until.is_some() && until.is_none()) {
+        if self.is_unknown() || (self.until.is_some() && until.is_none()) {
             (self.first, self.until) = (Some((rank, status)), until);
         }
     }
