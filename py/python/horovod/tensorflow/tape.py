@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.world import Average, reduction
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import Reducer, check_groups, check_predivide, variables_of_layers
-from horovod.tensorflow.mpi_ops import Average, _op
 from horovod.tensorflow.util import reference
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
@@ -74,7 +74,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         raise TypeError(f"DistributedGradientTape: the tape is a {type(gradtape).__name__}; give a tf.GradientTape")
     if not callable(getattr(compression, "compress", None)):
         raise TypeError(f"DistributedGradientTape: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
-    _op(op)
+    reduction(op, "DistributedGradientTape")
     check_predivide(gradient_predivide_factor, op)
     groups = check_groups(num_groups, groups)
     kind = type(gradtape)

@@ -13,12 +13,12 @@ from horovod.common import engine
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
+from horovod.common.world import reduction
 from horovod.torch.adasum import _DistributedAdasumOptimizer
 from horovod.torch.compression import Compression
 from horovod.torch.counting import RACE, Named
 from horovod.torch.mpi_ops import Adasum, Average, Max, allreduce_, local_size, rank, size
 from horovod.torch.reductions import reduce, sparse_allreduce_async
-from horovod.torch.submission import reduction
 
 #: Gradients are submitted in batches of at least this many bytes.
 PACK_BYTES = 4 << 20
