@@ -1,8 +1,8 @@
 """Does `shoal.parallel.advise` put layouts in the order of their measured times? A small GPT on 4 ranks, by `smdistributed.modelparallel.torch`.
 
-`python advise.py [--steps 6] [--rounds 2] [--width 256] [--layers 8]`. It measures each layer and the overhead of a pass on one rank, how many ranks compute at once, and latency
-(between computations, as in training) and bandwidth of the group of 4; asks for advice; then trains in 13 layouts, each in turn. Prints the table, Kendall's tau between
-predicted and measured order, and how far the layout that was predicted to be best is from the best one.
+`python advise.py [--steps 6] [--rounds 2] [--width 256] [--layers 8]`. It measures each layer and the overhead of a pass on one rank, what a micro-batch costs between two
+stages, how many ranks compute at once, and the group's latency (between computations, as in training) and bandwidth; asks for advice; then trains in 12 layouts, each in turn.
+Prints the table, Kendall's tau between predicted and measured order, and how far the layout that was predicted to be best is from the best one.
 """
 
 import argparse
@@ -33,17 +33,19 @@ LAYOUTS = [
     ("data 4", {}, 1, (1, 1, 1, 0)),
     ("data 4, 4 passes", {}, 4, (1, 1, 1, 0)),
     ("ZeRO 1", {"shard_optimizer_state": True}, 1, (1, 1, 4, 1)),
-    ("ZeRO 3", {"sharded_data_parallel_degree": 4}, 1, (1, 1, 4, 3)),
     ("ZeRO 3, 4 passes", {"sharded_data_parallel_degree": 4}, 4, (1, 1, 4, 3)),
-    ("pipeline 2 x data 2, 2", {"pipeline_parallel_degree": 2}, 2, (2, 1, 1, 0)),
+    ("pipeline 2 x data 2, 1", {"pipeline_parallel_degree": 2}, 1, (2, 1, 1, 0)),
     ("pipeline 2 x data 2, 8", {"pipeline_parallel_degree": 2}, 8, (2, 1, 1, 0)),
+    ("pipeline 4, 1", {"pipeline_parallel_degree": 4}, 1, (4, 1, 1, 0)),
     ("pipeline 4, 4", {"pipeline_parallel_degree": 4}, 4, (4, 1, 1, 0)),
     ("pipeline 4, 16", {"pipeline_parallel_degree": 4}, 16, (4, 1, 1, 0)),
     ("tensor 2 x data 2", {"tensor_parallel_degree": 2}, 1, (1, 2, 1, 0)),
-    ("tensor 4", {"tensor_parallel_degree": 4}, 1, (1, 4, 1, 0)),
-    ("tensor 4, 4 passes", {"tensor_parallel_degree": 4}, 4, (1, 4, 1, 0)),
+    ("tensor 4, 16 passes", {"tensor_parallel_degree": 4}, 16, (1, 4, 1, 0)),
     ("tensor 2 x pipeline 2, 4", {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}, 4, (2, 2, 1, 0)),
 ]
+
+#: Of them, the first with two stages.
+PIPELINE = next(at for at, (_, config, *_) in enumerate(LAYOUTS) if config.get("pipeline_parallel_degree") == 2)
 
 
 def seconds(work, times: int) -> float:
@@ -57,14 +59,24 @@ def seconds(work, times: int) -> float:
     return statistics.median(taken)
 
 
+def wall(work, times: int) -> float:
+    """Of each time, from when all ranks begin to when all have ended."""
+    dist.barrier()
+    begun = time.perf_counter()
+    for _ in range(times):
+        work()
+    dist.barrier()
+    return (time.perf_counter() - begun) / times
+
+
 def train(args: argparse.Namespace) -> None:
-    """A rank of one layout: prints the seconds of its steps."""
+    """A rank of one layout: prints the seconds of a step."""
     import smdistributed.modelparallel.torch as smp
     from small_gpt_smp import gpt
 
     torch.set_num_threads(1)
     _, config, micros, _ = LAYOUTS[args.layout]
-    smp.init({"ddp": True, "microbatches": micros, **config})
+    smp.init({"ddp": True, "microbatches": args.passes or micros, **config})
     torch.manual_seed(0)
     model = smp.DistributedModel(gpt(VOCABULARY, args.width, args.layers, args.heads, args.length))
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-4))
@@ -87,41 +99,52 @@ def train(args: argparse.Namespace) -> None:
         print(json.dumps(taken), flush=True)
 
 
+def alike(args: argparse.Namespace) -> None:
+    """A rank of a group in which each trains a model of its own: prints the seconds of passes and of an update, and what an all-reduce of all gradients adds."""
+    import smdistributed.modelparallel.torch as smp
+    from small_gpt_smp import gpt
+
+    torch.set_num_threads(1)
+    smp.init({"ddp": True})
+    model = gpt(VOCABULARY, args.width, args.layers, args.heads, args.length)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randint(VOCABULARY, (args.batch // RANKS, args.length))
+    gradients = torch.zeros(sum(it.numel() for it in model.parameters()))
+
+    def passes() -> None:
+        nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
+
+    def update() -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+        passes()
+
+    def exchange() -> None:
+        passes()
+        dist.all_reduce(gradients)
+
+    update()
+    found = zip(*[[wall(it, 5) for it in (passes, update, exchange)] for _ in range(3)], strict=True)
+    only, updated, exchanged = map(statistics.median, found)
+    if dist.get_rank() == 0:
+        print(json.dumps([only, max(updated - only, 0.0) / gradients.numel(), gradients.nbytes / max(exchanged - only, 1e-6)]), flush=True)
+
+
 def link(args: argparse.Namespace) -> None:
-    """A rank of the group of 4: what its all-reduces cost between computations, and how fast all compute at once."""
+    """A rank of the group of 4: prints the seconds that an all-reduce adds between computations."""
     torch.set_num_threads(1)
     dist.init_process_group("shoal")
-    rank = dist.get_rank()
-    layer, x = nn.Linear(args.width, 4 * args.width), torch.randn(args.batch * args.length, args.width)
-    small, large = torch.zeros(1), torch.zeros(4 << 20)
-
-    def mean(work, times: int = 40) -> float:
-        for _ in range(3):
-            work()
-        begun = time.perf_counter()
-        for _ in range(times):
-            work()
-        return (time.perf_counter() - begun) / times
+    layer, x, small = nn.Linear(args.width, 4 * args.width), torch.randn(args.batch * args.length, args.width), torch.zeros(1)
 
     def between() -> None:
         layer(x)
         dist.all_reduce(small)
 
-    dist.barrier()
-    alone = mean(lambda: layer(x)) if rank == 0 else 0.0
-    dist.barrier()
-    together = torch.tensor([mean(lambda: layer(x))])
-    dist.all_reduce(together)
-    met = torch.tensor([mean(between)])
-    dist.all_reduce(met)
-    whole = mean(lambda: dist.all_reduce(large), 8)
-    if rank == 0:
-        # A ring of n ranks has 2 (n - 1) messages, each of an n-th of the bytes.
-        turns = 2 * (RANKS - 1)
-        together, met = together.item() / RANKS, met.item() / RANKS
-        latency = max(met - together, 1e-6) / turns
-        print(json.dumps([latency, 4 * large.numel() / RANKS * turns / whole, min(RANKS * alone / together, RANKS)]), flush=True)
-    dist.barrier()
+    with torch.no_grad():
+        wall(between, 3)
+        apart, met = zip(*[(wall(lambda: layer(x), 20), wall(between, 20)) for _ in range(5)], strict=True)
+    if dist.get_rank() == 0:
+        print(json.dumps(max(statistics.median(met) - statistics.median(apart), 1e-6)), flush=True)
 
 
 def ranks(args: argparse.Namespace, *more: str, count: int = RANKS) -> object:
@@ -164,23 +187,30 @@ def costs(args: argparse.Namespace) -> None:
 
         (one_forward, one_backward), (forward, backward) = passes(1), passes(8)
         found.append([(forward - one_forward) / 7, (backward - one_backward) / 7, sum(it.numel() for it in layer.parameters())])
-    tensors = [torch.nn.Parameter(torch.randn(args.width, args.width)) for _ in range(32)]
-    for it in tensors:
-        it.grad = torch.ones_like(it)
-    adam = torch.optim.AdamW(tensors)
-    found.append(seconds(adam.step, 10) / sum(it.numel() for it in tensors))
     print(json.dumps(found), flush=True)
 
 
 def question(args: argparse.Namespace) -> list:
     """Advice for what was measured."""
-    first, block, last, update = ranks(args, "--measure", "costs", count=1)
-    one, four = (ranks(args, f"--layout={at}", count=1) for at in (0, 1))
+    first, block, last = ranks(args, "--measure", "costs", count=1)
+    one, many = (ranks(args, "--layout=0", f"--passes={passes}", count=1) for passes in (1, args.batch))
     # A backward pass has twice a forward pass' overhead.
-    overhead = max((four - one) / 3 / (args.layers + 2) / 3, 0.0)
-    latency, bandwidth, at_once = ranks(args, "--measure", "link")
-    print(f"a block: {1e3 * block[0]:.2f} ms forward, {1e3 * block[1]:.2f} ms backward a sample, {1e3 * overhead:.2f} ms overhead; {1e6 * latency:.0f} us, {bandwidth / 1e9:.2f} GB/s; "
-          f"{at_once:.2f} ranks compute at once")
+    overhead = max((many - one) / (args.batch - 1) / (args.layers + 2) / 3, 0.0)
+    # A ring of n ranks has 2 (n - 1) messages, each of an n-th of the bytes.
+    messages = 2 * (RANKS - 1)
+    latency = ranks(args, "--measure", "link") / messages
+    (alone, *_), (together, update, rate) = (ranks(args, "--measure", "alike", count=count) for count in (1, RANKS))
+    at_once, bandwidth = RANKS * alone / together, rate * messages / RANKS
+    # Two stages with a core each: m micro-batches take (m + 1) / m halves of the computation, and m + 1 times what each costs beside it.
+    half, whole = args.batch // 2, args.batch
+    fewer, all_of_them = (ranks(args, f"--layout={PIPELINE}", f"--passes={passes}", count=2) for passes in (half, whole))
+    each = (all_of_them - fewer + one / 2 * (1 / half - 1 / whole)) / (whole - half)
+    # Each stage crosses the boundary twice for a micro-batch.
+    handover = max(each - 3 * overhead * (args.layers + 2) / 2, 0.0) / 2
+    print(
+        f"a block: {1e3 * block[0]:.2f} ms forward, {1e3 * block[1]:.2f} ms backward a sample, {1e3 * overhead:.2f} ms overhead; {1e3 * handover:.2f} ms between stages; "
+        f"{1e6 * latency:.0f} us, {bandwidth / 1e9:.2f} GB/s; {at_once:.2f} ranks compute at once; an update {1e3 * update * args.width**2:.2f} ms"
+    )
     floats = 4 * args.length * args.width
     share = Share(part=1.0, divides=args.heads, reduced=2 * floats)
 
@@ -194,7 +224,7 @@ def question(args: argparse.Namespace) -> list:
         cost(last, 2 * floats, 4 * args.length * VOCABULARY, None),
     ]
     machine = Machine(RANKS, 8 << 30, Link(latency, bandwidth), at_once=at_once)
-    return advise(layers, machine, batch=args.batch, update=update)
+    return advise(layers, machine, batch=args.batch, update=update * at_once / RANKS, handover=handover)
 
 
 def predicted(advice: list, micros: int, want: tuple) -> float:
@@ -208,12 +238,12 @@ def predicted(advice: list, micros: int, want: tuple) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("steps", 6), ("rounds", 2), ("width", 256), ("layers", 8), ("heads", 4), ("length", 64), ("batch", 16), ("layout", -1)):
+    for name, default in (("steps", 6), ("rounds", 2), ("width", 256), ("layers", 8), ("heads", 4), ("length", 64), ("batch", 16), ("layout", -1), ("passes", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--measure", choices=("costs", "link"))
+    parser.add_argument("--measure", choices=("costs", "link", "alike"))
     args = parser.parse_args()
     if args.measure:
-        return {"costs": costs, "link": link}[args.measure](args)
+        return {"costs": costs, "link": link, "alike": alike}[args.measure](args)
     if args.layout >= 0:
         return train(args)
     advice = question(args)

@@ -76,6 +76,9 @@ def pytest_terminal_summary(terminalreporter):
 
 _report = []
 
+#: Characters of a failure's reason in the report.
+MAX_REASON = 600
+
 
 def pytest_runtest_logreport(report):
     name = report.nodeid
@@ -83,6 +86,8 @@ def pytest_runtest_logreport(report):
         entry = {"name": name, "outcome": report.outcome}
         if report.outcome == "skipped":
             entry["reason"] = report.longrepr[2].removeprefix("Skipped: ")
+        elif crash := getattr(report.longrepr, "reprcrash", None):
+            entry["reason"] = crash.message[:MAX_REASON]
         # A test that passed and then could not be cleaned up has failed.
         _report[:] = [other for other in _report if other["name"] != name] + [entry]
 

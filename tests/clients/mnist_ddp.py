@@ -9,6 +9,9 @@ import os
 import signal
 import sys
 
+# Without it MKL's results on Intel's processors may depend on where arrays lie in memory, and two runs differ in their last bits. Read at the import of torch.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,5 +1,7 @@
 //! What the tests said, summed over every runner.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::frameworks;
@@ -11,6 +13,8 @@ pub(crate) struct Outcome {
     pub(crate) passed: usize,
     /// Names of those that failed.
     pub(crate) failed: Vec<String>,
+    /// Why tests failed, by name, where their runner reports it.
+    pub(crate) reasons: BTreeMap<String, String>,
     /// Those that this machine could not run.
     pub(crate) skipped: Vec<Skip>,
     /// Names of those, among the passed, that failed at first.
@@ -51,7 +55,12 @@ impl Outcome {
                     let reason = test["reason"].as_str().unwrap_or("no reason given");
                     self.skipped.push(Skip { name: name.to_owned(), reason: reason.to_owned() });
                 }
-                _ => self.fail(name),
+                _ => {
+                    self.fail(name);
+                    if let Some(reason) = test["reason"].as_str() {
+                        self.reasons.insert(name.to_owned(), reason.to_owned());
+                    }
+                }
             }
         }
     }
@@ -59,7 +68,7 @@ impl Outcome {
     /// The same report; those that passed have no names.
     pub(crate) fn json(&self) -> Value {
         let passed = std::iter::repeat_n(json!({"outcome": "passed"}), self.passed);
-        let failed = self.failed.iter().map(|name| json!({"name": name, "outcome": "failed"}));
+        let failed = self.failed.iter().map(|name| json!({"name": name, "outcome": "failed", "reason": self.reasons.get(name)}));
         let skipped = self.skipped.iter().map(|skip| json!({"name": skip.name, "outcome": "skipped", "reason": skip.reason}));
         passed.chain(failed).chain(skipped).collect()
     }
@@ -70,6 +79,8 @@ impl Outcome {
         self.skipped.extend(first.skipped.into_iter().chain(again.skipped));
         self.at_the_second_try.extend(first.failed.into_iter().filter(|name| !again.failed.contains(name)));
         self.failed.extend(again.failed);
+        self.reasons.extend(first.reasons);
+        self.reasons.extend(again.reasons);
     }
 
     /// Turns skips into failures unless their reason holds on this machine.
@@ -85,16 +96,20 @@ impl Outcome {
             println!("skipped {}: {}", skip.name, skip.reason);
         }
         for name in &self.at_the_second_try {
-            println!("passed at the second try only: {name}");
+            println!("passed at the second try only: {name}{}", self.reason(name));
         }
         for name in &self.failed {
-            println!("FAILED {name}");
+            println!("FAILED {name}{}", self.reason(name));
         }
         if let Some(line) = frameworks::left_out(&self.skipped) {
             println!("{line}");
         }
         println!("{}", self.closing_line());
         self.failed.is_empty() && self.passed > 0
+    }
+
+    fn reason(&self, name: &str) -> String {
+        self.reasons.get(name).map(|reason| format!(" - {}", reason.replace('\n', " "))).unwrap_or_default()
     }
 
     /// `N passed, N failed[, N skipped]`.
@@ -130,13 +145,16 @@ mod tests {
     fn reports_are_counted() {
         let report = json!([
             {"name": "test_a", "outcome": "passed"},
-            {"name": "test_b", "outcome": "failed"},
+            {"name": "test_b", "outcome": "failed", "reason": "assert 1 == 2\n +1"},
             {"name": "test_c", "outcome": "error"},
             {"name": "test_d", "outcome": "skipped", "reason": "needs root"},
         ]);
         let mut read = Outcome::default();
         read.read(&report);
-        assert_eq!(read, outcome(1, &["test_b", "test_c"], &[("test_d", "needs root")]));
+        let mut expected = outcome(1, &["test_b", "test_c"], &[("test_d", "needs root")]);
+        expected.reasons = BTreeMap::from([("test_b".to_owned(), "assert 1 == 2\n +1".to_owned())]);
+        assert_eq!(read, expected);
+        assert_eq!(read.reason("test_b"), " - assert 1 == 2  +1");
         let mut again = Outcome::default();
         again.read(&read.json());
         assert_eq!(again, read);

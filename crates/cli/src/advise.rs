@@ -45,8 +45,9 @@ The file says what each layer costs for one sample on one rank, and where it is 
 Of a layer: activations are kept until the backward pass, output goes to the next stage, overhead is a forward pass of no samples (optional);
 tensor (optional) says which part of the layer tensor ranks share, what their number must divide, and what a pass all-reduces for a sample.
 Of the machine, optional: reserved (bytes that are not for the model), ranks_per_host and between (the link between hosts), at_once (how many
-ranks of a host compute at once as fast as one alone). Optional, too: update (seconds of the optimizer for each parameter) and overlap
-(which part of the last backward pass the gradients' way hides behind, 0 to 1). `shoal bench comm` measures latency and bandwidth.
+ranks of a host compute at once as fast as one alone). Optional, too: update (seconds of the optimizer for each parameter), handover
+(seconds that a rank computes to send a micro-batch to another stage, or to receive it) and overlap (which part of the last backward pass the
+gradients' way hides behind, 0 to 1). `shoal bench comm` measures latency and bandwidth.
 
 Columns: degrees of data, shard (with ZeRO's level), pipeline and tensor parallelism; micro-batches of a step on each rank; seconds of a step;
 of them, the share in which ranks wait for the pipeline, and seconds of exchange that nothing hides; memory of the fullest rank.

@@ -90,6 +90,9 @@ pub struct Question {
     /// Seconds of the optimizer for each parameter.
     #[serde(default)]
     pub update: f64,
+    /// Seconds that a rank computes to send a micro-batch to another stage, or to receive it.
+    #[serde(default)]
+    pub handover: f64,
     /// Which part of a stage's last backward pass the gradients' way can hide behind, from 0 to 1.
     #[serde(default)]
     pub overlap: f64,
@@ -110,7 +113,7 @@ pub struct Advice {
     pub stages: Vec<usize>,
     /// Predicted time of a step.
     pub step: f64,
-    /// Of it, how long the busiest rank computes, tensor ranks' all-reduces with it.
+    /// Of it, how long the busiest rank computes, the optimizer and tensor ranks' all-reduces with it.
     pub busy: f64,
     /// Of it, the exchange of gradients and parameters that nothing hides.
     pub exchange: f64,
@@ -161,6 +164,7 @@ impl Question {
         at_least_one("ranks_per_host", machine.ranks_per_host.unwrap_or(1))?;
         at_least_one("batch", self.batch)?;
         within("update", self.update, 0.0, f64::MAX)?;
+        within("handover", self.handover, 0.0, f64::MAX)?;
         within("overlap", self.overlap, 0.0, 1.0)?;
         within("at_once", machine.at_once.unwrap_or(1.0), f64::MIN_POSITIVE, f64::MAX)?;
         for link in [Some(machine.inside), machine.between].into_iter().flatten() {

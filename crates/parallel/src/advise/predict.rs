@@ -7,7 +7,7 @@ use crate::{
     error::Invalid,
     network::Link,
     partition::{Layer, chain},
-    schedule::{Durations, Pipeline},
+    schedule::{Durations, Fault, Pipeline},
     shard::Zero,
 };
 
@@ -15,6 +15,8 @@ use crate::{
 struct Part {
     forward: f64,
     backward: f64,
+    /// Of each of the two, how long the rank waits for all-reduces and gathered parameters.
+    wire: f64,
     parameters: f64,
     activations: f64,
 }
@@ -24,10 +26,25 @@ struct Part {
 struct Stage {
     forward: f64,
     backward: f64,
+    wire: f64,
     parameters: f64,
     /// Of the layer with the most.
     largest: f64,
     activations: f64,
+}
+
+impl Stage {
+    fn passes(&self) -> (f64, f64) {
+        (self.forward, self.backward)
+    }
+
+    fn computation(&self) -> (f64, f64) {
+        (self.forward - self.wire, self.backward - self.wire)
+    }
+}
+
+fn faulty(fault: Fault) -> Invalid {
+    Invalid::new("schedule", fault.to_string())
 }
 
 pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, Invalid> {
@@ -46,23 +63,38 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
     };
     let part = |layer: &Cost| {
         let mut part = part(layer, layout.tensor, samples, &tensor_link);
-        part.forward += gathered(part.parameters);
-        part.backward += gathered(part.parameters);
+        let gathered = gathered(part.parameters);
+        part.forward += gathered;
+        part.backward += gathered;
+        part.wire += gathered;
         part
     };
     let parts: Vec<Part> = question.layers.iter().map(part).collect();
     let first = cut(question, layout, &parts)?;
     let ends = first.iter().skip(1).copied().chain([parts.len()]);
-    let stages: Vec<Stage> = first.iter().zip(ends).map(|(&from, to)| joined(&parts[from..to])).collect();
+    let mut stages: Vec<Stage> = first.iter().zip(ends).map(|(&from, to)| joined(&parts[from..to])).collect();
+    // Each boundary is crossed once in either direction.
+    let last = stages.len() - 1;
+    for (at, stage) in stages.iter_mut().enumerate() {
+        let crossings = usize::from(at > 0) + usize::from(at < last);
+        let handover = if layout.pipeline > 1 { crossings as f64 * question.handover } else { 0.0 };
+        stage.forward += handover;
+        stage.backward += handover;
+    }
 
     let output = first.iter().skip(1).map(|&at| question.layers[at - 1].output as f64 * samples).fold(0.0, f64::max);
     let transfer = if layout.pipeline > 1 { stage_link.send(output) } else { 0.0 };
-    let halves = || stages.iter().map(|stage| stage.backward / 2.0).collect();
-    let durations = Durations { forward: stages.iter().map(|stage| stage.forward).collect(), input: halves(), weight: halves(), transfer };
+    let durations = |of: fn(&Stage) -> (f64, f64)| {
+        let (forward, backward): (Vec<f64>, Vec<f64>) = stages.iter().map(of).unzip();
+        let halves: Vec<f64> = backward.iter().map(|backward| backward / 2.0).collect();
+        Durations { forward, input: halves.clone(), weight: halves, transfer }
+    };
     let schedule = layout.schedule.unwrap_or(Pipeline::OneForwardOneBackward).schedule(layout.pipeline, layout.micros)?;
-    let timing = schedule.check(&durations).map_err(|fault| Invalid::new("schedule", fault.to_string()))?;
+    let timing = schedule.check(&durations(Stage::passes)).map_err(faulty)?;
 
     let (mut exchange, mut memory) = (0.0_f64, 0_u64);
+    // Of the rank with the most; `updates`: of all ranks of a pipeline.
+    let (mut busy, mut update, mut waiting, mut updates) = (0.0_f64, 0.0_f64, 0.0_f64, 0.0_f64);
     for rank in 0..layout.pipeline {
         let own = || stages.iter().skip(rank).step_by(layout.pipeline);
         let parameters: f64 = own().map(|stage| stage.parameters).sum();
@@ -76,8 +108,12 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
             wire += shard_link.gather(layout.shard, parameters * question.precision.parameter as f64);
         }
         wire += data_link.all_reduce(layout.data, bytes / layout.shard as f64);
-        let update = question.update * if layout.zero == Zero::None { parameters } else { parameters / layout.shard as f64 };
-        exchange = exchange.max((wire - question.overlap * backward).max(0.0) + update);
+        exchange = exchange.max((wire - question.overlap * backward).max(0.0));
+        let of_rank = question.update * if layout.zero == Zero::None { parameters } else { parameters / layout.shard as f64 };
+        update = update.max(of_rank);
+        updates += of_rank;
+        busy = busy.max(timing.busy[rank] + of_rank);
+        waiting = waiting.max(2.0 * layout.micros as f64 * own().map(|stage| stage.wire).sum::<f64>());
         let activations = own().map(|stage| stage.activations).fold(0.0, f64::max) * timing.activations[rank] as f64;
         let state = layout.zero.bytes(parameters.ceil() as u64, question.precision, layout.shard);
         // A layer is whole while it computes, and so is its gradient until it is scattered.
@@ -88,11 +124,14 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         let working = (activations + largest).ceil() as u64;
         memory = memory.max(state.saturating_add(working).saturating_add(machine.reserved));
     }
-    let busy = timing.busy.iter().copied().fold(0.0, f64::max);
-    // Ranks that share cores are not faster together than the cores are.
-    let per_host = machine.ranks_per_host.unwrap_or(machine.ranks).min(machine.ranks);
-    let of_a_host = timing.busy.iter().sum::<f64>() / layout.pipeline as f64 * per_host as f64;
-    let computed = machine.at_once.map_or(timing.total, |at_once| timing.total.max(of_a_host / at_once));
+    // Ranks that share cores are not faster together than the cores are; none needs one while it waits for others.
+    let mut computed = timing.total + update;
+    if let Some(at_once) = machine.at_once {
+        let per_host = machine.ranks_per_host.unwrap_or(machine.ranks).min(machine.ranks) as f64;
+        let cores = at_once * layout.pipeline as f64 / per_host;
+        let shared = schedule.total_on(cores, &durations(Stage::computation)).map_err(faulty)?;
+        computed = computed.max(shared + waiting + update.max(updates / cores));
+    }
     Ok(Advice {
         degrees: layout.degrees(),
         zero: layout.zero,
@@ -123,6 +162,7 @@ fn part(layer: &Cost, tensor: usize, samples: f64, link: &Link) -> Part {
     Part {
         forward: layer.overhead + layer.forward * samples * left + reduced,
         backward: 2.0 * layer.overhead + layer.backward * samples * left + reduced,
+        wire: reduced,
         parameters: layer.parameters as f64 * left,
         activations: layer.activations as f64 * samples * left,
     }
@@ -151,6 +191,7 @@ fn joined(parts: &[Part]) -> Stage {
     for part in parts {
         stage.forward += part.forward;
         stage.backward += part.backward;
+        stage.wire += part.wire;
         stage.parameters += part.parameters;
         stage.largest = stage.largest.max(part.parameters);
         stage.activations += part.activations;

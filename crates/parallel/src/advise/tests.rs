@@ -31,6 +31,7 @@ fn question(layers: usize, ranks: usize, batch: usize) -> Question {
         batch,
         precision: Precision::SINGLE_ADAM,
         update: 0.0,
+        handover: 0.0,
         overlap: 0.0,
     }
 }
@@ -98,6 +99,11 @@ fn predictions_are_the_formulas() {
     let all = advise(&question).unwrap();
     let pipe = find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
     assert!((pipe.idle - 3.0 / 11.0).abs() < 1e-9 && (pipe.step - 11.0 * 0.06).abs() < 1e-9);
+    question.handover = 0.01;
+    let slower = advise(&question).unwrap();
+    let found = find(&slower, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
+    // There and back, the first micro-batch crosses all three boundaries and the others follow as an inner stage receives and sends them.
+    assert!((found.step - pipe.step - 2.0 * (2.0 * 3.0 + 7.0 * 2.0) * 0.01).abs() < 1e-9, "{} {}", found.step, pipe.step);
     assert_eq!((pipe.stages.as_slice(), pipe.memory), ([0, 1, 2, 3].as_slice(), 16_000_000 + 8 * 2_000_000));
 }
 
@@ -128,6 +134,22 @@ fn ranks_that_share_cores_are_no_faster_together() {
     let least = 16.0 * 4.0 * 0.03 / 2.0;
     let all = advise(&question).unwrap();
     assert!(all.iter().all(|advice| advice.step >= least - 1e-9) && (all[0].step - least).abs() < 1e-9);
+    // Neither is the optimizer; what a rank waits for takes no core.
+    question.update = 1e-9;
+    question.machine.inside = Link { latency: 1e-3, bandwidth: 1e30 };
+    let all = advise(&question).unwrap();
+    let update = 4.0 * 4.0 * 1_000_000.0 * 1e-9 / 2.0;
+    let data = find(&all, |it| it.degrees.data == Some(4) && it.microbatches == 1);
+    assert!((data.step - (least + update + 6e-3)).abs() < 1e-9, "{data:?}");
+    let tensor = find(&all, |it| it.degrees.tensor == 4 && it.microbatches == 1);
+    assert!((tensor.step - (least + update / 4.0 + 4.0 * 2.0 * 6e-3)).abs() < 1e-9, "{tensor:?}");
+    // A pipeline is slowed down only while more of its ranks compute than there are cores: not at its ends.
+    question.machine.inside.latency = 0.0;
+    let all = advise(&question).unwrap();
+    let pipe = find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 4);
+    // 4 samples a micro-batch: forward 1, 2, 3, 4, 3, 2, 1 stages compute at once, backward the same.
+    let slots = 1.0 + 1.0 + 1.5 + 2.0 + 1.5 + 1.0 + 1.0;
+    assert!((pipe.step - (slots * 4.0 * 0.03 + update / 4.0)).abs() < 1e-9, "{pipe:?}");
 }
 
 #[test]

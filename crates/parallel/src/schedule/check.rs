@@ -105,6 +105,26 @@ impl Schedule {
     /// # Errors
     /// The first fault.
     pub fn check(&self, durations: &Durations) -> Result<Timing, Fault> {
+        self.play(durations, |_, _| ())
+    }
+
+    /// How long it takes where only `cores` ranks compute as fast as one alone: at a moment when more of them would compute, all are slowed down alike.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn total_on(&self, cores: f64, durations: &Durations) -> Result<f64, Fault> {
+        let mut edges = Vec::new();
+        self.play(durations, |begun, end| edges.extend([(begun, 1.0), (end, -1.0)]))?;
+        edges.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (mut total, mut computing, mut before) = (0.0, 0.0_f64, 0.0);
+        for (at, change) in edges {
+            total += (at - before) * (computing / cores).max(1.0);
+            (computing, before) = (computing + change, at);
+        }
+        Ok(total)
+    }
+
+    fn play(&self, durations: &Durations, mut computes: impl FnMut(f64, f64)) -> Result<Timing, Fault> {
         let ranks = self.ranks.len();
         let mut done = vec![vec![Done::default(); self.micros]; self.stages];
         let (mut next, mut free_at, mut busy) = (vec![0; ranks], vec![0.0_f64; ranks], vec![0.0; ranks]);
@@ -114,7 +134,9 @@ impl Schedule {
             for rank in 0..ranks {
                 while let Some(&action) = self.ranks[rank].get(next[rank]) {
                     let Some(ready) = self.ready(rank, action, &done, durations)? else { break };
-                    let end = free_at[rank].max(ready) + durations.of(action);
+                    let begun = free_at[rank].max(ready);
+                    let end = begun + durations.of(action);
+                    computes(begun, end);
                     let cell = &mut done[action.stage][action.micro];
                     match action.work {
                         Work::Forward => {

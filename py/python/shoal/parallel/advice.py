@@ -102,12 +102,13 @@ def advise(
     batch: int,
     precision: tuple[int, int, int] = (4, 4, 8),
     update: float = 0.0,
+    handover: float = 0.0,
     overlap: float = 0.0,
 ) -> list[Advice]:
     """Every valid layout, best first: those that fit by time, then the others by memory.
 
     `batch`: samples of a step, of all ranks. `precision`: bytes of a parameter, its gradient and its state. `update`: seconds of the optimizer for each
-    parameter. `overlap`: which part of the last backward pass the gradients' way hides behind.
+    parameter. `handover`: seconds that a rank computes to send a micro-batch to another stage, or to receive it. `overlap`: which part of the last backward pass the gradients' way hides behind.
     """
     question = {
         "layers": [asdict(layer) for layer in layers],
@@ -115,6 +116,7 @@ def advise(
         "batch": batch,
         "precision": dict(zip(("parameter", "gradient", "state"), precision)),
         "update": update,
+        "handover": handover,
         "overlap": overlap,
     }
     levels = {"none": 0, "state": 1, "gradients": 2, "parameters": 3}
