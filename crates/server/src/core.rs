@@ -21,7 +21,8 @@ use tokio::sync::{oneshot, watch};
 use crate::{ServerError, tuning::NewChild};
 pub(crate) use edits::RowFate;
 use edits::{RowEdit, TuningEdit};
-use rows::{progress, receipt, row};
+pub(crate) use rows::secondary_status;
+use rows::{change, job_progress, receipt, tuning_progress};
 
 mod edits;
 mod rows;
@@ -387,14 +388,14 @@ impl Loop {
     fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
         let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
         for (name, view) in &turn.views {
-            let progress = progress(name, view);
-            rows.push(match created.jobs.remove(name) {
-                Some(opaque) => RowChange::PutJob(Box::new(row(opaque, view, progress))),
-                None => RowChange::MoveJob(Box::new(progress)),
-            });
+            let parent = view.trial.as_ref().map(|trial| trial.tuning.as_str());
+            rows.push(change(job_progress(name, view), created.jobs.remove(name), view.created.0, parent));
             rows.extend(tunings::trial_change(name, view, created.tuned.remove(name)));
         }
-        rows.extend(tunings::changes(turn, &mut created));
+        for (name, view) in &turn.tunings {
+            rows.push(change(tuning_progress(name, view), created.tunings.remove(name), view.created.0, None));
+        }
+        rows.extend(tunings::records(turn));
         let events = turn.events.iter().map(Event::encode).collect();
         self.version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(self.version);

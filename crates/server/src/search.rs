@@ -14,7 +14,9 @@ use std::{
 };
 
 use serde_json::Value;
-use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, Snapshots, StoreError};
+use shoal_store::{
+    Batch, EachEvent, Journal, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, RowChange, Rows, Snapshots, StoreError,
+};
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
 use document::{Document, Key, Property, Texts, Writer};
@@ -117,7 +119,7 @@ impl SearchIndex {
     ///
     /// # Errors
     /// The rows cannot be read; the next refresh reads all.
-    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) -> Result<(), StoreError> {
         if matches!(&*self.stale(), Stale::Some(names) if names.is_empty()) {
             return Ok(());
         }
@@ -126,7 +128,7 @@ impl SearchIndex {
         let stale = mem::replace(&mut *self.stale(), Stale::Some(BTreeSet::new()));
         let outcome = match stale {
             Stale::Some(names) => names.into_iter().try_for_each(|name| {
-                match rows.job(&name)? {
+                match rows.resource(ResourceKind::TRAINING_JOB, &name)? {
                     Some(row) => contents.put(&row, record),
                     None => contents.remove(&name),
                 }
@@ -204,9 +206,9 @@ impl Contents {
         self.gone += usize::from(self.documents.remove(name).is_some());
     }
 
-    fn read_all(&mut self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+    fn read_all(&mut self, rows: &dyn Rows, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) -> Result<(), StoreError> {
         *self = Self::default();
-        let mut filter = JobFilter { sort: JobSort::Name, limit: READ, ..JobFilter::default() };
+        let mut filter = ResourceFilter { sort: ResourceSort::Name, limit: READ, ..ResourceFilter::new(ResourceKind::TRAINING_JOB) };
         loop {
             let page = rows.list(&filter)?;
             page.rows.iter().for_each(|row| self.put(row, record));
@@ -217,7 +219,7 @@ impl Contents {
         }
     }
 
-    fn put(&mut self, row: &JobRow, record: &dyn Fn(&JobRow) -> Result<Value, Error>) {
+    fn put(&mut self, row: &ResourceRow, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) {
         let record = match record(row) {
             Ok(record) => record,
             Err(error) => {
@@ -255,9 +257,9 @@ impl<J: Journal> Journal for Watched<J> {
         let version = self.journal.append(batch)?;
         if let Stale::Some(names) = &mut *self.index.stale() {
             names.extend(batch.rows.iter().filter_map(|change| match change {
-                RowChange::PutJob(row) => Some(row.name.clone()),
-                RowChange::MoveJob(progress) => Some(progress.name.clone()),
-                RowChange::DeleteJob(name) => Some(name.clone()),
+                RowChange::Put(row) if row.kind == ResourceKind::TRAINING_JOB => Some(row.name.clone()),
+                RowChange::Move(progress) if progress.kind == ResourceKind::TRAINING_JOB => Some(progress.name.clone()),
+                RowChange::Delete(ResourceKind::TRAINING_JOB, name) => Some(name.clone()),
                 // Nothing of these is searched for.
                 _ => None,
             }));

@@ -1,5 +1,6 @@
 //! Receipts of a training job's checkpoints.
 
+use shoal_store::ResourceKind;
 use shoal_wire::{CheckpointReceipt, Error, ListCheckpoints, Reply};
 
 use super::{Api, blocking};
@@ -21,7 +22,7 @@ impl Api {
                 }
             };
             let name = &request.training_job_name;
-            if world.rows.job(name).map_err(|error| internal(&error))?.is_none() {
+            if world.rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))?.is_none() {
                 return Err(Error::validation("Requested resource not found."));
             }
             world.rows.checkpoints(name, (path, host), PAGE).map_err(|error| internal(&error))

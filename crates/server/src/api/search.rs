@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use shoal_store::{JobFilter, JobSort};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceSort};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
 use super::{
@@ -62,9 +62,9 @@ impl Api {
 /// All tuning jobs by name, as Search looks at them.
 fn tunings(world: &World) -> Result<BTreeMap<String, Value>, Error> {
     let mut all = BTreeMap::new();
-    let mut filter = JobFilter { sort: JobSort::Name, limit: 1000, ..JobFilter::default() };
+    let mut filter = ResourceFilter { sort: ResourceSort::Name, limit: 1000, ..ResourceFilter::new(ResourceKind::TUNING_JOB) };
     loop {
-        let page = world.rows.list_tunings(&filter).map_err(|error| internal(&error))?;
+        let page = world.rows.list(&filter).map_err(|error| internal(&error))?;
         for row in page.rows {
             all.insert(row.name.clone(), tuning::record(world, &row)?);
         }

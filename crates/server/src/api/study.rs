@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use serde::Serialize;
 use serde_json::Value as Json;
 use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView};
-use shoal_store::{Cursor, JobRow, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_store::{Cursor, ResourceRow, TrialFilter, TrialRow, TrialSort};
 use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
     DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
@@ -53,7 +53,7 @@ impl Api {
     }
 }
 
-fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
+fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
     let request = tuning::restore(&row.request, &*world.images)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
@@ -140,12 +140,12 @@ fn kind(spec: &impl Serialize) -> String {
 }
 
 fn told(
-    row: &TuningRow,
+    row: &ResourceRow,
     tuning: &TuningView,
     studies: &[Study],
     fronts: &[Vec<u32>],
     trial: &TrialRow,
-    job: &JobRow,
+    job: &ResourceRow,
 ) -> Result<StudyTrial, Error> {
     let known: TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
     let view: JobView = serde_json::from_slice(&job.view).map_err(|error| internal(&error))?;
@@ -192,7 +192,7 @@ fn worked(view: &JobView) -> Option<f64> {
 }
 
 /// The number in a trial's name: `<tuning job>-<number>-<8 hexadecimal digits>`.
-fn number(row: &TuningRow, job: &str) -> u32 {
+fn number(row: &ResourceRow, job: &str) -> u32 {
     let rest = job.strip_prefix(row.name.as_str()).unwrap_or_default().trim_start_matches('-');
     rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,6 @@
 //! Tags of training and tuning jobs, named by ARN.
 
+use shoal_store::ResourceKind;
 use shoal_wire::{
     Error, Reply, Tag,
     arn::{self, Resource},
@@ -61,8 +62,8 @@ impl Api {
         };
         let core = &self.world.core;
         let edited = match tagged {
-            Tagged::Job(name) => core.edit(name, move |row: &mut shoal_store::JobRow| changed(&mut row.tags)).await,
-            Tagged::Tuning(name) => core.edit_tuning(name, move |row: &mut shoal_store::TuningRow| changed(&mut row.tags)).await,
+            Tagged::Job(name) => core.edit(name, move |row: &mut shoal_store::ResourceRow| changed(&mut row.tags)).await,
+            Tagged::Tuning(name) => core.edit_tuning(name, move |row: &mut shoal_store::ResourceRow| changed(&mut row.tags)).await,
         };
         edited.map_err(|refusal| refused(&refusal))?;
         receive.await.map_err(|error| internal(&error))
@@ -72,10 +73,10 @@ impl Api {
     pub(super) async fn jobs_named(&self, name: &str) -> Result<Vec<String>, Error> {
         let (world, wanted) = (self.world.clone(), name.to_owned());
         blocking(move || {
-            let exact = world.rows.job(&wanted).map_err(|error| internal(&error))?;
+            let exact = world.rows.resource(ResourceKind::TRAINING_JOB, &wanted).map_err(|error| internal(&error))?;
             match exact {
                 Some(row) => Ok(vec![row.name]),
-                None => world.rows.names(&wanted).map_err(|error| internal(&error)),
+                None => world.rows.names(ResourceKind::TRAINING_JOB, &wanted).map_err(|error| internal(&error)),
             }
         })
         .await
@@ -84,9 +85,9 @@ impl Api {
     /// The tuning job of this name, or else those whose names differ from it in case only.
     async fn tunings_named(&self, name: &str) -> Result<Vec<String>, Error> {
         let (world, wanted) = (self.world.clone(), name.to_owned());
-        blocking(move || match world.rows.tuning(&wanted).map_err(|error| internal(&error))? {
+        blocking(move || match world.rows.resource(ResourceKind::TUNING_JOB, &wanted).map_err(|error| internal(&error))? {
             Some(row) => Ok(vec![row.name]),
-            None => world.rows.tuning_names(&wanted).map_err(|error| internal(&error)),
+            None => world.rows.names(ResourceKind::TUNING_JOB, &wanted).map_err(|error| internal(&error)),
         })
         .await
     }

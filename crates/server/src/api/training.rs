@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
+use shoal_store::{Cursor, ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
 use shoal_wire::{
     CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
     TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
@@ -16,7 +16,7 @@ use super::{Api, Caller, blocking, token};
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, RowFate, now_ms},
+    core::{Opaque, Refusal, RowFate, now_ms, secondary_status},
     effects::World,
     keys::random_hex,
     plans::training_spec,
@@ -31,7 +31,9 @@ impl Api {
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
-            let is_taken = || world.rows.job(&request.name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            let is_taken = || {
+                world.rows.resource(ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some()).map_err(|error| internal(&error))
+            };
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
@@ -103,7 +105,7 @@ impl Api {
         if request.training_plan_equals.is_some() {
             return Ok(Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None });
         }
-        let filter = JobFilter {
+        let filter = ResourceFilter {
             name_contains: request.name_contains,
             status: request.status_equals,
             created_after_ms: request.created_after_ms,
@@ -111,9 +113,9 @@ impl Api {
             modified_after_ms: request.modified_after_ms,
             modified_before_ms: request.modified_before_ms,
             sort: match request.sort_by {
-                TrainingJobSortBy::Name => JobSort::Name,
-                TrainingJobSortBy::CreationTime => JobSort::CreationTime,
-                TrainingJobSortBy::Status => JobSort::Status,
+                TrainingJobSortBy::Name => ResourceSort::Name,
+                TrainingJobSortBy::CreationTime => ResourceSort::CreationTime,
+                TrainingJobSortBy::Status => ResourceSort::Status,
             },
             order: match request.sort_order {
                 SortOrder::Ascending => shoal_store::SortOrder::Ascending,
@@ -121,13 +123,13 @@ impl Api {
             },
             after,
             limit: request.max_results as usize,
-            ..JobFilter::default()
+            ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
         };
         let (world, pool_status) = (self.world.clone(), request.warm_pool_status_equals);
         let (summaries, next) = blocking(move || {
             let pools = pool_status.map(|status| world.telemetry.warm_pools(&status)).transpose().map_err(|error| internal(&error))?;
             let names = pools.map(|rows| rows.into_iter().map(|row| row.job).collect());
-            let page = world.rows.list(&JobFilter { names, ..filter }).map_err(|error| internal(&error))?;
+            let page = world.rows.list(&ResourceFilter { names, ..filter }).map_err(|error| internal(&error))?;
             let summaries = page.rows.into_iter().map(|row| summary(&world, row)).collect::<Result<_, _>>()?;
             Ok((summaries, page.next))
         })
@@ -142,14 +144,14 @@ impl Api {
         // One that is still in use at the end of its job is about to be kept.
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
-        let edit = move |row: &mut JobRow| {
+        let edit = move |row: &mut ResourceRow| {
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
                 return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
             }
-            if update.remote_debug.is_some() && !matches!(row.secondary.as_str(), "Downloading" | "Training") {
+            if update.remote_debug.is_some() && !matches!(secondary_status(&row.keys), "Downloading" | "Training") {
                 return Err(Error::validation(format!(
                     "remoteDebugConfig can be updated while the secondary status is Downloading or Training, and it is {}.",
-                    row.secondary
+                    secondary_status(&row.keys)
                 )));
             }
             let mut request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
@@ -204,7 +206,7 @@ impl Api {
             world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
-        let edit = |row: &mut JobRow| deletable(row).map(|()| RowFate::Delete);
+        let edit = |row: &mut ResourceRow| deletable(row).map(|()| RowFate::Delete);
         self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::DeleteTrainingJob)
     }
@@ -214,19 +216,19 @@ impl Api {
         blocking(move || world.warm_pool(&name).map_err(|error| internal(&error))).await
     }
 
-    pub(super) async fn row(&self, name: &str) -> Result<JobRow, Error> {
+    pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Error> {
         let (world, name) = (self.world.clone(), name.to_owned());
         blocking(move || row_of(&world, &name)?.ok_or_else(|| Error::validation("Requested resource not found."))).await
     }
 }
 
 /// The row of a job, if there is one.
-pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error> {
-    world.rows.job(name).map_err(|error| internal(&error))
+pub(super) fn row_of(world: &World, name: &str) -> Result<Option<ResourceRow>, Error> {
+    world.rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))
 }
 
 /// A job as Search shows it.
-pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
+pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, mut description) = describe(row, &view(row)?)?;
     add_image(world, &request, &mut description);
     description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
@@ -235,14 +237,14 @@ pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
 }
 
 /// A job as Search looks at it: without what the platform supplies.
-pub(super) fn searched(row: &JobRow) -> Result<Value, Error> {
+pub(super) fn searched(row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))
 }
 
 /// Only what is over can be deleted.
-fn deletable(row: &JobRow) -> Result<(), Error> {
+fn deletable(row: &ResourceRow) -> Result<(), Error> {
     if row.ended {
         return Ok(());
     }
@@ -310,12 +312,12 @@ fn grace_text(grace_s: u32, now_ms: u64) -> String {
     format!("its program has {grace_s} s, until {hour:02}:{minute:02}:{second:02}Z, to end by itself; then SIGKILL")
 }
 
-pub(super) fn view(row: &JobRow) -> Result<JobView, Error> {
+pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
+fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let output = shoal_wire::restore_output(&request)?;
     let description = TrainingJobDescription {
@@ -350,16 +352,16 @@ fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, Trainin
     Ok((request, description))
 }
 
-fn summary(world: &World, row: JobRow) -> Result<TrainingJobSummary, Error> {
+fn summary(world: &World, row: ResourceRow) -> Result<TrainingJobSummary, Error> {
     Ok(TrainingJobSummary {
         warm_pool: world.warm_pool(&row.name).map_err(|error| internal(&error))?,
+        secondary_status: secondary_status(&row.keys).to_owned(),
         name: row.name,
         arn: row.arn,
         created_ms: row.created_ms,
         training_end_ms: row.ended_ms,
         modified_ms: row.modified_ms,
         status: row.status,
-        secondary_status: row.secondary,
     })
 }
 

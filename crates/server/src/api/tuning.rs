@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_store::{Cursor, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
     CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
     TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
@@ -27,7 +27,8 @@ impl Api {
         let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
-            let is_taken = |name: &str| world.rows.tuning(name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            let is_taken =
+                |name: &str| world.rows.resource(ResourceKind::TUNING_JOB, name).map(|row| row.is_some()).map_err(|error| internal(&error));
             // As for training jobs: the first complaint.
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
@@ -79,7 +80,7 @@ impl Api {
 
     pub(super) async fn list_tuning_jobs(&self, request: ListTuningJobs) -> Result<Reply, Error> {
         let question = format!("{:?}", ListTuningJobs { next_token: None, max_results: 0, ..request.clone() });
-        let filter = JobFilter {
+        let filter = ResourceFilter {
             name_contains: request.name_contains,
             status: request.status_equals,
             created_after_ms: request.created_after_ms,
@@ -87,17 +88,17 @@ impl Api {
             modified_after_ms: request.modified_after_ms,
             modified_before_ms: request.modified_before_ms,
             sort: match request.sort_by {
-                TuningJobSortBy::Name => JobSort::Name,
-                TuningJobSortBy::CreationTime => JobSort::CreationTime,
-                TuningJobSortBy::Status => JobSort::Status,
+                TuningJobSortBy::Name => ResourceSort::Name,
+                TuningJobSortBy::CreationTime => ResourceSort::CreationTime,
+                TuningJobSortBy::Status => ResourceSort::Status,
             },
             order: stored(request.sort_order),
             after: place(&question, request.next_token.as_deref())?,
             limit: request.max_results as usize,
-            ..JobFilter::default()
+            ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
         let world = self.world.clone();
-        let page = blocking(move || world.rows.list_tunings(&filter).map_err(|error| internal(&error))).await?;
+        let page = blocking(move || world.rows.list(&filter).map_err(|error| internal(&error))).await?;
         let summaries = page.rows.iter().map(summary).collect::<Result<_, _>>()?;
         Ok(Reply::ListTuningJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
     }
@@ -133,7 +134,7 @@ impl Api {
     pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
-        let edit = |row: &mut TuningRow| match row.ended {
+        let edit = |row: &mut ResourceRow| match row.ended {
             true => Ok(RowFate::Delete),
             false => Err(Error::validation(format!(
                 "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
@@ -145,18 +146,25 @@ impl Api {
         Ok(Reply::DeleteTuningJob)
     }
 
-    pub(super) async fn tuning_row(&self, name: &str) -> Result<TuningRow, Error> {
+    pub(super) async fn tuning_row(&self, name: &str) -> Result<ResourceRow, Error> {
         let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || world.rows.tuning(&name).map_err(|error| internal(&error))?.ok_or_else(|| admission::no_tuning_job(&name))).await
+        blocking(move || {
+            world
+                .rows
+                .resource(ResourceKind::TUNING_JOB, &name)
+                .map_err(|error| internal(&error))?
+                .ok_or_else(|| admission::no_tuning_job(&name))
+        })
+        .await
     }
 }
 
 /// The status that a tuning job ended with.
-pub(super) fn ended(row: &TuningRow) -> Result<Option<TuningStatus>, Error> {
+pub(super) fn ended(row: &ResourceRow) -> Result<Option<TuningStatus>, Error> {
     if row.ended { Ok(Some(view(row)?.status)) } else { Ok(None) }
 }
 
-fn view(row: &TuningRow) -> Result<TuningView, Error> {
+fn view(row: &ResourceRow) -> Result<TuningView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
@@ -175,12 +183,12 @@ fn place(question: &str, token: Option<&str>) -> Result<Option<Cursor>, Error> {
 struct Definitions(Vec<(Option<String>, Objective)>);
 
 impl Definitions {
-    fn of(row: &TuningRow) -> Result<Self, Error> {
+    fn of(row: &ResourceRow) -> Result<Self, Error> {
         let request = shoal_wire::restore_tuning_job(&row.request)?;
         Ok(Self(request.definitions.into_iter().map(|definition| (definition.name, definition.objective)).collect()))
     }
 
-    fn trial(&self, trial: &TrialRow, row: &JobRow) -> Result<TrialSummary, Error> {
+    fn trial(&self, trial: &TrialRow, row: &ResourceRow) -> Result<TrialSummary, Error> {
         let known: shoal_plane::TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
         let (definition, objective) = self.0.get(known.definition as usize).cloned().unwrap_or_else(|| {
             let none = Objective { goal: Goal::Minimize, metric: String::new() };
@@ -211,10 +219,10 @@ impl Definitions {
 }
 
 /// The best training job of a tuning job, and its value as it is minimised. One that was deleted is not shown.
-fn best(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
+fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
     let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
-    let job = world.rows.job(&best.job).map_err(|error| internal(&error))?;
+    let job = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))?;
     let (Some(trial), Some(job)) = (trial, job) else { return Ok(None) };
     let definitions = Definitions::of(row)?;
     let mut summary = definitions.trial(&trial, &job)?;
@@ -229,7 +237,7 @@ fn best(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<(Tri
 }
 
 /// The best of a tuning job over identical data and algorithm and of its parents.
-fn overall_best(world: &World, row: &TuningRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
+fn overall_best(world: &World, row: &ResourceRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
     let Some(warm_start) = request.warm_start.filter(|it| it.identical) else { return Ok(None) };
     let mut all: Vec<(TrialSummary, f64)> = Vec::new();
@@ -238,7 +246,7 @@ fn overall_best(world: &World, row: &TuningRow, own: Option<&(TrialSummary, f64)
     };
     all.extend(own.map(|it| named(&row.name, it)));
     for parent in &warm_start.parents {
-        if let Some(parent) = world.rows.tuning(parent).map_err(|error| internal(&error))?
+        if let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, parent).map_err(|error| internal(&error))?
             && let Some(theirs) = best(world, &parent, &view(&parent)?)?
         {
             all.push(named(&parent.name, &theirs));
@@ -264,7 +272,7 @@ fn counters(view: &TuningView) -> (TrainingJobCounters, ObjectiveCounters) {
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
+fn describe(world: &World, row: &ResourceRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let view = view(row)?;
     let (jobs, objectives) = counters(&view);
@@ -292,13 +300,13 @@ fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, Tunin
 }
 
 /// A tuning job as Search looks at it and shows it.
-pub(super) fn record(world: &World, row: &TuningRow) -> Result<Value, Error> {
+pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(world, row)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(tuning_search_record(&request, &description, &tags))
 }
 
-fn summary(row: &TuningRow) -> Result<TuningJobSummary, Error> {
+fn summary(row: &ResourceRow) -> Result<TuningJobSummary, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
     let view = view(row)?;
     let (jobs, objectives) = counters(&view);

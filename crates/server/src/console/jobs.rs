@@ -4,7 +4,7 @@ use askama::Template;
 use futures::future::join_all;
 use http::Response;
 use shoal_plane::JobView;
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
+use shoal_store::{Cursor, Point, ResourceFilter, ResourceRow, ResourceSort, SortOrder};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -105,8 +105,8 @@ impl View {
         Some(self.search.as_str()).filter(|text| !text.is_empty())
     }
 
-    fn filter(&self) -> JobFilter {
-        JobFilter {
+    fn filter(&self) -> ResourceFilter {
+        ResourceFilter {
             sort: self.job_sort(),
             order: if self.descending { SortOrder::Descending } else { SortOrder::Ascending },
             limit: PAGE,
@@ -114,11 +114,11 @@ impl View {
         }
     }
 
-    fn job_sort(&self) -> JobSort {
+    fn job_sort(&self) -> ResourceSort {
         match self.sort {
-            "name" => JobSort::Name,
-            "status" => JobSort::Status,
-            _ => JobSort::CreationTime,
+            "name" => ResourceSort::Name,
+            "status" => ResourceSort::Status,
+            _ => ResourceSort::CreationTime,
         }
     }
 }
@@ -129,7 +129,7 @@ fn order_name(descending: bool) -> &'static str {
 
 /// A page of rows, and where the pages before and after it are.
 struct Listed {
-    rows: Vec<JobRow>,
+    rows: Vec<ResourceRow>,
     counts: [u64; GROUPS.len()],
     before: Option<Cursor>,
     after: Option<Cursor>,
@@ -172,7 +172,7 @@ impl Console {
     }
 
     /// A row's view as of now: only the core knows the place of a job that waits.
-    pub(super) async fn current_view(&self, row: &JobRow) -> Result<JobView, Trouble> {
+    pub(super) async fn current_view(&self, row: &ResourceRow) -> Result<JobView, Trouble> {
         let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
         match &stored.pending {
             Some(_) => Ok(self.world.core.view(&row.name).await.unwrap_or(stored)),
@@ -184,21 +184,21 @@ impl Console {
 fn list(world: &World, view: &View, counts: [u64; GROUPS.len()], after: Option<Cursor>, before: Option<Cursor>) -> Result<Listed, Trouble> {
     let filter = view.filter();
     let sort = filter.sort;
-    let edge = |row: Option<&JobRow>| row.map(|row| Cursor::after(row, sort));
+    let edge = |row: Option<&ResourceRow>| row.map(|row| Cursor::after(row, sort));
     let Some(before) = before else {
-        let page = world.rows.list(&JobFilter { after: after.clone(), ..filter })?;
+        let page = world.rows.list(&ResourceFilter { after: after.clone(), ..filter })?;
         let first = after.and(edge(page.rows.first()));
         return Ok(Listed { rows: page.rows, counts, before: first, after: page.next });
     };
     // The page before a place is the page after it in the opposite order.
     let opposite = if filter.order == SortOrder::Descending { SortOrder::Ascending } else { SortOrder::Descending };
-    let mut page = world.rows.list(&JobFilter { order: opposite, after: Some(before), ..filter })?;
+    let mut page = world.rows.list(&ResourceFilter { order: opposite, after: Some(before), ..filter })?;
     page.rows.reverse();
     let (first, last) = (edge(page.rows.first()), edge(page.rows.last()));
     Ok(Listed { before: page.next.and(first), after: last, rows: page.rows, counts })
 }
 
-fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
+fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
     let wanted = shoal_wire::restore_gist(&row.request)?;
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {

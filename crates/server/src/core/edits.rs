@@ -8,7 +8,7 @@ use std::{
 };
 
 use shoal_plane::Rejection;
-use shoal_store::{Batch, JobRow, RowChange, TuningRow};
+use shoal_store::{Batch, ResourceKind, ResourceRow, RowChange};
 use shoal_wire::{Error, ErrorCode};
 use tokio::sync::oneshot;
 
@@ -24,7 +24,7 @@ pub(crate) enum RowFate {
 }
 
 /// Changes a row: all but its name and what the core knows. Runs on the loop, so it must be quick and touch nothing else.
-type Change = Box<dyn FnOnce(&mut JobRow) -> Result<RowFate, Error> + Send>;
+type Change = Box<dyn FnOnce(&mut ResourceRow) -> Result<RowFate, Error> + Send>;
 
 /// A change of one row.
 pub(super) struct RowEdit {
@@ -34,7 +34,7 @@ pub(super) struct RowEdit {
 }
 
 /// The same of a tuning job's row.
-type TuningChange = Box<dyn FnOnce(&mut TuningRow) -> Result<RowFate, Error> + Send>;
+type TuningChange = Box<dyn FnOnce(&mut ResourceRow) -> Result<RowFate, Error> + Send>;
 
 /// A change of one tuning job's row.
 pub(super) struct TuningEdit {
@@ -51,7 +51,7 @@ impl Core {
     pub(crate) async fn edit_tuning(
         &self,
         name: &str,
-        change: impl FnOnce(&mut TuningRow) -> Result<RowFate, Error> + Send + 'static,
+        change: impl FnOnce(&mut ResourceRow) -> Result<RowFate, Error> + Send + 'static,
     ) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         let edit = TuningEdit { name: name.to_owned(), change: Box::new(change), reply };
@@ -66,7 +66,7 @@ impl Core {
     pub(crate) async fn edit(
         &self,
         job: &str,
-        change: impl FnOnce(&mut JobRow) -> Result<RowFate, Error> + Send + 'static,
+        change: impl FnOnce(&mut ResourceRow) -> Result<RowFate, Error> + Send + 'static,
     ) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         let edit = RowEdit { job: job.to_owned(), change: Box::new(change), reply };
@@ -88,13 +88,13 @@ impl Loop {
     }
 
     fn edit_tuning(&mut self, name: &str, change: TuningChange) -> Result<(), Refusal> {
-        let present = self.rows.tuning(name).map_err(|error| Refusal::Journal(error.to_string()))?;
+        let present = self.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| Refusal::Journal(error.to_string()))?;
         let Some(mut row) = present else { return Err(Refusal::Rejected(Rejection::TuningNotFound(name.to_owned()))) };
         let panicked =
             |_| Err(Error::new(ErrorCode::InternalFailure, "the change of this tuning job failed through a defect of the server"));
         let row_change = match catch_unwind(AssertUnwindSafe(|| change(&mut row))).unwrap_or_else(panicked)? {
-            RowFate::Keep => RowChange::PutTuning(Box::new(row)),
-            RowFate::Delete => RowChange::DeleteTuning(name.to_owned()),
+            RowFate::Keep => RowChange::Put(Box::new(row)),
+            RowFate::Delete => RowChange::Delete(ResourceKind::TUNING_JOB, name.to_owned()),
         };
         let appended = self.journal.append(&Batch { events: Vec::new(), rows: vec![row_change] });
         appended.map(|_| ()).map_err(|error| Refusal::Journal(error.to_string()))
@@ -106,15 +106,15 @@ impl Loop {
             return;
         }
         // `None` is a row that goes.
-        let mut changed: BTreeMap<String, Option<JobRow>> = BTreeMap::new();
+        let mut changed: BTreeMap<String, Option<ResourceRow>> = BTreeMap::new();
         let mut replies = Vec::with_capacity(edits.len());
         for RowEdit { job, change, reply } in edits {
             let answer = self.changed(&job, change, &mut changed);
             replies.push((reply, answer));
         }
-        let row_change = |(name, row): (&String, &Option<JobRow>)| match row {
-            Some(row) => RowChange::PutJob(Box::new(row.clone())),
-            None => RowChange::DeleteJob(name.clone()),
+        let row_change = |(name, row): (&String, &Option<ResourceRow>)| match row {
+            Some(row) => RowChange::Put(Box::new(row.clone())),
+            None => RowChange::Delete(ResourceKind::TRAINING_JOB, name.clone()),
         };
         let rows: Vec<_> = changed.iter().map(row_change).collect();
         if !rows.is_empty() {
@@ -132,10 +132,10 @@ impl Loop {
         }
     }
 
-    fn changed(&self, job: &str, change: Change, changed: &mut BTreeMap<String, Option<JobRow>>) -> Result<(), Refusal> {
+    fn changed(&self, job: &str, change: Change, changed: &mut BTreeMap<String, Option<ResourceRow>>) -> Result<(), Refusal> {
         let present = match changed.get(job) {
             Some(row) => row.clone(),
-            None => self.rows.job(job).map_err(|error| Refusal::Journal(error.to_string()))?,
+            None => self.rows.resource(ResourceKind::TRAINING_JOB, job).map_err(|error| Refusal::Journal(error.to_string()))?,
         };
         let Some(mut row) = present else { return Err(Refusal::Rejected(Rejection::NotFound)) };
         // Changes look at what clients sent: a defect there must not end the loop. The row that it leaves is dropped.

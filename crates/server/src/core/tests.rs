@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use shoal_plane::{Packing, TrainingSpec};
-use shoal_store::{JobRow, SqliteJournal};
+use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
 
@@ -83,7 +83,7 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     let (first, pending) = start_at(&path);
     assert_eq!(pending, []);
     create(&first.core, "a").await.unwrap();
-    assert_eq!(first.rows.job("a").unwrap().unwrap().arn, "arn-a");
+    assert_eq!(first.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap().arn, "arn-a");
     assert!(matches!(create(&first.core, "a").await, Err(Refusal::Rejected(Rejection::NameTaken(_)))));
     let launched = first.actions.lock().unwrap().clone();
     assert!(matches!(&launched[..], [Action::Launch { job, .. }] if job == "a"), "{launched:?}");
@@ -94,7 +94,7 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     assert_eq!(pending, launched, "what may not have been done is asked for again");
     // The row of a job that was live over the restart keeps what only its creation brought.
     second.core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
-    let row = second.rows.job("a").unwrap().unwrap();
+    let row = second.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap();
     assert_eq!((row.arn.as_str(), row.request.as_slice()), ("arn-a", &b"{}"[..]));
     assert_ne!(row.status, "InProgress");
 }
@@ -108,7 +108,7 @@ async fn a_journal_that_refuses_undoes_all() {
     fixture.full.store(true, Ordering::SeqCst);
     let refused = create(&fixture.core, "lost").await;
     assert!(matches!(&refused, Err(Refusal::Journal(text)) if text.contains("the test's disk")), "{refused:?}");
-    assert_eq!(fixture.rows.job("lost").unwrap(), None);
+    assert_eq!(fixture.rows.resource(ResourceKind::TRAINING_JOB, "lost").unwrap(), None);
     assert_eq!(fixture.core.view("lost").await, None);
     assert_eq!(fixture.actions.lock().unwrap().len(), done, "no action without its event");
     fixture.full.store(false, Ordering::SeqCst);
@@ -135,14 +135,14 @@ async fn edits_of_rows_compose_and_last() {
     let (fixture, _) = start_at(&path);
     create(&fixture.core, "a").await.unwrap();
     let add = |text: &'static str| {
-        move |row: &mut JobRow| {
+        move |row: &mut ResourceRow| {
             row.tags.extend(text.as_bytes());
             Ok(RowFate::Keep)
         }
     };
-    let refuse = |_: &mut JobRow| Err(shoal_wire::Error::validation("no"));
+    let refuse = |_: &mut ResourceRow| Err(shoal_wire::Error::validation("no"));
     let core = &fixture.core;
-    let defect = |row: &mut JobRow| -> Result<RowFate, shoal_wire::Error> {
+    let defect = |row: &mut ResourceRow| -> Result<RowFate, shoal_wire::Error> {
         row.tags.clear();
         panic!("a defect")
     };
@@ -157,7 +157,8 @@ async fn edits_of_rows_compose_and_last() {
     assert!(matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure), "{broken:?}");
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
     assert!(matches!(refused, Err(Refusal::Edit(_))) && matches!(unknown, Err(Refusal::Rejected(Rejection::NotFound))));
-    let tags = |fixture: &Fixture| fixture.rows.job("a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
+    let tags =
+        |fixture: &Fixture| fixture.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
 
     fixture.full.store(true, Ordering::SeqCst);
@@ -257,5 +258,5 @@ async fn time_does_not_go_back_over_a_snapshot() {
 
     let (fixture, _) = start_at(&path);
     create(&fixture.core, "b").await.unwrap();
-    assert!(fixture.rows.job("b").unwrap().unwrap().created_ms >= later.0);
+    assert!(fixture.rows.resource(ResourceKind::TRAINING_JOB, "b").unwrap().unwrap().created_ms >= later.0);
 }

@@ -1,18 +1,18 @@
 //! Searches over rows: what changes is seen, pages hold every job once, in order.
 
 use serde_json::json;
-use shoal_store::{SqliteJournal, SqliteRows};
+use shoal_store::{ResourceKind, SqliteJournal, SqliteRows};
 use shoal_wire::{Test, Wanted};
 
 use super::*;
 
 fn put(name: &str, record: &Value) -> RowChange {
-    let row = JobRow { name: name.to_owned(), request: record.to_string().into_bytes(), ..JobRow::default() };
-    RowChange::PutJob(Box::new(row))
+    let row = ResourceRow { request: record.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, name) };
+    RowChange::Put(Box::new(row))
 }
 
 /// In these tests a row's request is its record.
-fn record(row: &JobRow) -> Result<Value, Error> {
+fn record(row: &ResourceRow) -> Result<Value, Error> {
     serde_json::from_slice(&row.request).map_err(|error| Error::validation(error.to_string()))
 }
 
@@ -72,7 +72,10 @@ fn what_the_journal_changes_is_seen() {
     fixture.change(vec![put("a", &json!({"Status": "Completed"}))]);
     check(&fixture, &is("Status", "InProgress"), "b");
     check(&fixture, &is("Status", "Completed"), "a");
-    fixture.change(vec![RowChange::DeleteJob("b".to_owned()), RowChange::DeleteJob("never".to_owned())]);
+    fixture.change(vec![
+        RowChange::Delete(ResourceKind::TRAINING_JOB, "b".to_owned()),
+        RowChange::Delete(ResourceKind::TRAINING_JOB, "never".to_owned()),
+    ]);
     check(&fixture, &all(), "a");
     check(&fixture, &is("Colour", "red"), "");
     let item = |channel: &str, uri: &str| {
@@ -83,7 +86,10 @@ fn what_the_journal_changes_is_seen() {
     check(&fixture, &item("train", "one"), "c");
     check(&fixture, &item("train", "two"), "");
     fixture.change(vec![put("broken", &json!("x"))]);
-    fixture.change(vec![RowChange::PutJob(Box::new(JobRow { name: "worse".to_owned(), request: b"{".to_vec(), ..JobRow::default() }))]);
+    fixture.change(vec![RowChange::Put(Box::new(ResourceRow {
+        request: b"{".to_vec(),
+        ..ResourceRow::new(ResourceKind::TRAINING_JOB, "worse")
+    }))]);
     check(&fixture, &is("Status", "Completed"), "a");
 }
 
