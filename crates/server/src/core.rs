@@ -19,8 +19,7 @@ use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::{ServerError, tuning::NewChild};
-pub(crate) use edits::RowFate;
-use edits::{RowEdit, TuningEdit};
+use edits::RowEdit;
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
 
@@ -84,7 +83,6 @@ enum Message {
         reply: oneshot::Sender<Option<JobView>>,
     },
     Edit(RowEdit),
-    EditTuning(TuningEdit),
     MemoryOrder {
         reply: oneshot::Sender<Vec<String>>,
     },
@@ -304,13 +302,11 @@ impl Loop {
             let mut commands = Vec::with_capacity(batch.len());
             let mut views = Vec::new();
             let mut edits = Vec::new();
-            let mut tuning_edits = Vec::new();
             for message in batch {
                 match message {
                     Message::Do(envelopes) => commands.extend(envelopes),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
-                    Message::EditTuning(edit) => tuning_edits.push(edit),
                     Message::MemoryOrder { reply } => {
                         let _ = reply.send(self.state.memory_order());
                     }
@@ -322,7 +318,6 @@ impl Loop {
             }
             self.step(commands);
             self.edit(edits);
-            self.edit_tunings(tuning_edits);
             for (job, reply) in views {
                 let _ = reply.send(self.state.view(&job));
             }

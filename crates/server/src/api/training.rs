@@ -16,7 +16,7 @@ use super::{Api, Caller, blocking, token};
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, RowFate, now_ms, secondary_status},
+    core::{Opaque, Refusal, now_ms, secondary_status},
     effects::World,
     keys::random_hex,
     plans::training_spec,
@@ -144,7 +144,8 @@ impl Api {
         // One that is still in use at the end of its job is about to be kept.
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
-        let edit = move |row: &mut ResourceRow| {
+        let edit = move |row: Option<ResourceRow>| {
+            let mut row = row.ok_or_else(missing)?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
                 return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
             }
@@ -157,9 +158,9 @@ impl Api {
             let mut request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
             update.apply(&mut request)?;
             row.request = serde_json::to_vec(&request).map_err(|error| internal(&error))?;
-            Ok(RowFate::Keep)
+            Ok(Some(row))
         };
-        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
             let world = self.world.clone();
             blocking(move || {
@@ -206,8 +207,8 @@ impl Api {
             world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
-        let edit = |row: &mut ResourceRow| deletable(row).map(|()| RowFate::Delete);
-        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        let edit = |row: Option<ResourceRow>| deletable(&row.ok_or_else(missing)?).map(|()| None);
+        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::DeleteTrainingJob)
     }
 
@@ -218,8 +219,12 @@ impl Api {
 
     pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Error> {
         let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || row_of(&world, &name)?.ok_or_else(|| Error::validation("Requested resource not found."))).await
+        blocking(move || row_of(&world, &name)?.ok_or_else(missing)).await
     }
+}
+
+fn missing() -> Error {
+    Error::validation("Requested resource not found.")
 }
 
 /// The row of a job, if there is one.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     admission::{self, internal},
-    core::{Opaque, Refusal, RowFate, now_ms},
+    core::{Opaque, Refusal, now_ms},
     effects::World,
     keys::random_hex,
     tuning,
@@ -134,15 +134,17 @@ impl Api {
     pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
-        let edit = |row: &mut ResourceRow| match row.ended {
-            true => Ok(RowFate::Delete),
-            false => Err(Error::validation(format!(
+        let missing = admission::no_tuning_job(name);
+        let edit = |row: Option<ResourceRow>| match row {
+            None => Err(missing),
+            Some(row) if row.ended => Ok(None),
+            Some(row) => Err(Error::validation(format!(
                 "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
                  deleted; stop it first.",
                 row.name, row.status
             ))),
         };
-        self.world.core.edit_tuning(name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.world.core.edit(ResourceKind::TUNING_JOB, name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::DeleteTuningJob)
     }
 

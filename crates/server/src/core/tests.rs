@@ -134,35 +134,35 @@ async fn edits_of_rows_compose_and_last() {
     let path = dir.path().join("shoal.db");
     let (fixture, _) = start_at(&path);
     create(&fixture.core, "a").await.unwrap();
+    let missing = || shoal_wire::Error::validation("missing");
     let add = |text: &'static str| {
-        move |row: &mut ResourceRow| {
+        move |row: Option<ResourceRow>| {
+            let mut row = row.ok_or_else(missing)?;
             row.tags.extend(text.as_bytes());
-            Ok(RowFate::Keep)
+            Ok(Some(row))
         }
     };
-    let refuse = |_: &mut ResourceRow| Err(shoal_wire::Error::validation("no"));
-    let core = &fixture.core;
-    let defect = |row: &mut ResourceRow| -> Result<RowFate, shoal_wire::Error> {
-        row.tags.clear();
-        panic!("a defect")
-    };
+    let refuse = |_| Err(shoal_wire::Error::validation("no"));
+    let (core, kind) = (&fixture.core, ResourceKind::TRAINING_JOB);
+    let defect = |_| -> Result<Option<ResourceRow>, shoal_wire::Error> { panic!("a defect") };
     // Sent together, they are one batch on most runs, and in order on all.
     let (one, broken, two, refused, unknown) = tokio::join!(
-        core.edit("a", add("1")),
-        core.edit("a", defect),
-        core.edit("a", add("2")),
-        core.edit("a", refuse),
-        core.edit("b", add("3"))
+        core.edit(kind, "a", add("1")),
+        core.edit(kind, "a", defect),
+        core.edit(kind, "a", add("2")),
+        core.edit(kind, "a", refuse),
+        core.edit(kind, "b", add("3"))
     );
     assert!(matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure), "{broken:?}");
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
-    assert!(matches!(refused, Err(Refusal::Edit(_))) && matches!(unknown, Err(Refusal::Rejected(Rejection::NotFound))));
+    assert!(matches!(&refused, Err(Refusal::Edit(error)) if error.message == "no"), "{refused:?}");
+    assert!(matches!(&unknown, Err(Refusal::Edit(error)) if error.message == "missing"), "{unknown:?}");
     let tags =
         |fixture: &Fixture| fixture.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
 
     fixture.full.store(true, Ordering::SeqCst);
-    assert!(matches!(core.edit("a", add("lost")).await, Err(Refusal::Journal(_))));
+    assert!(matches!(core.edit(kind, "a", add("lost")).await, Err(Refusal::Journal(_))));
     fixture.full.store(false, Ordering::SeqCst);
     // The job's next event writes back what was edited, and no more.
     core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
@@ -171,11 +171,22 @@ async fn edits_of_rows_compose_and_last() {
     fixture.thread.join().unwrap();
 
     let (again, _) = start_at(&path);
-    again.core.edit("a", add("4")).await.unwrap();
+    again.core.edit(kind, "a", add("4")).await.unwrap();
     assert_eq!(tags(&again).as_deref(), Some("[]124"));
-    again.core.edit("a", |_| Ok(RowFate::Delete)).await.unwrap();
+    again.core.edit(kind, "a", |_| Ok(None)).await.unwrap();
     assert_eq!(tags(&again), None);
-    assert!(matches!(again.core.edit("a", add("5")).await, Err(Refusal::Rejected(Rejection::NotFound))));
+    assert!(matches!(again.core.edit(kind, "a", add("5")).await, Err(Refusal::Edit(_))));
+
+    // A kind that the core does not know has no rows but those of edits; its names are its own.
+    let model = ResourceKind::new("model");
+    let create = move |row: Option<ResourceRow>| match row {
+        Some(_) => Err(shoal_wire::Error::validation("taken")),
+        None => Ok(Some(ResourceRow { uid: "1".to_owned(), ..ResourceRow::new(model, "a") })),
+    };
+    let (first, second) = tokio::join!(again.core.edit(model, "a", create), again.core.edit(model, "a", create));
+    assert!(first.is_ok() && matches!(second, Err(Refusal::Edit(_))), "{first:?}");
+    assert_eq!(again.rows.resource(model, "a").unwrap().map(|row| row.uid), Some("1".to_owned()));
+    assert_eq!(tags(&again), None);
 }
 
 /// A journal whose events are replaced by a snapshot up to some version just after its snapshot was read.
