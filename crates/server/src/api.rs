@@ -10,6 +10,7 @@ mod log_changes;
 mod logs;
 mod metrics;
 mod near;
+mod resources;
 mod search;
 mod study;
 mod tags;

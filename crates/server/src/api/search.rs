@@ -7,8 +7,10 @@ use shoal_store::{ResourceFilter, ResourceKind, ResourceSort};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
 use super::{
-    Api, blocking, token,
-    training::{record, row_of, searched},
+    Api, blocking,
+    resources::found,
+    token,
+    training::{record, searched},
     tuning,
 };
 use crate::{
@@ -48,7 +50,7 @@ impl Api {
             let mut records = Vec::with_capacity(page.names.len());
             for name in &page.names {
                 // One that was deleted since is not found any more.
-                if let Some(row) = row_of(&world, name)? {
+                if let Some(row) = found(&world, ResourceKind::TRAINING_JOB, name)? {
                     records.push(record(&world, &row)?);
                 }
             }

@@ -12,7 +12,7 @@ use shoal_wire::{
     UpdateTuningJob,
 };
 
-use super::{Api, best_model, blocking, ending, token, training::refused, tuning::ended};
+use super::{Api, best_model, blocking, ending, resources::place, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     effects::World,
@@ -34,10 +34,7 @@ impl Api {
     pub(super) async fn describe_study(&self, request: DescribeStudy) -> Result<Reply, Error> {
         let row = self.tuning_row(&request.hyper_parameter_tuning_job_name).await?;
         let question = format!("study {} {}", row.uid, request.live_only);
-        let after = match &request.next_token {
-            None => None,
-            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
-        };
+        let after = place(&question, request.next_token.as_deref())?;
         let filter = TrialFilter {
             tuning: row.name.clone(),
             status: request.live_only.then(|| "InProgress".to_owned()),

@@ -5,14 +5,17 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
-use shoal_store::{Cursor, ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
 use shoal_wire::{
-    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
-    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, StatusTransition, TrainingJobDescription,
+    TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
-use super::{Api, Caller, blocking, token};
+use super::{
+    Api, Caller, blocking,
+    resources::{found, missing, stored_order},
+};
 use crate::{
     admission::{self, internal},
     artifacts,
@@ -31,9 +34,7 @@ impl Api {
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
-            let is_taken = || {
-                world.rows.resource(ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some()).map_err(|error| internal(&error))
-            };
+            let is_taken = || found(&world, ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some());
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
@@ -74,15 +75,7 @@ impl Api {
     }
 
     pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
-        let mut version = self.world.core.version();
-        let mut row = self.row(name).await?;
-        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
-        while !row.ended && Instant::now() < until {
-            match tokio::time::timeout_at(until, version.changed()).await {
-                Ok(Ok(())) => row = self.row(name).await?,
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+        let row = self.held(ResourceKind::TRAINING_JOB, name, caller).await?;
         let stored = view(&row)?;
         // Only the core knows the place of a job that waits: it changes when others come and go.
         let view = match &stored.pending {
@@ -97,15 +90,19 @@ impl Api {
 
     pub(super) async fn list_training_jobs(&self, request: ListTrainingJobs) -> Result<Reply, Error> {
         let question = format!("{:?}", ListTrainingJobs { next_token: None, max_results: 0, ..request.clone() });
-        let after = match &request.next_token {
-            None => None,
-            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
+        let token = request.next_token;
+        let names = match (request.training_plan_equals, request.warm_pool_status_equals) {
+            (None, None) => None,
+            // No job has a training plan.
+            (Some(_), _) => Some(Vec::new()),
+            (None, Some(status)) => {
+                let world = self.world.clone();
+                let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
+                Some(pools.into_iter().map(|pool| pool.job).collect())
+            }
         };
-        // No job has a training plan.
-        if request.training_plan_equals.is_some() {
-            return Ok(Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None });
-        }
         let filter = ResourceFilter {
+            names,
             name_contains: request.name_contains,
             status: request.status_equals,
             created_after_ms: request.created_after_ms,
@@ -117,24 +114,12 @@ impl Api {
                 TrainingJobSortBy::CreationTime => ResourceSort::CreationTime,
                 TrainingJobSortBy::Status => ResourceSort::Status,
             },
-            order: match request.sort_order {
-                SortOrder::Ascending => shoal_store::SortOrder::Ascending,
-                SortOrder::Descending => shoal_store::SortOrder::Descending,
-            },
-            after,
+            order: stored_order(request.sort_order),
             limit: request.max_results as usize,
             ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
         };
-        let (world, pool_status) = (self.world.clone(), request.warm_pool_status_equals);
-        let (summaries, next) = blocking(move || {
-            let pools = pool_status.map(|status| world.telemetry.warm_pools(&status)).transpose().map_err(|error| internal(&error))?;
-            let names = pools.map(|rows| rows.into_iter().map(|row| row.job).collect());
-            let page = world.rows.list(&ResourceFilter { names, ..filter }).map_err(|error| internal(&error))?;
-            let summaries = page.rows.into_iter().map(|row| summary(&world, row)).collect::<Result<_, _>>()?;
-            Ok((summaries, page.next))
-        })
-        .await?;
-        Ok(Reply::ListTrainingJobs { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let (summaries, next_token) = self.list(filter, &question, token.as_deref(), summary).await?;
+        Ok(Reply::ListTrainingJobs { summaries, next_token })
     }
 
     pub(super) async fn update_training_job(&self, update: UpdateTrainingJob) -> Result<Reply, Error> {
@@ -145,7 +130,7 @@ impl Api {
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
         let edit = move |row: Option<ResourceRow>| {
-            let mut row = row.ok_or_else(missing)?;
+            let mut row = row.ok_or_else(|| missing(ResourceKind::TRAINING_JOB, &update.name))?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
                 return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
             }
@@ -207,7 +192,8 @@ impl Api {
             world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
-        let edit = |row: Option<ResourceRow>| deletable(&row.ok_or_else(missing)?).map(|()| None);
+        let gone = missing(ResourceKind::TRAINING_JOB, &name);
+        let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::DeleteTrainingJob)
     }
@@ -218,18 +204,8 @@ impl Api {
     }
 
     pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || row_of(&world, &name)?.ok_or_else(missing)).await
+        self.resource(ResourceKind::TRAINING_JOB, name).await
     }
-}
-
-fn missing() -> Error {
-    Error::validation("Requested resource not found.")
-}
-
-/// The row of a job, if there is one.
-pub(super) fn row_of(world: &World, name: &str) -> Result<Option<ResourceRow>, Error> {
-    world.rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))
 }
 
 /// A job as Search shows it.

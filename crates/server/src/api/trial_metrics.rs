@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_store::MetricPoint;
+use shoal_store::{MetricPoint, ResourceKind};
 use shoal_wire::{BatchPutMetrics, Error, ErrorCode, Reply, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic, Span};
 
 use super::{Api, blocking};
@@ -91,7 +91,7 @@ impl Api {
 
     /// The training job of a trial component, which has the job's name in lower case.
     async fn job_of_component(&self, component: &str) -> Result<String, Error> {
-        let found = self.jobs_named(of_component(component)).await?;
+        let found = self.named(ResourceKind::TRAINING_JOB, of_component(component)).await?;
         match found.as_slice() {
             [name] => Ok(name.clone()),
             [] => Err(Error::new(

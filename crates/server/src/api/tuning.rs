@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
-use shoal_store::{Cursor, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
-    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
-    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
-    tuning_search_record,
+    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, TrainingJobCounters,
+    TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags, tuning_search_record,
 };
-use tokio::time::Instant;
 
 use super::{
-    Api, Caller, blocking, near, token,
+    Api, Caller, blocking, near,
+    resources::{found, missing, place, stored_order},
+    token,
     training::{built_in_metrics, refused, view as job_view},
 };
 use crate::{
@@ -27,8 +27,7 @@ impl Api {
         let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
-            let is_taken =
-                |name: &str| world.rows.resource(ResourceKind::TUNING_JOB, name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            let is_taken = |name: &str| found(&world, ResourceKind::TUNING_JOB, name).map(|row| row.is_some());
             // As for training jobs: the first complaint.
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
@@ -64,15 +63,7 @@ impl Api {
     }
 
     pub(super) async fn describe_tuning_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
-        let mut version = self.world.core.version();
-        let mut row = self.tuning_row(name).await?;
-        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
-        while !row.ended && Instant::now() < until {
-            match tokio::time::timeout_at(until, version.changed()).await {
-                Ok(Ok(())) => row = self.tuning_row(name).await?,
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+        let row = self.held(ResourceKind::TUNING_JOB, name, caller).await?;
         let world = self.world.clone();
         let (request, description) = blocking(move || describe(&world, &row)).await?;
         Ok(Reply::DescribeTuningJob { request, description: Box::new(description) })
@@ -92,15 +83,12 @@ impl Api {
                 TuningJobSortBy::CreationTime => ResourceSort::CreationTime,
                 TuningJobSortBy::Status => ResourceSort::Status,
             },
-            order: stored(request.sort_order),
-            after: place(&question, request.next_token.as_deref())?,
+            order: stored_order(request.sort_order),
             limit: request.max_results as usize,
             ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
-        let world = self.world.clone();
-        let page = blocking(move || world.rows.list(&filter).map_err(|error| internal(&error))).await?;
-        let summaries = page.rows.iter().map(summary).collect::<Result<_, _>>()?;
-        Ok(Reply::ListTuningJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let (summaries, next_token) = self.list(filter, &question, request.next_token.as_deref(), summary).await?;
+        Ok(Reply::ListTuningJobs { summaries, next_token })
     }
 
     pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
@@ -115,7 +103,7 @@ impl Api {
                 TrialSortBy::Status => TrialSort::Status,
                 TrialSortBy::FinalObjectiveMetricValue => TrialSort::Value,
             },
-            order: stored(request.sort_order),
+            order: stored_order(request.sort_order),
             after: place(&question, request.next_token.as_deref())?,
             limit: request.max_results as usize,
         };
@@ -134,9 +122,9 @@ impl Api {
     pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
-        let missing = admission::no_tuning_job(name);
+        let gone = missing(ResourceKind::TUNING_JOB, name);
         let edit = |row: Option<ResourceRow>| match row {
-            None => Err(missing),
+            None => Err(gone),
             Some(row) if row.ended => Ok(None),
             Some(row) => Err(Error::validation(format!(
                 "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
@@ -149,15 +137,7 @@ impl Api {
     }
 
     pub(super) async fn tuning_row(&self, name: &str) -> Result<ResourceRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || {
-            world
-                .rows
-                .resource(ResourceKind::TUNING_JOB, &name)
-                .map_err(|error| internal(&error))?
-                .ok_or_else(|| admission::no_tuning_job(&name))
-        })
-        .await
+        self.resource(ResourceKind::TUNING_JOB, name).await
     }
 }
 
@@ -168,17 +148,6 @@ pub(super) fn ended(row: &ResourceRow) -> Result<Option<TuningStatus>, Error> {
 
 fn view(row: &ResourceRow) -> Result<TuningView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
-}
-
-fn stored(order: SortOrder) -> shoal_store::SortOrder {
-    match order {
-        SortOrder::Ascending => shoal_store::SortOrder::Ascending,
-        SortOrder::Descending => shoal_store::SortOrder::Descending,
-    }
-}
-
-fn place(question: &str, token: Option<&str>) -> Result<Option<Cursor>, Error> {
-    token.map(|given| token::open(question, given)?.parse::<Cursor>().map_err(|error| internal(&error))).transpose()
 }
 
 /// What of a tuning job's definitions its training jobs' summaries show.
@@ -224,7 +193,7 @@ impl Definitions {
 fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
     let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
-    let job = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))?;
+    let job = found(world, ResourceKind::TRAINING_JOB, &best.job)?;
     let (Some(trial), Some(job)) = (trial, job) else { return Ok(None) };
     let definitions = Definitions::of(row)?;
     let mut summary = definitions.trial(&trial, &job)?;
@@ -248,7 +217,7 @@ fn overall_best(world: &World, row: &ResourceRow, own: Option<&(TrialSummary, f6
     };
     all.extend(own.map(|it| named(&row.name, it)));
     for parent in &warm_start.parents {
-        if let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, parent).map_err(|error| internal(&error))?
+        if let Some(parent) = found(world, ResourceKind::TUNING_JOB, parent)?
             && let Some(theirs) = best(world, &parent, &view(&parent)?)?
         {
             all.push(named(&parent.name, &theirs));
@@ -308,14 +277,14 @@ pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     Ok(tuning_search_record(&request, &description, &tags))
 }
 
-fn summary(row: &ResourceRow) -> Result<TuningJobSummary, Error> {
+fn summary(_: &World, row: ResourceRow) -> Result<TuningJobSummary, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
-    let view = view(row)?;
+    let view = view(&row)?;
     let (jobs, objectives) = counters(&view);
     Ok(TuningJobSummary {
-        name: row.name.clone(),
-        arn: row.arn.clone(),
-        status: row.status.clone(),
+        name: row.name,
+        arn: row.arn,
+        status: row.status,
         strategy: request.strategy,
         created_ms: row.created_ms,
         modified_ms: row.modified_ms,
