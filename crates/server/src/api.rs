@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use shoal_wire::{Call, Error, ErrorCode, Reply};
 
-use crate::{admission::internal, effects::World, keys::Holder, search::SearchIndex};
+use crate::{admission::internal, effects::World, keys::Holder, search::Indexes};
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -43,7 +43,7 @@ pub(crate) struct Identity {
 /// The API over everything it touches.
 pub(crate) struct Api {
     world: Arc<World>,
-    search: Arc<SearchIndex>,
+    search: Arc<Indexes>,
     identity: Identity,
     holds: hold::Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
@@ -57,7 +57,7 @@ impl Api {
     }
 
     /// The API over this world.
-    pub(crate) fn new(world: Arc<World>, search: Arc<SearchIndex>, identity: Identity) -> Self {
+    pub(crate) fn new(world: Arc<World>, search: Arc<Indexes>, identity: Identity) -> Self {
         Self { world, search, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
     }
 

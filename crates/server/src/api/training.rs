@@ -217,8 +217,8 @@ pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     Ok(search_record(&request, &description, &tags))
 }
 
-/// A job as Search looks at it: without what the platform supplies.
-pub(super) fn searched(row: &ResourceRow) -> Result<Value, Error> {
+/// A job as Search compares it: without what the platform supplies.
+pub(super) fn searched(_: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))

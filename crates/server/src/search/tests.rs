@@ -19,7 +19,7 @@ fn record(row: &ResourceRow) -> Result<Value, Error> {
 struct Fixture {
     rows: SqliteRows,
     journal: Box<dyn Journal>,
-    index: Arc<SearchIndex>,
+    indexes: Arc<Indexes>,
     _dir: tempfile::TempDir,
 }
 
@@ -27,8 +27,8 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
-        let (rows, index) = (journal.rows(), SearchIndex::new());
-        Self { journal: index.watch(journal), rows, index, _dir: dir }
+        let (rows, indexes) = (journal.rows(), Indexes::new());
+        Self { journal: indexes.watch(journal), rows, indexes, _dir: dir }
     }
 
     fn change(&mut self, changes: Vec<RowChange>) {
@@ -36,10 +36,11 @@ impl Fixture {
     }
 
     fn names(&self, condition: &Condition<String>, sort_by: &str, order: SortOrder, limit: usize) -> String {
-        self.index.refresh(&self.rows, &record).unwrap();
+        let index = self.indexes.of(ResourceKind::TRAINING_JOB).unwrap();
+        index.refresh(&self.rows, &record).unwrap();
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let page = self.index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
+            let page = index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
             assert!(page.names.len() <= limit);
             names.extend(page.names);
             let Some(next) = page.next else {
@@ -76,6 +77,8 @@ fn what_the_journal_changes_is_seen() {
         RowChange::Delete(ResourceKind::TRAINING_JOB, "b".to_owned()),
         RowChange::Delete(ResourceKind::TRAINING_JOB, "never".to_owned()),
     ]);
+    let of_another_kind = ResourceRow { request: b"{}".to_vec(), ..ResourceRow::new(ResourceKind::TUNING_JOB, "other") };
+    fixture.change(vec![RowChange::Put(Box::new(of_another_kind))]);
     check(&fixture, &all(), "a");
     check(&fixture, &is("Colour", "red"), "");
     let item = |channel: &str, uri: &str| {
