@@ -123,15 +123,16 @@ pub(crate) fn trials(connection: &Connection, filter: &TrialFilter) -> Result<Tr
     values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
     let page = format!("SELECT rowid FROM trial WHERE {} ORDER BY {} LIMIT ?", conditions.join(" AND "), order(""));
     let kind = ResourceKind::TRAINING_JOB;
+    let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("resource.{column}")).collect();
     let sql = format!(
         "SELECT {}, trial.tuning, trial.job, trial.created_ms, trial.status, trial.value, trial.tuned, trial.view
             FROM trial JOIN resource ON resource.kind = '{}' AND resource.name = trial.job WHERE trial.rowid IN ({page}) ORDER BY {}",
-        COLUMNS.map(|column| format!("resource.{column}")).join(", "),
+        columns.join(", "),
         kind.name(),
         order("trial.")
     );
     let mut select = connection.prepare_cached(&sql)?;
-    let read = |row: &Row<'_>| Ok((trial_of(row, COLUMNS.len())?, resource_of(kind, row)?));
+    let read = |row: &Row<'_>| Ok((trial_of(row, columns.len())?, resource_of(kind, row)?));
     let mut rows = select.query_map(params_from_iter(values), read)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let more = rows.len() > filter.limit;
     rows.truncate(filter.limit);

@@ -31,6 +31,6 @@ CREATE INDEX resource_by_creation ON resource (kind, created_ms, name, status, m
 CREATE INDEX resource_by_status ON resource (kind, status, name, created_ms, modified_ms);
 CREATE INDEX resource_of_status_by_creation ON resource (kind, status, created_ms, name, modified_ms);
 CREATE INDEX resource_of_parent_by_creation ON resource (kind, parent, created_ms, name) WHERE parent IS NOT NULL;
-CREATE INDEX resource_by_key_1 ON resource (kind, key_1, name, status) WHERE key_1 IS NOT NULL;
-CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL;
+CREATE INDEX resource_by_key_1 ON resource (kind, key_1, name, status) WHERE key_1 IS NOT NULL AND kind <> 'training-job';
+CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL AND kind <> 'training-job';
 COMMIT;
