@@ -29,7 +29,7 @@ impl Api {
         })
         .await?;
         let next_token = rows.last().filter(|_| rows.len() == PAGE).map(|last| format!("{}/{}", last.host, last.path));
-        let receipts = rows
+        let receipts: Vec<_> = rows
             .into_iter()
             .map(|row| CheckpointReceipt {
                 path: row.path,
@@ -39,6 +39,6 @@ impl Api {
                 saved_ms: row.saved_ms,
             })
             .collect();
-        Ok(Reply::ListCheckpoints { receipts, next_token })
+        Ok(Reply::list_checkpoints(&receipts, next_token.as_deref()))
     }
 }

@@ -41,7 +41,7 @@ impl Api {
         let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));
         let Some((index, Searchable { kind, document, record, follows_rows })) = searched else {
             // Clients ask for experiments and the like and rely on an answer that holds none.
-            return Ok(Reply::Search { resource, records: Vec::new(), next_token: None, total: 0 });
+            return Ok(Reply::search(resource, &[], None, 0));
         };
         let question = format!("{resource:?} {:?} {} {:?}", search.condition, search.sort_by, search.sort_order);
         let after = match &search.next_token {
@@ -64,7 +64,7 @@ impl Api {
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-            Ok(Reply::Search { resource, records, next_token, total: page.total })
+            Ok(Reply::search(resource, &records, next_token.as_deref(), page.total))
         })
         .await
     }

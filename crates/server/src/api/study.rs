@@ -28,7 +28,7 @@ impl Api {
         let ended = ended(&self.tuning_row(&name).await?)?;
         let command = Command::ChangeParallel { name, max_parallel: update.max_parallel_training_jobs, ended };
         self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::UpdateTuningJob)
+        Ok(Reply::done())
     }
 
     pub(super) async fn describe_study(&self, request: DescribeStudy) -> Result<Reply, Error> {
@@ -46,7 +46,7 @@ impl Api {
         let world = self.world.clone();
         let (mut description, next) = blocking(move || describe(&world, &row, &filter)).await?;
         description.next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
-        Ok(Reply::DescribeStudy(Box::new(description)))
+        Ok(Reply::describe_study(&description))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{
-    Error, Reply, Tag,
+    AddTags, DeleteTags, Error, ListTags, Reply, Tag,
     arn::{self, Resource},
     tags,
 };
@@ -14,28 +14,28 @@ use crate::admission::internal;
 const TAGGED: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];
 
 impl Api {
-    pub(super) async fn add_tags(&self, resource_arn: &str, added: Vec<Tag>) -> Result<Reply, Error> {
-        let changed = move |present: &mut Vec<Tag>| tags::add(present, added);
-        Ok(Reply::AddTags { tags: self.change_tags(resource_arn, changed).await? })
+    pub(super) async fn add_tags(&self, request: AddTags) -> Result<Reply, Error> {
+        let changed = move |present: &mut Vec<Tag>| tags::add(present, request.tags);
+        Ok(Reply::tags(&self.change_tags(&request.resource_arn, changed).await?))
     }
 
-    pub(super) async fn list_tags(&self, resource_arn: &str, next_token: Option<&str>) -> Result<Reply, Error> {
-        let (kind, name) = self.tagged(resource_arn).await?;
+    pub(super) async fn list_tags(&self, request: ListTags) -> Result<Reply, Error> {
+        let (kind, name) = self.tagged(&request.resource_arn).await?;
         // A page holds 50 tags at least, and a resource has 50 at most: no token was ever given out.
-        if next_token.is_some() {
+        if request.next_token.is_some() {
             return Err(Error::validation("Invalid pagination token (nextToken): all tags of a resource come on one page; leave it out."));
         }
         let row = self.resource(kind, &name).await?;
-        Ok(Reply::ListTags { tags: tags::from_json(&row.tags).map_err(|error| internal(&error))? })
+        Ok(Reply::tags(&tags::from_json(&row.tags).map_err(|error| internal(&error))?))
     }
 
-    pub(super) async fn delete_tags(&self, resource_arn: &str, keys: Vec<String>) -> Result<Reply, Error> {
+    pub(super) async fn delete_tags(&self, request: DeleteTags) -> Result<Reply, Error> {
         let changed = move |present: &mut Vec<Tag>| {
-            present.retain(|tag| !keys.contains(&tag.key));
+            present.retain(|tag| !request.tag_keys.contains(&tag.key));
             Ok(())
         };
-        self.change_tags(resource_arn, changed).await?;
-        Ok(Reply::DeleteTags)
+        self.change_tags(&request.resource_arn, changed).await?;
+        Ok(Reply::done())
     }
 
     /// Changes tags and returns the result.

@@ -7,8 +7,8 @@ use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
 use shoal_wire::{
-    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, StatusTransition, TrainingJobDescription,
-    TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, NamedTrainingJob, Reply, StatusTransition,
+    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
@@ -30,7 +30,8 @@ use crate::{
 const RELEASE: Duration = Duration::from_secs(20);
 
 impl Api {
-    pub(super) async fn create_training_job(&self, request: CreateTrainingJob) -> Result<Reply, Error> {
+    pub(super) async fn create_training_job(&self, request: CreateTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+        self.holds.created(&request.name, &caller.user_agent);
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
@@ -55,26 +56,29 @@ impl Api {
         };
         let command = Command::CreateTrainingJob { name: request.name, uid, spec, name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::CreateTrainingJob { arn })
+        Ok(Reply::training_job_arn(&arn))
     }
 
-    pub(super) async fn stop_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(crate) async fn stop_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         let known = view(&row)?;
         let ended = row.ended.then_some(known.status);
         self.world.core.ask(Command::StopTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
-        Ok(Reply::StopTrainingJob { notice: runs.then(|| grace_text(self.world.grace_s, now_ms())) })
+        Ok(Reply::done().with_notice(runs.then(|| grace_text(self.world.grace_s, now_ms()))))
     }
 
-    pub(super) async fn interrupt_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(super) async fn interrupt_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
         self.world.core.ask(Command::InterruptTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::InterruptTrainingJob)
+        Ok(Reply::done())
     }
 
-    pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
+    pub(super) async fn describe_training_job(&self, request: NamedTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+        let name = request.training_job_name.as_str();
         let row = self.held(ResourceKind::TRAINING_JOB, name, caller).await?;
         let stored = view(&row)?;
         // Only the core knows the place of a job that waits: it changes when others come and go.
@@ -85,7 +89,7 @@ impl Api {
         let (request, mut description) = describe(&row, &view)?;
         add_image(&self.world, &request, &mut description);
         description.warm_pool = self.warm_pool(name).await?;
-        Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
+        Ok(Reply::describe_training_job(&request, &description))
     }
 
     pub(super) async fn list_training_jobs(&self, request: ListTrainingJobs) -> Result<Reply, Error> {
@@ -119,7 +123,7 @@ impl Api {
             ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
         };
         let (summaries, next_token) = self.list(filter, &question, token.as_deref(), summary).await?;
-        Ok(Reply::ListTrainingJobs { summaries, next_token })
+        Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 
     pub(super) async fn update_training_job(&self, update: UpdateTrainingJob) -> Result<Reply, Error> {
@@ -154,11 +158,12 @@ impl Api {
             })
             .await?;
         }
-        Ok(Reply::UpdateTrainingJob { arn })
+        Ok(Reply::training_job_arn(&arn))
     }
 
     /// Removes an ended job's row, logs and metrics; its objects in S3 stay, as at AWS.
-    pub(super) async fn delete_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(super) async fn delete_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         deletable(&row)?;
         // Until its instances are released they may still have something to say, and the name is not free.
@@ -195,7 +200,7 @@ impl Api {
         let gone = missing(ResourceKind::TRAINING_JOB, &name);
         let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::DeleteTrainingJob)
+        Ok(Reply::done())
     }
 
     async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {

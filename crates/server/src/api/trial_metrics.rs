@@ -45,7 +45,7 @@ impl Api {
         let fits = blocking(append).await?;
         errors.extend(places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)));
         errors.sort_by_key(|(_, at)| *at);
-        Ok(Reply::BatchPutMetrics { errors })
+        Ok(Reply::batch_put_metrics(&errors))
     }
 
     pub(super) async fn get_metrics(&self, queries: Vec<SeriesQuery>) -> Result<Reply, Error> {
@@ -57,7 +57,7 @@ impl Api {
                 Err(error) => SeriesResult::Refused(error.message),
             });
         }
-        Ok(Reply::BatchGetMetrics { results })
+        Ok(Reply::batch_get_metrics(&results))
     }
 
     async fn series(&self, job: String, query: SeriesQuery) -> Result<SeriesResult, Error> {

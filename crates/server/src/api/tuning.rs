@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
-    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, TrainingJobCounters,
-    TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags, tuning_search_record,
+    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, NamedTuningJob, Objective, ObjectiveCounters, Reply, ResourceLimits,
+    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
+    tuning_search_record,
 };
 
 use super::{
@@ -23,7 +24,8 @@ use crate::{
 };
 
 impl Api {
-    pub(super) async fn create_tuning_job(&self, request: CreateTuningJob) -> Result<Reply, Error> {
+    pub(super) async fn create_tuning_job(&self, request: CreateTuningJob, caller: &Caller) -> Result<Reply, Error> {
+        self.holds.created(&request.name, &caller.user_agent);
         let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
@@ -52,21 +54,23 @@ impl Api {
         let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
         let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::CreateTuningJob { arn, notice })
+        Ok(Reply::create_tuning_job(&arn).with_notice(notice))
     }
 
-    pub(super) async fn stop_tuning_job(&self, name: String) -> Result<Reply, Error> {
+    pub(crate) async fn stop_tuning_job(&self, request: NamedTuningJob) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name;
         let row = self.tuning_row(&name).await?;
         let ended = ended(&row)?;
         self.world.core.ask(Command::StopTuningJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::StopTuningJob)
+        Ok(Reply::done())
     }
 
-    pub(super) async fn describe_tuning_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
+    pub(super) async fn describe_tuning_job(&self, request: NamedTuningJob, caller: &Caller) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name.as_str();
         let row = self.held(ResourceKind::TUNING_JOB, name, caller).await?;
         let world = self.world.clone();
         let (request, description) = blocking(move || describe(&world, &row)).await?;
-        Ok(Reply::DescribeTuningJob { request, description: Box::new(description) })
+        Ok(Reply::describe_tuning_job(&request, &description))
     }
 
     pub(super) async fn list_tuning_jobs(&self, request: ListTuningJobs) -> Result<Reply, Error> {
@@ -88,7 +92,7 @@ impl Api {
             ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
         let (summaries, next_token) = self.list(filter, &question, request.next_token.as_deref(), summary).await?;
-        Ok(Reply::ListTuningJobs { summaries, next_token })
+        Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 
     pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
@@ -111,15 +115,17 @@ impl Api {
         let (summaries, next) = blocking(move || {
             let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
             let definitions = Definitions::of(&row)?;
-            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<_, _>>()?;
+            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<Vec<_>, _>>()?;
             Ok((summaries, page.next))
         })
         .await?;
-        Ok(Reply::ListTrials { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
+        Ok(Reply::list_trials(&summaries, next_token.as_deref()))
     }
 
     /// Removes an ended tuning job's row and its study; its training jobs stay, as at AWS.
-    pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
+    pub(super) async fn delete_tuning_job(&self, request: NamedTuningJob) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name.as_str();
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
         let gone = missing(ResourceKind::TUNING_JOB, name);
@@ -133,7 +139,7 @@ impl Api {
             ))),
         };
         self.world.core.edit(ResourceKind::TUNING_JOB, name, edit).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::DeleteTuningJob)
+        Ok(Reply::done())
     }
 
     pub(super) async fn tuning_row(&self, name: &str) -> Result<ResourceRow, Error> {

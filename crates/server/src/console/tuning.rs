@@ -4,7 +4,7 @@ use askama::Template;
 use http::Response;
 use shoal_plane::{JobView, TrialView, TuningView};
 use shoal_store::{ResourceKind, ResourceRow, SortOrder, TrialFilter, TrialRow, TrialSort};
-use shoal_wire::{Call, CreateTuningJob, Goal};
+use shoal_wire::{CreateTuningJob, Goal, NamedTuningJob};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -14,7 +14,7 @@ use super::{
     tunings::{badge, best, strategy, trials},
 };
 use crate::{
-    api::{Api, Caller, best_model, ending},
+    api::{Api, best_model, ending},
     core::now_ms,
     effects::World,
     http::Body,
@@ -103,8 +103,7 @@ impl Console {
         let (world, wanted) = (self.world.clone(), name.to_owned());
         // A page for one that is not there says so in its own words.
         blocking(move || row(&world, &wanted)).await?;
-        let caller = Caller { user_agent: "console".to_owned(), holder: crate::keys::Holder::Owner };
-        api.call(Call::StopTuningJob { name: name.to_owned() }, &caller).await?;
+        api.stop_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name: name.to_owned() }).await?;
         Ok(see_other(&format!("/console/tuning/{name}")))
     }
 }
