@@ -17,6 +17,8 @@ use serde_json::Value;
 
 /// Where the operations that are served stand, by service model.
 const ROUTES: &str = "crates/server/src/api/routes.rs";
+/// Folder of the plain resources, which declare SageMaker's operations that they have.
+const RESOURCES: &str = "crates/server/src/api/resource_types";
 
 /// Services by the name in their signatures, as `wire::Service` names them.
 const SERVICES: &[(&str, &str)] =
@@ -46,8 +48,11 @@ json.dump({"version": botocore.__version__, "models": models}, sys.stdout)
 pub(crate) fn run(root: &Path) -> Result<()> {
     let folder = root.join("crates/wire/src/constraints");
     let routes = fs::read_to_string(root.join(ROUTES)).with_context(|| format!("cannot read {ROUTES}"))?;
-    let served = served(&routes);
+    let mut served = served(&routes);
     ensure!(!served.is_empty(), "{ROUTES} has no operations");
+    for entry in fs::read_dir(root.join(RESOURCES)).with_context(|| format!("cannot read {RESOURCES}"))? {
+        served.entry("sagemaker".to_owned()).or_default().extend(declared(&fs::read_to_string(entry?.path())?));
+    }
     let python = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let output = Command::new(&python).args(["-c", UNPACK]).args(served.keys()).output().with_context(|| format!("cannot run {python}"))?;
     if !output.status.success() {
@@ -87,6 +92,12 @@ fn served(routes: &str) -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     served
+}
+
+/// The operations in the source of a resource's declaration.
+fn declared(source: &str) -> Vec<String> {
+    let list = source.split_once("operations: &[").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// The Rust source of one service model's table.
@@ -237,5 +248,7 @@ mod tests {
             "x! {\n    \"iam\" {\n        GetRole(a) => b(a),\n    }\n    \"shoal\" {\n        Own(a) => c(a),\n    }\n}\nfn f(a) {}\n",
         );
         assert_eq!(found, BTreeMap::from([("iam".to_owned(), BTreeSet::from(["GetRole".to_owned()]))]));
+        assert_eq!(declared("x: [\"no\"], operations: &[\"CreateA\", \"ListAs\"], y: \"no\""), ["CreateA", "ListAs"]);
+        assert_eq!(declared("operations: &'static [&'static str],"), Vec::<String>::new());
     }
 }

@@ -10,6 +10,7 @@ mod log_changes;
 mod logs;
 mod metrics;
 mod near;
+mod resource_types;
 mod resources;
 mod routes;
 mod search;
@@ -41,6 +42,7 @@ pub(crate) struct Caller {
 }
 
 /// Settings that answers show.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) region: String,
     pub(crate) account: String,
@@ -50,6 +52,7 @@ pub(crate) struct Identity {
 pub(crate) struct Api {
     world: Arc<World>,
     search: Arc<Indexes>,
+    plain: resource_types::Registry,
     identity: Identity,
     holds: hold::Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
@@ -64,7 +67,8 @@ impl Api {
 
     /// The API over this world.
     pub(crate) fn new(world: Arc<World>, search: Arc<Indexes>, identity: Identity) -> Self {
-        Self { world, search, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
+        let plain = resource_types::Registry::new(world.core.clone(), world.rows.clone(), identity.clone());
+        Self { world, search, plain, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
     }
 
     /// Answers a call.

@@ -30,7 +30,7 @@ mod semantics;
 pub mod sigv4;
 mod study;
 pub mod tags;
-mod timestamp;
+pub mod timestamp;
 mod training_job;
 mod trial_metrics;
 mod tuning_job;

@@ -6,7 +6,7 @@ use http::request::Parts;
 use crate::{
     DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Protocol, READ_VISIT, START_VISIT, Service,
     UPDATE_TUNING_JOB,
-    constraints::{self, Shape},
+    constraints::{self, Member, Shape},
     query,
 };
 
@@ -27,6 +27,35 @@ pub struct Operation {
     pub output: Option<&'static [(&'static str, &'static [&'static str])]>,
     /// Names of the errors that are its own, beside those that all operations have.
     pub errors: &'static [&'static str],
+}
+
+impl Operation {
+    /// Members of the input, in the model's order.
+    pub fn input_members(&self) -> impl Iterator<Item = &'static str> {
+        self.members().iter().map(|member| member.name)
+    }
+
+    /// Whether the input must have this member.
+    pub fn requires(&self, member: &str) -> bool {
+        self.members().iter().any(|it| it.name == member && it.required)
+    }
+
+    /// The output's member of this name.
+    pub fn output_member(&self, member: &str) -> Option<&'static (&'static str, &'static [&'static str])> {
+        self.output?.iter().find(|(name, _)| *name == member)
+    }
+
+    /// The member of the output that is a list of structures, and their members.
+    pub fn output_list(&self) -> Option<&'static (&'static str, &'static [&'static str])> {
+        self.output?.iter().find(|(_, items)| !items.is_empty())
+    }
+
+    fn members(&self) -> &'static [Member] {
+        match self.input {
+            Some(Shape::Structure(members)) => members,
+            _ => &[],
+        }
+    }
 }
 
 /// Operations of our own, which no service model has.

@@ -17,8 +17,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An output with these members.
-    pub(crate) fn of(body: Value) -> Self {
+    /// An output with these members, a JSON object.
+    pub fn of(body: Value) -> Self {
         Self { body, notice: None }
     }
 
@@ -28,7 +28,7 @@ impl Reply {
     }
 
     /// One page of a list, and the token of the next one if there is more.
-    pub(crate) fn page(list: &str, items: impl Iterator<Item = Value>, token: &str, next: Option<&str>) -> Self {
+    pub fn page(list: &str, items: impl Iterator<Item = Value>, token: &str, next: Option<&str>) -> Self {
         let page = Self::of(json!({list: items.collect::<Value>()}));
         match next {
             Some(next) => page.with(token, json!(next)),
@@ -70,7 +70,7 @@ pub fn respond(operation: &Operation, reply: &Reply, protocol: Protocol, request
 fn stray_members(operation: &Operation, body: &Value) -> Vec<String> {
     let mut strays = Vec::new();
     for (name, value) in body.as_object().into_iter().flatten() {
-        let Some((_, members)) = operation.output.unwrap_or_default().iter().find(|(member, _)| member == name) else {
+        let Some((_, members)) = operation.output_member(name) else {
             strays.push(name.clone());
             continue;
         };

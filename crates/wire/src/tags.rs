@@ -86,7 +86,7 @@ impl Reply {
 ///
 /// # Errors
 /// The first tag that breaks a rule.
-pub(crate) fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
+pub fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
     let mut keys = BTreeSet::new();
     for (at, Tag { key, .. }) in tags.iter().enumerate() {
         reserved(&format!("tags.{}.member.key", at + 1), key)?;

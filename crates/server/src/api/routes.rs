@@ -1,11 +1,11 @@
-//! The operations that are served, and what answers each. `cargo xtask codegen` reads the names here and generates their table from AWS's
+//! The operations that are served, and what answers each; those of plain resources are in `resource_types`. `cargo xtask codegen` reads the names and generates their table from AWS's
 //! service models (`wire/src/constraints`); the operations of `shoal` are ours and stand in `wire/src/operations.rs`.
 
 use std::pin::Pin;
 
 use shoal_wire::{Call, Error, ErrorCode, Reply};
 
-use super::{Api, Caller};
+use super::{Api, Caller, resource_types};
 
 /// What answers a call whose input was read.
 pub(crate) type Answer = Box<dyn for<'a> FnOnce(&'a Api, &'a Caller) -> Answering<'a> + Send>;
@@ -19,6 +19,9 @@ type Route = (&'static str, fn(Call) -> Result<Answer, Error>);
 /// # Errors
 /// The first rule that it breaks.
 pub(crate) fn read(call: Call) -> Result<Answer, Error> {
+    if let Some((of, verb)) = resource_types::operation(call.operation) {
+        return answer(move |api, _| Box::pin(api.plain.answer(of, verb, call)));
+    }
     let name = call.operation.name;
     match ROUTES.iter().find(|(operation, _)| *operation == name) {
         Some((_, read)) => read(call),
@@ -116,9 +119,10 @@ mod tests {
 
     #[test]
     fn the_table_has_the_operations_that_are_answered() {
-        let answered: BTreeSet<_> = ROUTES.iter().map(|(name, _)| *name).collect();
+        let names = || ROUTES.iter().map(|(name, _)| *name).chain(resource_types::operations());
+        let answered: BTreeSet<_> = names().collect();
         let served: BTreeSet<_> = shoal_wire::operations().map(|operation| operation.name).collect();
         assert_eq!(answered, served, "run `cargo xtask codegen`");
-        assert_eq!((ROUTES.len(), shoal_wire::operations().count()), (served.len(), served.len()), "a name is there twice");
+        assert_eq!((names().count(), shoal_wire::operations().count()), (served.len(), served.len()), "a name is there twice");
     }
 }

@@ -7,11 +7,11 @@ use shoal_wire::{
     tags,
 };
 
-use super::{Api, training::refused};
+use super::{Api, resource_types, training::refused};
 use crate::admission::internal;
 
-/// Kinds that have tags.
-const TAGGED: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];
+/// Kinds that have tags in addition to plain resources.
+const JOBS: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];
 
 impl Api {
     pub(super) async fn add_tags(&self, request: AddTags) -> Result<Reply, Error> {
@@ -62,7 +62,7 @@ impl Api {
     pub(super) async fn job_of(&self, resource_arn: &str) -> Result<String, Error> {
         match self.tagged(resource_arn).await? {
             (ResourceKind::TRAINING_JOB, name) => Ok(name),
-            _ => Err(Error::validation(format!("'{resource_arn}' is a tuning job's ARN; give a training job's."))),
+            (kind, _) => Err(Error::validation(format!("'{resource_arn}' is the ARN of a {}; give a training job's.", kind.name()))),
         }
     }
 
@@ -78,16 +78,14 @@ impl Api {
                 self.identity.region, self.identity.account
             ));
         }
-        let Some(kind) = TAGGED.into_iter().find(|known| known.name() == kind) else {
-            return Err(Error::validation(format!(
-                "Requested resource not found. Shoal has training jobs and tuning jobs, and no {kind} ({resource_arn})."
-            )));
+        let Some(kind) = JOBS.into_iter().find(|known| known.name() == kind).or_else(|| resource_types::kind(kind)) else {
+            return Err(Error::validation(format!("Requested resource not found. Shoal has no {kind} ({resource_arn}).")));
         };
         match self.named(kind, name).await?.as_slice() {
             [] => Err(not_found()),
             [name] => Ok((kind, name.clone())),
             several => {
-                refuse(format!("'{resource_arn}' is the ARN of {}; write the name in the ARN as the job's is", several.join(" and ")))
+                refuse(format!("'{resource_arn}' is the ARN of {}; write the name in the ARN as the resource's is", several.join(" and ")))
             }
         }
     }

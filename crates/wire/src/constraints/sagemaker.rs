@@ -18,12 +18,30 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "CreateExperiment",
+        target: "SageMaker.CreateExperiment",
+        http: ("POST", "/"),
+        input: Some(&CREATE_EXPERIMENT_REQUEST),
+        output: Some(&[("ExperimentArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "CreateHyperParameterTuningJob",
         target: "SageMaker.CreateHyperParameterTuningJob",
         http: ("POST", "/"),
         input: Some(&CREATE_HYPER_PARAMETER_TUNING_JOB_REQUEST),
         output: Some(&[("HyperParameterTuningJobArn", &[])]),
         errors: &["ResourceInUse", "ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateModel",
+        target: "SageMaker.CreateModel",
+        http: ("POST", "/"),
+        input: Some(&CREATE_MODEL_INPUT),
+        output: Some(&[("ModelArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
     },
     Operation {
         service: Service::SageMaker,
@@ -36,10 +54,28 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "DeleteExperiment",
+        target: "SageMaker.DeleteExperiment",
+        http: ("POST", "/"),
+        input: Some(&DELETE_EXPERIMENT_REQUEST),
+        output: Some(&[("ExperimentArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "DeleteHyperParameterTuningJob",
         target: "SageMaker.DeleteHyperParameterTuningJob",
         http: ("POST", "/"),
         input: Some(&DELETE_HYPER_PARAMETER_TUNING_JOB_REQUEST),
+        output: None,
+        errors: &[],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteModel",
+        target: "SageMaker.DeleteModel",
+        http: ("POST", "/"),
+        input: Some(&DELETE_MODEL_INPUT),
         output: None,
         errors: &[],
     },
@@ -60,6 +96,25 @@ pub(super) static OPERATIONS: &[Operation] = &[
         input: Some(&DELETE_TRAINING_JOB_REQUEST),
         output: None,
         errors: &["ResourceNotFound", "ResourceInUse"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeExperiment",
+        target: "SageMaker.DescribeExperiment",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_EXPERIMENT_REQUEST),
+        output: Some(&[
+            ("ExperimentName", &[]),
+            ("ExperimentArn", &[]),
+            ("DisplayName", &[]),
+            ("Source", &[]),
+            ("Description", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
     },
     Operation {
         service: Service::SageMaker,
@@ -110,6 +165,42 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ("ConsumedResources", &[]),
         ]),
         errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeModel",
+        target: "SageMaker.DescribeModel",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_MODEL_INPUT),
+        output: Some(&[
+            ("ModelName", &[]),
+            ("PrimaryContainer", &[]),
+            (
+                "Containers",
+                &[
+                    "ContainerHostname",
+                    "Image",
+                    "ImageConfig",
+                    "Mode",
+                    "ModelDataUrl",
+                    "ModelDataSource",
+                    "AdditionalModelDataSources",
+                    "Environment",
+                    "ModelPackageName",
+                    "InferenceSpecificationName",
+                    "MultiModelConfig",
+                    "ContainerMetricsConfig",
+                ],
+            ),
+            ("InferenceExecutionConfig", &[]),
+            ("ExecutionRoleArn", &[]),
+            ("VpcConfig", &[]),
+            ("CreationTime", &[]),
+            ("ModelArn", &[]),
+            ("EnableNetworkIsolation", &[]),
+            ("DeploymentRecommendation", &[]),
+        ]),
+        errors: &[],
     },
     Operation {
         service: Service::SageMaker,
@@ -204,6 +295,21 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "ListExperiments",
+        target: "SageMaker.ListExperiments",
+        http: ("POST", "/"),
+        input: Some(&LIST_EXPERIMENTS_REQUEST),
+        output: Some(&[
+            (
+                "ExperimentSummaries",
+                &["ExperimentArn", "ExperimentName", "DisplayName", "ExperimentSource", "CreationTime", "LastModifiedTime"],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &[],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "ListHyperParameterTuningJobs",
         target: "SageMaker.ListHyperParameterTuningJobs",
         http: ("POST", "/"),
@@ -226,6 +332,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ),
             ("NextToken", &[]),
         ]),
+        errors: &[],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListModels",
+        target: "SageMaker.ListModels",
+        http: ("POST", "/"),
+        input: Some(&LIST_MODELS_INPUT),
+        output: Some(&[("Models", &["ModelName", "ModelArn", "CreationTime"]), ("NextToken", &[])]),
         errors: &[],
     },
     Operation {
@@ -345,6 +460,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "UpdateExperiment",
+        target: "SageMaker.UpdateExperiment",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_EXPERIMENT_REQUEST),
+        output: Some(&[("ExperimentArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "UpdateTrainingJob",
         target: "SageMaker.UpdateTrainingJob",
         http: ("POST", "/"),
@@ -360,6 +484,15 @@ static ADD_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
     Member { name: "Tags", required: true, shape: &TAG_LIST },
 ]);
+
+static ADDITIONAL_MODEL_CHANNEL_NAME: Shape = Shape::String { min: 1, max: 64, pattern: Some(Pattern::new("[A-Za-z0-9\\.\\-_]+")) };
+
+static ADDITIONAL_MODEL_DATA_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "ChannelName", required: true, shape: &ADDITIONAL_MODEL_CHANNEL_NAME },
+    Member { name: "S3DataSource", required: true, shape: &S3_MODEL_DATA_SOURCE },
+]);
+
+static ADDITIONAL_MODEL_DATA_SOURCES: Shape = Shape::List { min: 0, max: 5, member: &ADDITIONAL_MODEL_DATA_SOURCE };
 
 static ALGORITHM_IMAGE: Shape = Shape::String { min: 0, max: 255, pattern: Some(Pattern::new(".*")) };
 
@@ -453,6 +586,32 @@ static CONFIG_KEY: Shape = Shape::String { min: 1, max: 256, pattern: Some(Patte
 
 static CONFIG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
+static CONTAINER_DEFINITION: Shape = Shape::Structure(&[
+    Member { name: "ContainerHostname", required: false, shape: &CONTAINER_HOSTNAME },
+    Member { name: "Image", required: false, shape: &CONTAINER_IMAGE },
+    Member { name: "ImageConfig", required: false, shape: &IMAGE_CONFIG },
+    Member { name: "Mode", required: false, shape: &CONTAINER_MODE },
+    Member { name: "ModelDataUrl", required: false, shape: &URL },
+    Member { name: "ModelDataSource", required: false, shape: &MODEL_DATA_SOURCE },
+    Member { name: "AdditionalModelDataSources", required: false, shape: &ADDITIONAL_MODEL_DATA_SOURCES },
+    Member { name: "Environment", required: false, shape: &ENVIRONMENT_MAP },
+    Member { name: "ModelPackageName", required: false, shape: &VERSIONED_ARN_OR_NAME },
+    Member { name: "InferenceSpecificationName", required: false, shape: &INFERENCE_SPECIFICATION_NAME },
+    Member { name: "MultiModelConfig", required: false, shape: &MULTI_MODEL_CONFIG },
+    Member { name: "ContainerMetricsConfig", required: false, shape: &CONTAINER_METRICS_CONFIG },
+]);
+
+static CONTAINER_DEFINITION_LIST: Shape = Shape::List { min: 0, max: 15, member: &CONTAINER_DEFINITION };
+
+static CONTAINER_HOSTNAME: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
+
+static CONTAINER_IMAGE: Shape = Shape::String { min: 0, max: 255, pattern: Some(Pattern::new("[\\S]+")) };
+
+static CONTAINER_METRICS_CONFIG: Shape =
+    Shape::Structure(&[Member { name: "MetricsEndpoints", required: false, shape: &METRICS_ENDPOINT_LIST }]);
+
+static CONTAINER_MODE: Shape = Shape::Enum(&["SingleModel", "MultiModel"]);
+
 static CONTENT_TYPE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
 static CONTINUOUS_PARAMETER_RANGE: Shape = Shape::Structure(&[
@@ -467,6 +626,13 @@ static CONTINUOUS_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, membe
 static CONVERGENCE_DETECTED: Shape =
     Shape::Structure(&[Member { name: "CompleteOnConvergence", required: false, shape: &COMPLETE_ON_CONVERGENCE }]);
 
+static CREATE_EXPERIMENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
 static CREATE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME },
     Member { name: "HyperParameterTuningJobConfig", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_CONFIG },
@@ -475,6 +641,17 @@ static CREATE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "WarmStartConfig", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_WARM_START_CONFIG },
     Member { name: "Tags", required: false, shape: &TAG_LIST },
     Member { name: "Autotune", required: false, shape: &AUTOTUNE },
+]);
+
+static CREATE_MODEL_INPUT: Shape = Shape::Structure(&[
+    Member { name: "ModelName", required: true, shape: &MODEL_NAME },
+    Member { name: "PrimaryContainer", required: false, shape: &CONTAINER_DEFINITION },
+    Member { name: "Containers", required: false, shape: &CONTAINER_DEFINITION_LIST },
+    Member { name: "InferenceExecutionConfig", required: false, shape: &INFERENCE_EXECUTION_CONFIG },
+    Member { name: "ExecutionRoleArn", required: false, shape: &ROLE_ARN },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+    Member { name: "VpcConfig", required: false, shape: &VPC_CONFIG },
+    Member { name: "EnableNetworkIsolation", required: false, shape: &BOOLEAN },
 ]);
 
 static CREATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
@@ -549,8 +726,13 @@ static DEBUG_RULE_EVALUATION_STATUS: Shape = Shape::Structure(&[
 
 static DEBUG_RULE_EVALUATION_STATUSES: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_EVALUATION_STATUS };
 
+static DELETE_EXPERIMENT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
 static DELETE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
+
+static DELETE_MODEL_INPUT: Shape = Shape::Structure(&[Member { name: "ModelName", required: true, shape: &MODEL_NAME }]);
 
 static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
@@ -560,8 +742,13 @@ static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
 static DELETE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
 
+static DESCRIBE_EXPERIMENT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
 static DESCRIBE_HYPER_PARAMETER_TUNING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "HyperParameterTuningJobName", required: true, shape: &HYPER_PARAMETER_TUNING_JOB_NAME }]);
+
+static DESCRIBE_MODEL_INPUT: Shape = Shape::Structure(&[Member { name: "ModelName", required: true, shape: &MODEL_NAME }]);
 
 static DESCRIBE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
@@ -576,6 +763,12 @@ static ENABLE_REMOTE_DEBUG: Shape = Shape::Boolean;
 
 static ENABLE_SESSION_TAG_CHAINING: Shape = Shape::Boolean;
 
+static ENVIRONMENT_KEY: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("[a-zA-Z_][a-zA-Z0-9_]*")) };
+
+static ENVIRONMENT_MAP: Shape = Shape::Map { min: 0, max: 100, key: &ENVIRONMENT_KEY, value: &ENVIRONMENT_VALUE };
+
+static ENVIRONMENT_VALUE: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("[\\S\\s]*")) };
+
 static EVALUATION_TYPE: Shape = Shape::Enum(&["LLMAJEvaluation", "CustomScorerEvaluation", "BenchmarkEvaluation"]);
 
 static EVALUATOR_ARN: Shape = Shape::String { min: 0, max: u64::MAX, pattern: Some(Pattern::new(".*")) };
@@ -586,6 +779,8 @@ static EXPERIMENT_CONFIG: Shape = Shape::Structure(&[
     Member { name: "TrialComponentDisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
     Member { name: "RunName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
 ]);
+
+static EXPERIMENT_DESCRIPTION: Shape = Shape::String { min: 0, max: 3072, pattern: Some(Pattern::new(".*")) };
 
 static EXPERIMENT_ENTITY_NAME: Shape = Shape::String { min: 1, max: 120, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}")) };
 
@@ -815,6 +1010,20 @@ static HYPERBAND_STRATEGY_MAX_RESOURCE: Shape = Shape::Number { bits: Some(32), 
 
 static HYPERBAND_STRATEGY_MIN_RESOURCE: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
+static IMAGE_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "RepositoryAccessMode", required: true, shape: &REPOSITORY_ACCESS_MODE },
+    Member { name: "RepositoryAuthConfig", required: false, shape: &REPOSITORY_AUTH_CONFIG },
+]);
+
+static INFERENCE_EXECUTION_CONFIG: Shape = Shape::Structure(&[Member { name: "Mode", required: true, shape: &INFERENCE_EXECUTION_MODE }]);
+
+static INFERENCE_EXECUTION_MODE: Shape = Shape::Enum(&["Serial", "Direct"]);
+
+static INFERENCE_HUB_ACCESS_CONFIG: Shape = Shape::Structure(&[Member { name: "HubContentArn", required: true, shape: &HUB_CONTENT_ARN }]);
+
+static INFERENCE_SPECIFICATION_NAME: Shape =
+    Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
+
 static INFRA_CHECK_CONFIG: Shape = Shape::Structure(&[Member { name: "EnableInfraCheck", required: false, shape: &ENABLE_INFRA_CHECK }]);
 
 static INPUT_DATA_CONFIG: Shape = Shape::List { min: 1, max: 20, member: &CHANNEL };
@@ -862,6 +1071,15 @@ static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Patt
 static LABELING_JOB_ARN: Shape =
     Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:labeling-job/.*")) };
 
+static LIST_EXPERIMENTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_EXPERIMENTS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+]);
+
 static LIST_HYPER_PARAMETER_TUNING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
     Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
@@ -873,6 +1091,16 @@ static LIST_HYPER_PARAMETER_TUNING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "LastModifiedTimeAfter", required: false, shape: &TIMESTAMP },
     Member { name: "LastModifiedTimeBefore", required: false, shape: &TIMESTAMP },
     Member { name: "StatusEquals", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_STATUS },
+]);
+
+static LIST_MODELS_INPUT: Shape = Shape::Structure(&[
+    Member { name: "SortBy", required: false, shape: &MODEL_SORT_KEY },
+    Member { name: "SortOrder", required: false, shape: &ORDER_KEY },
+    Member { name: "NextToken", required: false, shape: &PAGINATION_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "NameContains", required: false, shape: &MODEL_NAME_CONTAINS },
+    Member { name: "CreationTimeBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "CreationTimeAfter", required: false, shape: &TIMESTAMP },
 ]);
 
 static LIST_TAGS_INPUT: Shape = Shape::Structure(&[
@@ -938,9 +1166,20 @@ static METRIC_DEFINITION_LIST: Shape = Shape::List { min: 0, max: 40, member: &M
 
 static METRIC_NAME: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".+")) };
 
+static METRIC_PUBLISH_FREQUENCY_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: f64::INFINITY };
+
 static METRIC_REGEX: Shape = Shape::String { min: 1, max: 500, pattern: Some(Pattern::new(".+")) };
 
 static METRIC_VALUE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
+
+static METRICS_ENDPOINT: Shape = Shape::Structure(&[
+    Member { name: "MetricsEndpointPath", required: true, shape: &METRICS_ENDPOINT_PATH },
+    Member { name: "MetricPublishFrequencyInSeconds", required: false, shape: &METRIC_PUBLISH_FREQUENCY_IN_SECONDS },
+]);
+
+static METRICS_ENDPOINT_LIST: Shape = Shape::List { min: 0, max: 1, member: &METRICS_ENDPOINT };
+
+static METRICS_ENDPOINT_PATH: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("/(?!.*\\.\\.)[a-zA-Z0-9/_.\\-]+")) };
 
 static ML_FLOW_RESOURCE_ARN: Shape = Shape::String {
     min: 0,
@@ -962,6 +1201,16 @@ static MODEL_ACCESS_CONFIG: Shape = Shape::Structure(&[Member { name: "AcceptEul
 
 static MODEL_ARTIFACTS: Shape = Shape::Structure(&[Member { name: "S3ModelArtifacts", required: true, shape: &S3_URI }]);
 
+static MODEL_CACHE_SETTING: Shape = Shape::Enum(&["Enabled", "Disabled"]);
+
+static MODEL_COMPRESSION_TYPE: Shape = Shape::Enum(&["None", "Gzip"]);
+
+static MODEL_DATA_SOURCE: Shape = Shape::Structure(&[Member { name: "S3DataSource", required: false, shape: &S3_MODEL_DATA_SOURCE }]);
+
+static MODEL_NAME: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9]([\\-a-zA-Z0-9]*[a-zA-Z0-9])?")) };
+
+static MODEL_NAME_CONTAINS: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9-]+")) };
+
 static MODEL_PACKAGE_ARN: Shape = Shape::String {
     min: 1,
     max: 2048,
@@ -978,6 +1227,10 @@ static MODEL_PACKAGE_GROUP_ARN: Shape = Shape::String {
     max: 2048,
     pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]{9,16}:[0-9]{12}:model-package-group/[\\S]{1,2048}")),
 };
+
+static MODEL_SORT_KEY: Shape = Shape::Enum(&["Name", "CreationTime"]);
+
+static MULTI_MODEL_CONFIG: Shape = Shape::Structure(&[Member { name: "ModelCacheSetting", required: false, shape: &MODEL_CACHE_SETTING }]);
 
 static NAME_CONTAINS: Shape = Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9\\-]+")) };
 
@@ -1015,6 +1268,8 @@ static OPERATOR: Shape = Shape::Enum(&[
 
 static OPTIONAL_VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
+static ORDER_KEY: Shape = Shape::Enum(&["Ascending", "Descending"]);
+
 static OUTPUT_COMPRESSION_TYPE: Shape = Shape::Enum(&["GZIP", "NONE"]);
 
 static OUTPUT_DATA_CONFIG: Shape = Shape::Structure(&[
@@ -1022,6 +1277,8 @@ static OUTPUT_DATA_CONFIG: Shape = Shape::Structure(&[
     Member { name: "S3OutputPath", required: true, shape: &S3_URI },
     Member { name: "CompressionType", required: false, shape: &OUTPUT_COMPRESSION_TYPE },
 ]);
+
+static PAGINATION_TOKEN: Shape = Shape::String { min: 0, max: 8192, pattern: Some(Pattern::new(".*")) };
 
 static PARAMETER_KEY: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
@@ -1305,6 +1562,13 @@ static REMOTE_DEBUG_CONFIG: Shape = Shape::Structure(&[Member { name: "EnableRem
 static REMOTE_DEBUG_CONFIG_FOR_UPDATE: Shape =
     Shape::Structure(&[Member { name: "EnableRemoteDebug", required: false, shape: &ENABLE_REMOTE_DEBUG }]);
 
+static REPOSITORY_ACCESS_MODE: Shape = Shape::Enum(&["Platform", "Vpc"]);
+
+static REPOSITORY_AUTH_CONFIG: Shape =
+    Shape::Structure(&[Member { name: "RepositoryCredentialsProviderArn", required: true, shape: &REPOSITORY_CREDENTIALS_PROVIDER_ARN }]);
+
+static REPOSITORY_CREDENTIALS_PROVIDER_ARN: Shape = Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new(".*")) };
+
 static RESOURCE_ARN: Shape =
     Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:.+")) };
 
@@ -1382,6 +1646,21 @@ static S3_DATA_SOURCE: Shape = Shape::Structure(&[
 ]);
 
 static S3_DATA_TYPE: Shape = Shape::Enum(&["ManifestFile", "S3Prefix", "AugmentedManifestFile", "Converse"]);
+
+static S3_MODEL_DATA_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "S3Uri", required: true, shape: &S3_MODEL_URI },
+    Member { name: "S3DataType", required: true, shape: &S3_MODEL_DATA_TYPE },
+    Member { name: "CompressionType", required: true, shape: &MODEL_COMPRESSION_TYPE },
+    Member { name: "ModelAccessConfig", required: false, shape: &MODEL_ACCESS_CONFIG },
+    Member { name: "HubAccessConfig", required: false, shape: &INFERENCE_HUB_ACCESS_CONFIG },
+    Member { name: "ManifestS3Uri", required: false, shape: &S3_MODEL_URI },
+    Member { name: "ETag", required: false, shape: &STRING },
+    Member { name: "ManifestEtag", required: false, shape: &STRING },
+]);
+
+static S3_MODEL_DATA_TYPE: Shape = Shape::Enum(&["S3Prefix", "S3Object"]);
+
+static S3_MODEL_URI: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("(https|s3)://([^/]+)/?(.*)")) };
 
 static S3_URI: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("(https|s3)://([^/]+)/?(.*)")) };
 
@@ -1470,6 +1749,8 @@ static SHUFFLE_CONFIG: Shape = Shape::Structure(&[Member { name: "Seed", require
 
 static SORT_BY: Shape = Shape::Enum(&["Name", "CreationTime", "Status"]);
 
+static SORT_EXPERIMENTS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
+
 static SORT_ORDER: Shape = Shape::Enum(&["Ascending", "Descending"]);
 
 static STATUS_DETAILS: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new(".*")) };
@@ -1487,6 +1768,8 @@ static STOPPING_CONDITION: Shape = Shape::Structure(&[
     Member { name: "MaxWaitTimeInSeconds", required: false, shape: &MAX_WAIT_TIME_IN_SECONDS },
     Member { name: "MaxPendingTimeInSeconds", required: false, shape: &MAX_PENDING_TIME_IN_SECONDS },
 ]);
+
+static STRING: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
 static STRING256: Shape = Shape::String { min: 0, max: 256, pattern: None };
 
@@ -1860,6 +2143,12 @@ static TUNING_JOB_COMPLETION_CRITERIA: Shape = Shape::Structure(&[
     Member { name: "ConvergenceDetected", required: false, shape: &CONVERGENCE_DETECTED },
 ]);
 
+static UPDATE_EXPERIMENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+]);
+
 static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME },
     Member { name: "ProfilerConfig", required: false, shape: &PROFILER_CONFIG_FOR_UPDATE },
@@ -1867,6 +2156,16 @@ static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "ResourceConfig", required: false, shape: &RESOURCE_CONFIG_FOR_UPDATE },
     Member { name: "RemoteDebugConfig", required: false, shape: &REMOTE_DEBUG_CONFIG_FOR_UPDATE },
 ]);
+
+static URL: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("(https|s3)://([^/]+)/?(.*)")) };
+
+static VERSIONED_ARN_OR_NAME: Shape = Shape::String {
+    min: 1,
+    max: 176,
+    pattern: Some(Pattern::new(
+        "(arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:[a-z\\-]*\\/)?([a-zA-Z0-9]([a-zA-Z0-9-]){0,62})(?<!-)(\\/[0-9]{1,9})?",
+    )),
+};
 
 static VISIBILITY_CONDITIONS: Shape = Shape::Structure(&[
     Member { name: "Key", required: false, shape: &VISIBILITY_CONDITIONS_KEY },
