@@ -3,7 +3,10 @@
 
 use http::Request;
 use libfuzzer_sys::fuzz_target;
-use shoal_wire::{Call, Route, parse, respond_error, restore, route};
+use shoal_wire::{
+    AddTags, AssumeRole, CreateTrainingJob, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, ListTrainingJobs, Protocol,
+    Route, Search, UpdateTrainingJob, parse, respond_error, restore, route,
+};
 
 const TARGETS: &[(&str, &str)] = &[
     ("sagemaker", "SageMaker.CreateTrainingJob"),
@@ -31,15 +34,27 @@ fuzz_target!(|input: &[u8]| {
     }
     let (head, ()) = request.body(()).expect("a request").into_parts();
     let Ok(Route::Api(service)) = route(&head) else { panic!("{scope} is not routed") };
-    match parse(service, &head, body) {
-        Ok(Call::CreateTrainingJob(job)) => {
+    let read = parse(service, &head, body).and_then(|call| match call.operation.name {
+        "CreateTrainingJob" => {
+            let job: CreateTrainingJob = call.read()?;
             let kept = serde_json::to_vec(&job.raw).expect("a request is JSON");
-            assert_eq!(restore(&kept).expect("what was accepted reads back"), *job);
+            assert_eq!(restore(&kept).expect("what was accepted reads back"), job);
+            Ok(())
         }
-        Ok(_) => {}
-        Err(error) => {
-            assert!(!error.code.is_server_fault(), "{error}");
-            assert!(respond_error(service, &error, "id").status().is_client_error());
-        }
+        "ListTrainingJobs" => call.read::<ListTrainingJobs>().map(drop),
+        "Search" => call.read::<Search>().map(drop),
+        "AddTags" => call.read::<AddTags>().map(drop),
+        "UpdateTrainingJob" => call.read::<UpdateTrainingJob>().map(drop),
+        "GetLogEvents" => call.read::<GetLogEvents>().map(drop),
+        "FilterLogEvents" => call.read::<FilterLogEvents>().map(drop),
+        "GetMetricStatistics" => call.read::<GetMetricStatistics>().map(drop),
+        "GetMetricData" => call.read::<GetMetricData>().map(drop),
+        "AssumeRole" => call.read::<AssumeRole>().map(drop),
+        _ => Ok(()),
+    });
+    if let Err(error) = read {
+        assert!(!error.code.is_server_fault(), "{error}");
+        let response = respond_error(service, Protocol::of(service, &head), &error, "id");
+        assert!(response.status().is_client_error());
     }
 });

@@ -20,7 +20,7 @@ def state(house, job):
     """The secondary status of a job as the journal's rows have it."""
     place, database = _copy(house, "shoal")
     with place:
-        return database.execute("SELECT secondary FROM job WHERE name = ?", [job]).fetchone()[0]
+        return database.execute("SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]).fetchone()[0]
 
 
 def live_state(house):
@@ -28,7 +28,7 @@ def live_state(house):
     database = sqlite3.connect(f"file:{house.data}/shoal.db?mode=ro", uri=True)
 
     def look(job):
-        found = database.execute("SELECT secondary FROM job WHERE name = ?", [job]).fetchone()
+        found = database.execute("SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]).fetchone()
         return found and found[0]
 
     return look

@@ -231,7 +231,7 @@ def test_a_request_is_not_endless(client):
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 413
 
 
-@pytest.mark.parametrize("operation", ["create_model", "list_endpoints", "create_processing_job"])
+@pytest.mark.parametrize("operation", ["create_endpoint_config", "list_endpoints", "create_processing_job"])
 def test_other_operations_are_unknown(client, operation):
     with pytest.raises(ClientError) as error:
         getattr(client, operation)()

@@ -1,57 +1,28 @@
-//! `cargo xtask codegen`: writes the wire crate's constraint tables from the service models of an installed botocore.
+//! `cargo xtask codegen`: writes the wire crate's tables of operations and constraints from the service models of an installed botocore.
 //!
 //! The models are data files of the Python package `botocore`; any release will do (`PYTHON` names the interpreter that has it).
-//! Only the inputs of the operations listed here are kept, so that the tables stay small enough to read.
+//! Only the operations that the server answers are kept, so that the tables stay small enough to read.
 
-use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-/// Service models and the operations whose inputs are validated. A new operation is one more line.
-const OPERATIONS: &[(&str, &[&str])] = &[
-    ("cloudwatch", &["GetMetricData", "GetMetricStatistics", "ListMetrics"]),
-    ("iam", &["GetRole", "ListRoles", "SimulatePrincipalPolicy"]),
-    (
-        "logs",
-        &[
-            "CreateLogGroup",
-            "CreateLogStream",
-            "DeleteLogGroup",
-            "DeleteLogStream",
-            "DeleteRetentionPolicy",
-            "DescribeLogGroups",
-            "DescribeLogStreams",
-            "FilterLogEvents",
-            "GetLogEvents",
-            "PutLogEvents",
-            "PutRetentionPolicy",
-        ],
-    ),
-    (
-        "sagemaker",
-        &[
-            "AddTags",
-            "CreateHyperParameterTuningJob",
-            "CreateTrainingJob",
-            "DeleteHyperParameterTuningJob",
-            "DeleteTags",
-            "DeleteTrainingJob",
-            "DescribeHyperParameterTuningJob",
-            "DescribeTrainingJob",
-            "ListHyperParameterTuningJobs",
-            "ListTags",
-            "ListTrainingJobs",
-            "ListTrainingJobsForHyperParameterTuningJob",
-            "Search",
-            "StopHyperParameterTuningJob",
-            "StopTrainingJob",
-            "UpdateTrainingJob",
-        ],
-    ),
-    ("sagemaker-metrics", &["BatchGetMetrics", "BatchPutMetrics"]),
-    ("sts", &["AssumeRole", "GetCallerIdentity"]),
-];
+/// Where the operations that are served stand, by service model.
+const ROUTES: &str = "crates/server/src/api/routes.rs";
+/// Folder of the plain resources, which declare SageMaker's operations that they have.
+const RESOURCES: &str = "crates/server/src/api/resource_types";
+
+/// Services by the name in their signatures, as `wire::Service` names them.
+const SERVICES: &[(&str, &str)] =
+    &[("iam", "Iam"), ("logs", "Logs"), ("monitoring", "CloudWatch"), ("sagemaker", "SageMaker"), ("sts", "Sts")];
 
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
 const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["HyperParameterTuningJobSearchEntity", "TrainingJob"])];
@@ -70,18 +41,20 @@ models = {name: loader.load_service_model(name, "service-2") for name in sys.arg
 json.dump({"version": botocore.__version__, "models": models}, sys.stdout)
 "#;
 
-/// Rewrites `crates/wire/src/constraints/<service>.rs` for every service listed, hyphens as underscores.
+/// Rewrites `crates/wire/src/constraints/<model>.rs` for every service model in [`ROUTES`], hyphens as underscores.
 ///
 /// # Errors
 /// There is no Python with botocore, its models lack a listed operation or have a shape of an unknown kind, or a file cannot be written.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let folder = root.join("crates/wire/src/constraints");
+    let routes = fs::read_to_string(root.join(ROUTES)).with_context(|| format!("cannot read {ROUTES}"))?;
+    let mut served = served(&routes);
+    ensure!(!served.is_empty(), "{ROUTES} has no operations");
+    for entry in fs::read_dir(root.join(RESOURCES)).with_context(|| format!("cannot read {RESOURCES}"))? {
+        served.entry("sagemaker".to_owned()).or_default().extend(declared(&fs::read_to_string(entry?.path())?));
+    }
     let python = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let output = Command::new(&python)
-        .args(["-c", UNPACK])
-        .args(OPERATIONS.iter().map(|(service, _)| service))
-        .output()
-        .with_context(|| format!("cannot run {python}"))?;
+    let output = Command::new(&python).args(["-c", UNPACK]).args(served.keys()).output().with_context(|| format!("cannot run {python}"))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!("{python} cannot read botocore's models (is it installed? PYTHON names another interpreter): {stderr}");
@@ -94,7 +67,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         shapes[shape]["members"][member] = copy;
     }
     let version = answer["version"].as_str().context("botocore has a version")?;
-    for (service, operations) in OPERATIONS {
+    for (service, operations) in &served {
         let path = folder.join(format!("{}.rs", service.replace('-', "_")));
         let text = table(version, service, &answer["models"][service], operations).with_context(|| format!("service {service}"))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -105,40 +78,57 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The Rust source of one service's table.
-fn table(version: &str, service: &str, model: &Value, operations: &[&str]) -> Result<String> {
+/// The operations in the source of the routes, by service model; without our own, which no model has.
+fn served(routes: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut model = None;
+    for line in routes.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('"').and_then(|rest| rest.strip_suffix("\" {")) {
+            model = Some(name.to_owned()).filter(|name| name != "shoal");
+        } else if line == "}" {
+            model = None;
+        } else if let (Some(model), Some((operation, _))) = (&model, line.split_once('(')) {
+            served.entry(model.clone()).or_default().insert(operation.to_owned());
+        }
+    }
+    served
+}
+
+/// The operations in the source of a resource's declaration.
+fn declared(source: &str) -> Vec<String> {
+    let list = source.split_once("operations: &[").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The Rust source of one service model's table.
+fn table(version: &str, service: &str, model: &Value, operations: &BTreeSet<String>) -> Result<String> {
     let shapes = &model["shapes"];
-    let mut inputs = Vec::new();
+    let mut table = String::new();
     let mut wanted = BTreeSet::new();
     for operation in operations {
         let found = &model["operations"][operation];
-        ensure!(found.is_object(), "the model has no operation {operation}");
-        let input = found["input"]["shape"].as_str();
-        if let Some(input) = input {
+        ensure!(found.is_object(), "the model has no operation {operation}, which {ROUTES} names");
+        if let Some(input) = found["input"]["shape"].as_str() {
             collect(shapes, input, &mut wanted)?;
         }
-        inputs.push((operation, input));
+        table.push_str(&row(operation, found, model)?);
     }
     let records: Vec<&str> = RECORDS.iter().filter(|(of, _)| *of == service).flat_map(|(_, shapes)| shapes.iter().copied()).collect();
     for record in &records {
         collect(shapes, record, &mut wanted)?;
     }
     let mut source = format!(
-        "//! Constraints of `{service}`, generated by `cargo xtask codegen` from botocore {version}'s service model: do not edit.\n\n\
+        "//! Operations of `{service}` and constraints of their inputs, generated by `cargo xtask codegen` from botocore {version}'s service model: \
+         do not edit.\n\n\
          IMPORTS\n\n\
-         /// The input of each operation of `{service}` that is served.\n\
-         pub(super) static OPERATIONS: &[(&str, &Shape)] = &[\n"
+         /// The operations of `{service}` that are served.\n\
+         pub(super) static OPERATIONS: &[Operation] = &[{table}];\n"
     );
-    for (operation, input) in inputs {
-        let shape = input.map_or("Shape::Structure(&[])".to_owned(), identifier);
-        writeln!(source, "({operation:?}, &{shape}),")?;
-    }
-    source.push_str("];\n");
     for name in &wanted {
         let visible = if records.contains(&name.as_str()) { "pub(super) " } else { "" };
         write!(source, "\n{visible}static {}: Shape = {};\n", identifier(name), shape(&shapes[name])?)?;
     }
-    let mut imports = "use super::Shape;".to_owned();
+    let mut imports = "use super::Shape; use crate::{Operation, Service};".to_owned();
     for name in ["Member", "Pattern"] {
         if source.contains(&format!("{name} {{")) || source.contains(&format!("{name}::")) {
             imports.insert_str(0, &format!("use super::{name};"));
@@ -147,14 +137,47 @@ fn table(version: &str, service: &str, model: &Value, operations: &[&str]) -> Re
     Ok(source.replacen("IMPORTS", &imports, 1))
 }
 
+/// An operation as a Rust expression.
+fn row(name: &str, operation: &Value, model: &Value) -> Result<String> {
+    let (shapes, metadata) = (&model["shapes"], &model["metadata"]);
+    let signed = metadata["signingName"].as_str().or(metadata["endpointPrefix"].as_str()).context("a model without a name")?;
+    let service = SERVICES.iter().find(|(scope, _)| *scope == signed).with_context(|| format!("service {signed} is not known here"))?.1;
+    let target = metadata["targetPrefix"].as_str().map_or_else(String::new, |prefix| format!("{prefix}.{name}"));
+    let input = operation["input"]["shape"].as_str().map_or("Shape::Structure(&[])".to_owned(), identifier);
+    let output = operation["output"]["shape"].as_str().map_or("None".to_owned(), |shape| {
+        let member = |(name, member): (&String, &Value)| {
+            let items = &shapes[member["shape"].as_str().unwrap_or_default()]["member"]["shape"];
+            let items = &shapes[items.as_str().unwrap_or_default()];
+            format!("({name:?}, &{:?})", members(items).map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        format!("Some(&[{}])", members(&shapes[shape]).map(member).collect::<Vec<_>>().join(", "))
+    });
+    let errors = operation["errors"].as_array().into_iter().flatten();
+    let errors: Vec<&str> = errors
+        .map(|error| {
+            let shape = error["shape"].as_str().context("an error without a shape")?;
+            Ok(shapes[shape]["error"]["code"].as_str().unwrap_or(shape))
+        })
+        .collect::<Result<_>>()?;
+    let (method, path) = (&operation["http"]["method"], &operation["http"]["requestUri"]);
+    Ok(format!(
+        "Operation {{ service: Service::{service}, name: {name:?}, target: {target:?}, http: ({method}, {path}), input: Some(&{input}), \
+         output: {output}, errors: &{errors:?} }},"
+    ))
+}
+
+/// A structure's members, in the model's order.
+fn members(shape: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    shape["members"].as_object().into_iter().flatten()
+}
+
 /// A shape and all that it is made of.
 fn collect(shapes: &Value, name: &str, wanted: &mut BTreeSet<String>) -> Result<()> {
     if !wanted.insert(name.to_owned()) {
         return Ok(());
     }
     let shape = shapes.get(name).with_context(|| format!("the model has no shape {name}"))?;
-    let members = shape["members"].as_object().into_iter().flat_map(|members| members.values());
-    for reference in members.chain(["member", "key", "value"].iter().map(|part| &shape[part])) {
+    for reference in members(shape).map(|(_, member)| member).chain(["member", "key", "value"].iter().map(|part| &shape[part])) {
         if let Some(part) = reference["shape"].as_str() {
             collect(shapes, part, wanted)?;
         }
@@ -172,7 +195,7 @@ fn shape(shape: &Value) -> Result<String> {
             let required: BTreeSet<_> = shape["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             // Botocore keeps the model's order, which is the order in which AWS reports errors.
             let mut text = "Shape::Structure(&[".to_owned();
-            for (name, member) in shape["members"].as_object().into_iter().flatten() {
+            for (name, member) in members(shape) {
                 let kind = identifier(member["shape"].as_str().context("a member without a shape")?);
                 write!(text, "Member {{ name: {name:?}, required: {}, shape: &{kind} }},", required.contains(name.as_str()))?;
             }
@@ -213,4 +236,19 @@ fn identifier(name: impl AsRef<str>) -> String {
         text.push(letter.to_ascii_uppercase());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_read_from_the_routes() {
+        let found = served(
+            "x! {\n    \"iam\" {\n        GetRole(a) => b(a),\n    }\n    \"shoal\" {\n        Own(a) => c(a),\n    }\n}\nfn f(a) {}\n",
+        );
+        assert_eq!(found, BTreeMap::from([("iam".to_owned(), BTreeSet::from(["GetRole".to_owned()]))]));
+        assert_eq!(declared("x: [\"no\"], operations: &[\"CreateA\", \"ListAs\"], y: \"no\""), ["CreateA", "ListAs"]);
+        assert_eq!(declared("operations: &'static [&'static str],"), Vec::<String>::new());
+    }
 }

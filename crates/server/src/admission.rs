@@ -1,6 +1,6 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
 
-use shoal_store::{StoreError, check_tree};
+use shoal_store::{ResourceKind, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
     Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start,
@@ -64,7 +64,9 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
     for name in &warm_start.parents {
-        let Some(parent) = world.rows.tuning(name).map_err(|error| internal(&error))? else { return Err(no_tuning_job(name)) };
+        let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| internal(&error))? else {
+            return Err(no_tuning_job(name));
+        };
         if !parent.ended {
             return Err(Error::validation(format!(
                 "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; parents must be Completed, \

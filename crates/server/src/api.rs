@@ -1,4 +1,4 @@
-//! What a parsed call does: the wire's values to commands and reads, and back.
+//! What a call does: typed inputs to commands and reads, and back. `routes` has the operations.
 
 pub(crate) mod best_model;
 mod checkpoints;
@@ -10,6 +10,9 @@ mod log_changes;
 mod logs;
 mod metrics;
 mod near;
+mod resource_types;
+mod resources;
+mod routes;
 mod search;
 mod study;
 mod tags;
@@ -21,9 +24,14 @@ mod visits;
 
 use std::sync::Arc;
 
-use shoal_wire::{Call, Error, ErrorCode, Reply};
+use shoal_wire::{Error, ErrorCode, Operation, Reply};
 
-use crate::{admission::internal, effects::World, keys::Holder, search::SearchIndex};
+use crate::{admission::internal, effects::World, keys::Holder, search::Indexes};
+
+pub(crate) use routes::{Answer, read};
+
+/// Operations that a training program may call with its job's keys: who it is, and metrics of its own.
+const OPEN_TO_JOBS: [&str; 2] = ["GetCallerIdentity", "BatchPutMetrics"];
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -34,6 +42,7 @@ pub(crate) struct Caller {
 }
 
 /// Settings that answers show.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) region: String,
     pub(crate) account: String,
@@ -42,7 +51,8 @@ pub(crate) struct Identity {
 /// The API over everything it touches.
 pub(crate) struct Api {
     world: Arc<World>,
-    search: Arc<SearchIndex>,
+    search: Arc<Indexes>,
+    plain: resource_types::Registry,
     identity: Identity,
     holds: hold::Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
@@ -56,65 +66,20 @@ impl Api {
     }
 
     /// The API over this world.
-    pub(crate) fn new(world: Arc<World>, search: Arc<SearchIndex>, identity: Identity) -> Self {
-        Self { world, search, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
+    pub(crate) fn new(world: Arc<World>, search: Arc<Indexes>, identity: Identity) -> Self {
+        let plain = resource_types::Registry::new(world.core.clone(), world.rows.clone(), identity.clone());
+        Self { world, search, plain, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
     }
 
-    /// Answers one call.
+    /// Answers a call.
     ///
     /// # Errors
     /// With the error code that AWS has for it.
-    pub(crate) async fn call(&self, call: Call, caller: &Caller) -> Result<Reply, Error> {
-        match call {
-            Call::GetCallerIdentity => Ok(self.caller_identity(caller)),
-            // A program may tell its own metrics.
-            Call::BatchPutMetrics(request) => self.put_metrics(request, &caller.holder).await,
-            _ if matches!(caller.holder, Holder::Attempt { .. }) => {
-                Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"))
-            }
-            Call::BatchGetMetrics(queries) => self.get_metrics(queries).await,
-            Call::AssumeRole(request) => self.assume_role(request),
-            Call::ListRoles { path_prefix, paging } => self.list_roles(&path_prefix, &paging),
-            Call::SimulatePrincipalPolicy(request) => self.simulate_policy(&request),
-            Call::CreateTrainingJob(request) => {
-                self.holds.created(&request.name, &caller.user_agent);
-                self.create_training_job(*request).await
-            }
-            Call::DescribeTrainingJob { training_job_name } => self.describe_training_job(&training_job_name, caller).await,
-            Call::ListTrainingJobs(request) => self.list_training_jobs(request).await,
-            Call::ListCheckpoints(request) => self.list_checkpoints(request).await,
-            Call::InterruptTrainingJob { training_job_name } => self.interrupt_training_job(training_job_name).await,
-            Call::StartVisit(request) => self.start_visit(request, caller).await,
-            Call::FeedVisit(request) => self.feed_visit(request).await,
-            Call::ReadVisit(request) => self.read_visit(request).await,
-            Call::StopTrainingJob { training_job_name } => self.stop_training_job(training_job_name).await,
-            Call::UpdateTrainingJob(update) => self.update_training_job(update).await,
-            Call::DeleteTrainingJob { training_job_name } => self.delete_training_job(training_job_name).await,
-            Call::CreateTuningJob(request) => {
-                self.holds.created(&request.name, &caller.user_agent);
-                self.create_tuning_job(*request).await
-            }
-            Call::DescribeTuningJob { name } => self.describe_tuning_job(&name, caller).await,
-            Call::ListTuningJobs(request) => self.list_tuning_jobs(request).await,
-            Call::StopTuningJob { name } => self.stop_tuning_job(name).await,
-            Call::DeleteTuningJob { name } => self.delete_tuning_job(&name).await,
-            Call::ListTrials(request) => self.list_trials(request).await,
-            Call::DescribeStudy(request) => self.describe_study(request).await,
-            Call::UpdateTuningJob(update) => self.update_tuning_job(update).await,
-            Call::Search(search) => self.search(*search).await,
-            Call::AddTags { resource_arn, tags } => self.add_tags(&resource_arn, tags).await,
-            Call::ListTags { resource_arn, next_token } => self.list_tags(&resource_arn, next_token.as_deref()).await,
-            Call::DeleteTags { resource_arn, tag_keys } => self.delete_tags(&resource_arn, tag_keys).await,
-            Call::GetRole { role_name } => Ok(self.get_role(role_name)),
-            Call::DescribeLogStreams(request) => self.log_streams(request).await,
-            Call::GetLogEvents(request) => self.log_events(request).await,
-            Call::FilterLogEvents(request) => self.filter_log_events(request).await,
-            Call::ChangeLogs(change) => self.change_logs(change).await,
-            Call::DescribeLogGroups(request) => self.log_groups(request).await,
-            Call::GetMetricStatistics(request) => self.metric_statistics(request).await,
-            Call::GetMetricData(request) => self.metric_data(request).await,
-            Call::ListMetrics(request) => self.list_metrics(request).await,
+    pub(crate) async fn answer(&self, operation: &Operation, answer: Answer, caller: &Caller) -> Result<Reply, Error> {
+        if matches!(caller.holder, Holder::Attempt { .. }) && !OPEN_TO_JOBS.contains(&operation.name) {
+            return Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"));
         }
+        answer(self, caller).await
     }
 }
 

@@ -13,6 +13,7 @@ mod files;
 mod frame;
 mod job;
 mod jobs;
+mod listed;
 mod logs;
 mod query;
 mod recipe;

@@ -19,9 +19,9 @@ use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::{ServerError, tuning::NewChild};
-pub(crate) use edits::RowFate;
-use edits::{RowEdit, TuningEdit};
-use rows::{progress, receipt, row};
+use edits::RowEdit;
+pub(crate) use rows::secondary_status;
+use rows::{change, job_progress, receipt, tuning_progress};
 
 mod edits;
 mod rows;
@@ -83,7 +83,6 @@ enum Message {
         reply: oneshot::Sender<Option<JobView>>,
     },
     Edit(RowEdit),
-    EditTuning(TuningEdit),
     MemoryOrder {
         reply: oneshot::Sender<Vec<String>>,
     },
@@ -303,13 +302,11 @@ impl Loop {
             let mut commands = Vec::with_capacity(batch.len());
             let mut views = Vec::new();
             let mut edits = Vec::new();
-            let mut tuning_edits = Vec::new();
             for message in batch {
                 match message {
                     Message::Do(envelopes) => commands.extend(envelopes),
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
-                    Message::EditTuning(edit) => tuning_edits.push(edit),
                     Message::MemoryOrder { reply } => {
                         let _ = reply.send(self.state.memory_order());
                     }
@@ -321,7 +318,6 @@ impl Loop {
             }
             self.step(commands);
             self.edit(edits);
-            self.edit_tunings(tuning_edits);
             for (job, reply) in views {
                 let _ = reply.send(self.state.view(&job));
             }
@@ -387,14 +383,14 @@ impl Loop {
     fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
         let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
         for (name, view) in &turn.views {
-            let progress = progress(name, view);
-            rows.push(match created.jobs.remove(name) {
-                Some(opaque) => RowChange::PutJob(Box::new(row(opaque, view, progress))),
-                None => RowChange::MoveJob(Box::new(progress)),
-            });
+            let parent = view.trial.as_ref().map(|trial| trial.tuning.as_str());
+            rows.push(change(job_progress(name, view), created.jobs.remove(name), view.created.0, parent));
             rows.extend(tunings::trial_change(name, view, created.tuned.remove(name)));
         }
-        rows.extend(tunings::changes(turn, &mut created));
+        for (name, view) in &turn.tunings {
+            rows.push(change(tuning_progress(name, view), created.tunings.remove(name), view.created.0, None));
+        }
+        rows.extend(tunings::records(turn));
         let events = turn.events.iter().map(Event::encode).collect();
         self.version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(self.version);

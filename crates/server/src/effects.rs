@@ -14,7 +14,7 @@ use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command};
-use shoal_store::{DataDir, LogLines, Objects, Rows, Telemetry};
+use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
 
@@ -233,7 +233,7 @@ impl World {
                 told = self.core.tell(delayed).is_ok().then(Instant::now);
             }
             thread::sleep(INSIST);
-            let is_wanted = self.rows.job(job).is_ok_and(|row| row.is_some_and(|row| !row.ended));
+            let is_wanted = self.rows.resource(ResourceKind::TRAINING_JOB, job).is_ok_and(|row| row.is_some_and(|row| !row.ended));
             if !is_wanted || matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
                 return false;
             }
@@ -242,7 +242,11 @@ impl World {
     }
 
     pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
-        let row = self.rows.job(job).map_err(|error| error.to_string())?.ok_or_else(|| format!("no row of training job {job}"))?;
+        let row = self
+            .rows
+            .resource(ResourceKind::TRAINING_JOB, job)
+            .map_err(|error| error.to_string())?
+            .ok_or_else(|| format!("no row of training job {job}"))?;
         shoal_wire::restore(&row.request).map_err(|error| format!("the stored request of {job} cannot be read: {error}"))
     }
 

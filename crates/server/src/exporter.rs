@@ -3,11 +3,10 @@
 
 mod format;
 mod histogram;
-mod jobs;
 mod journal;
+mod lifetimes;
 mod process;
 mod requests;
-mod tunings;
 
 use std::{
     sync::{
@@ -23,8 +22,7 @@ use shoal_store::Journal;
 use self::{
     format::{Kind, Text},
     histogram::Histogram,
-    jobs::Jobs,
-    tunings::Tunings,
+    lifetimes::{Lifetimes, TRAINING_JOBS, TUNING_JOBS},
 };
 pub(crate) use self::{process::Process, requests::Asked};
 use crate::attempts::Attempts;
@@ -42,8 +40,9 @@ pub(crate) struct Exporter {
     requests: Histogram<3>,
     appends: Histogram<0>,
     tuner: Histogram<1>,
-    jobs: Jobs,
-    tunings: Tunings,
+    jobs: Lifetimes,
+    tunings: Lifetimes,
+    trials: AtomicU64,
     log_lines: AtomicU64,
     metric_points: AtomicU64,
     s3_received: AtomicU64,
@@ -60,15 +59,16 @@ impl Exporter {
             requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),
             appends: Histogram::new([], APPEND_SECONDS),
             tuner: Histogram::new(["kind"], TUNER_SECONDS),
-            jobs: Jobs::new(),
-            tunings: Tunings::new(),
+            jobs: Lifetimes::new(&TRAINING_JOBS),
+            tunings: Lifetimes::new(&TUNING_JOBS),
+            trials: AtomicU64::default(),
             log_lines: AtomicU64::default(),
             metric_points: AtomicU64::default(),
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
         };
-        live.for_each(|(name, secondary, created)| exporter.jobs.goes_on(name, secondary.name(), created.0));
-        tunings.for_each(|(name, status, created)| exporter.tunings.goes_on(name, status.name(), created.0));
+        live.for_each(|(name, secondary, created)| exporter.jobs.found(name, secondary.name(), created.0));
+        tunings.for_each(|(name, status, created)| exporter.tunings.found(name, status.name(), created.0));
         Arc::new(exporter)
     }
 
@@ -93,8 +93,14 @@ impl Exporter {
         let mut text = Text::default();
         text.family("shoal_build_info", Kind::Gauge, "The server's version, as a label of a constant 1.");
         text.sample("shoal_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-        self.jobs.write(&mut text);
-        self.tunings.write(&mut text);
+        self.jobs.write_counts(&mut text);
+        let waiting = self.jobs.count(SecondaryStatus::Pending.name());
+        text.gauge("shoal_queue_length", "Training jobs that wait for capacity.", waiting as f64);
+        self.jobs.write_durations(&mut text);
+        self.tunings.write_counts(&mut text);
+        let help = "Trials (training jobs of tuning jobs) that were started while this server ran.";
+        text.counter("shoal_trials_started_total", help, self.trials.load(Ordering::Relaxed) as f64);
+        self.tunings.write_durations(&mut text);
         let attempts = attempts.all();
         let instances: usize = attempts.iter().map(|attempt| attempt.plan.assignments.len()).sum();
         let connected: usize = attempts.iter().map(|attempt| attempt.connected()).sum();

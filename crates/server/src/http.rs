@@ -15,13 +15,13 @@ use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::body::{Frame, Incoming, SizeHint};
 use shoal_s3::{KeyFault, OnVerified, S3Front, Scope};
 use shoal_wire::{
-    Error, ErrorCode, Protocol, Reply, Route, Service,
+    Error, ErrorCode, Operation, Protocol, Reply, Route, Service,
     no_effect::{self, Found},
     parse, respond, respond_error, route, sigv4,
 };
 
 use crate::{
-    api::{Api, Caller},
+    api::{Api, Caller, read},
     attempts::Attempts,
     bodies::{PacedBody, Unverified, collect_verified},
     connections::{Answering, Connection, Signer},
@@ -114,7 +114,7 @@ impl Front {
                 let mut asked = Asked::unknown(service);
                 let protocol = Protocol::of(service, &head);
                 let response = match self.call(service, &head, body, &mut asked, &origin.connection).await {
-                    Ok((reply, without_effect)) => noted(respond(&reply, protocol, &request_id), &without_effect),
+                    Ok((operation, reply, without_effect)) => noted(respond(operation, &reply, protocol, &request_id), &without_effect),
                     Err(mut error) => {
                         if error.code.is_server_fault() {
                             tracing::error!("{request_id}: {error}");
@@ -161,7 +161,7 @@ impl Front {
         body: Incoming,
         asked: &mut Asked,
         connection: &Connection,
-    ) -> Result<(Reply, Vec<Found>), Error> {
+    ) -> Result<(&'static Operation, Reply, Vec<Found>), Error> {
         let key_id = sigv4::access_key_id(head)?;
         let token = head.headers.get("x-amz-security-token").and_then(|token| token.to_str().ok());
         let key = self.keys.find(&key_id, token).map_err(|fault| {
@@ -197,12 +197,13 @@ impl Front {
         let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
-        let without_effect = no_effect::in_request(service, head, body);
+        let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
+        let answer = read(call)?;
         if self.strict {
             no_effect::refuse(&without_effect)?;
         }
-        let reply = self.api.call(call, &Caller { user_agent, holder: key.holder }).await?;
-        Ok((reply, without_effect))
+        let reply = self.api.answer(operation, answer, &Caller { user_agent, holder: key.holder }).await?;
+        Ok((operation, reply, without_effect))
     }
 }
 

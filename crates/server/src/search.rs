@@ -1,7 +1,7 @@
-//! What `Search` looks through: the properties of all training jobs, in memory.
+//! What `Search` looks through: the properties of all resources of a kind, in memory.
 //!
-//! It is derived from the rows alone. [`SearchIndex::watch`] notes which rows the journal changes; a search first reads those anew, and
-//! the first one reads all. A search then looks at every job: some tens of milliseconds for 100,000.
+//! They are derived from the rows alone. [`Indexes::watch`] notes which rows the journal changes; a search first reads those again, and
+//! the first one reads all. A search then compares every resource: some tens of milliseconds for 100,000.
 
 mod document;
 
@@ -14,7 +14,9 @@ use std::{
 };
 
 use serde_json::Value;
-use shoal_store::{Batch, EachEvent, JobFilter, JobRow, JobSort, Journal, RowChange, Rows, Snapshots, StoreError};
+use shoal_store::{
+    Batch, EachEvent, Journal, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, RowChange, Rows, Snapshots, StoreError,
+};
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
 use document::{Document, Key, Property, Texts, Writer};
@@ -22,8 +24,36 @@ use document::{Document, Key, Property, Texts, Writer};
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
 
-/// All training jobs' properties. Any number of searches run at once.
+/// The indexes of all kinds that can be searched.
+pub(crate) struct Indexes([Arc<SearchIndex>; 2]);
+
+impl Indexes {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self([ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB].map(|kind| Arc::new(SearchIndex::new(kind)))))
+    }
+
+    /// The index of a kind; `None` if it cannot be searched.
+    pub(crate) fn of(&self, kind: ResourceKind) -> Option<&Arc<SearchIndex>> {
+        self.0.iter().find(|index| index.kind == kind)
+    }
+
+    /// The journal, whose changes of rows reach the indexes from now on.
+    pub(crate) fn watch(self: &Arc<Self>, journal: impl Journal + 'static) -> Box<dyn Journal> {
+        Box::new(Watched { journal, indexes: self.clone() })
+    }
+
+    fn note(&self, kind: ResourceKind, name: &str) {
+        if let Some(index) = self.of(kind)
+            && let Stale::Some(names) = &mut *index.stale()
+        {
+            names.insert(name.to_owned());
+        }
+    }
+}
+
+/// Properties of all resources of a kind. Any number of searches run at once.
 pub(crate) struct SearchIndex {
+    kind: ResourceKind,
     stale: Mutex<Stale>,
     contents: RwLock<Contents>,
 }
@@ -93,20 +123,13 @@ impl FromStr for Place {
 
 impl SearchIndex {
     /// Knows nothing yet.
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { stale: Mutex::new(Stale::All), contents: RwLock::default() })
+    fn new(kind: ResourceKind) -> Self {
+        Self { kind, stale: Mutex::new(Stale::All), contents: RwLock::default() }
     }
 
-    /// Of these records alone, by name.
-    pub(crate) fn of(records: &BTreeMap<String, Value>) -> Self {
-        let mut contents = Contents::default();
-        records.iter().for_each(|(name, record)| contents.put_record(name, record));
-        Self { stale: Mutex::new(Stale::Some(BTreeSet::new())), contents: RwLock::new(contents) }
-    }
-
-    /// The journal, which from now on tells here which rows it changed.
-    pub(crate) fn watch(self: &Arc<Self>, journal: impl Journal + 'static) -> Box<dyn Journal> {
-        Box::new(Watched { journal, index: self.clone() })
+    /// For records that more than their rows changes: the next refresh reads all.
+    pub(crate) fn expire(&self) {
+        *self.stale() = Stale::All;
     }
 
     fn stale(&self) -> MutexGuard<'_, Stale> {
@@ -117,7 +140,7 @@ impl SearchIndex {
     ///
     /// # Errors
     /// The rows cannot be read; the next refresh reads all.
-    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) -> Result<(), StoreError> {
         if matches!(&*self.stale(), Stale::Some(names) if names.is_empty()) {
             return Ok(());
         }
@@ -126,17 +149,17 @@ impl SearchIndex {
         let stale = mem::replace(&mut *self.stale(), Stale::Some(BTreeSet::new()));
         let outcome = match stale {
             Stale::Some(names) => names.into_iter().try_for_each(|name| {
-                match rows.job(&name)? {
+                match rows.resource(self.kind, &name)? {
                     Some(row) => contents.put(&row, record),
                     None => contents.remove(&name),
                 }
                 Ok(())
             }),
-            Stale::All => contents.read_all(rows, record),
+            Stale::All => contents.read_all(self.kind, rows, record),
         };
         // What no job says any more goes when it is more than what is said.
         let outcome = match outcome {
-            Ok(()) if contents.gone > READ.max(contents.documents.len()) => contents.read_all(rows, record),
+            Ok(()) if contents.gone > READ.max(contents.documents.len()) => contents.read_all(self.kind, rows, record),
             outcome => outcome,
         };
         if outcome.is_err() {
@@ -204,9 +227,14 @@ impl Contents {
         self.gone += usize::from(self.documents.remove(name).is_some());
     }
 
-    fn read_all(&mut self, rows: &dyn Rows, record: &dyn Fn(&JobRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+    fn read_all(
+        &mut self,
+        kind: ResourceKind,
+        rows: &dyn Rows,
+        record: &dyn Fn(&ResourceRow) -> Result<Value, Error>,
+    ) -> Result<(), StoreError> {
         *self = Self::default();
-        let mut filter = JobFilter { sort: JobSort::Name, limit: READ, ..JobFilter::default() };
+        let mut filter = ResourceFilter { sort: ResourceSort::Name, limit: READ, ..ResourceFilter::new(kind) };
         loop {
             let page = rows.list(&filter)?;
             page.rows.iter().for_each(|row| self.put(row, record));
@@ -217,11 +245,11 @@ impl Contents {
         }
     }
 
-    fn put(&mut self, row: &JobRow, record: &dyn Fn(&JobRow) -> Result<Value, Error>) {
+    fn put(&mut self, row: &ResourceRow, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) {
         let record = match record(row) {
             Ok(record) => record,
             Err(error) => {
-                tracing::error!("training job {} cannot be searched: {error}", row.name);
+                tracing::error!("{} {} cannot be searched: {error}", row.kind.name(), row.name);
                 self.remove(&row.name);
                 return;
             }
@@ -247,20 +275,20 @@ impl Contents {
 /// A journal whose changes of rows are noted once they are durable.
 struct Watched<J> {
     journal: J,
-    index: Arc<SearchIndex>,
+    indexes: Arc<Indexes>,
 }
 
 impl<J: Journal> Journal for Watched<J> {
     fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
         let version = self.journal.append(batch)?;
-        if let Stale::Some(names) = &mut *self.index.stale() {
-            names.extend(batch.rows.iter().filter_map(|change| match change {
-                RowChange::PutJob(row) => Some(row.name.clone()),
-                RowChange::MoveJob(progress) => Some(progress.name.clone()),
-                RowChange::DeleteJob(name) => Some(name.clone()),
+        for change in &batch.rows {
+            match change {
+                RowChange::Put(row) => self.indexes.note(row.kind, &row.name),
+                RowChange::Move(progress) => self.indexes.note(progress.kind, &progress.name),
+                RowChange::Delete(kind, name) => self.indexes.note(*kind, name),
                 // Nothing of these is searched for.
-                _ => None,
-            }));
+                RowChange::PutCheckpoint(_) | RowChange::PutTrial(_) | RowChange::MoveTrial(_) | RowChange::PutRecord(_) => {}
+            }
         }
         Ok(version)
     }

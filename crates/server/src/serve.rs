@@ -33,7 +33,7 @@ use crate::{
     keys::KeyRing,
     listeners::{self, Listeners},
     recovery, retention,
-    search::SearchIndex,
+    search::Indexes,
     sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
     visits::Visits,
@@ -96,7 +96,7 @@ impl Server {
         let live = recovery::attempts(&recovered.state);
 
         let (act, actions) = mpsc::unbounded_channel();
-        let search = SearchIndex::new();
+        let search = Indexes::new();
         let state = &recovered.state;
         let tunings = state.tunings().filter_map(|name| Some((name, state.tuning(name)?))).filter(|(_, view)| view.ended.is_none());
         let exporter = Exporter::new(state.in_progress(), tunings.map(|(name, view)| (name, view.status, view.created)));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use shoal_plane::Command;
-use shoal_store::RESERVE_STEP_BYTES;
+use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
 
 use crate::{
     artifacts,
@@ -66,7 +66,7 @@ impl World {
 
     /// Whether somebody, or a limit of its time, stops the job: whatever becomes of its instances.
     fn is_stopping(&self, job: &str) -> bool {
-        self.rows.job(job).is_ok_and(|row| row.is_none_or(|row| row.status != "InProgress"))
+        self.rows.resource(ResourceKind::TRAINING_JOB, job).is_ok_and(|row| row.is_none_or(|row| row.status != "InProgress"))
     }
 }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus};
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
+use shoal_store::ResourceKind;
 use shoal_wire::CreateTrainingJob;
 
 use crate::{
@@ -299,7 +300,8 @@ impl World {
 
     /// Whether more attempts may come for an instance.
     fn is_wanted(&self, keep: &Keep) -> bool {
-        keep.owner.is_empty() || self.rows.tuning(&keep.owner).is_ok_and(|row| row.is_some_and(|row| !row.ended))
+        keep.owner.is_empty()
+            || self.rows.resource(ResourceKind::TUNING_JOB, &keep.owner).is_ok_and(|row| row.is_some_and(|row| !row.ended))
     }
 
     /// Their agents end with their connections; what they leave is cleared away by [`Self::end_idle`].

@@ -1,6 +1,6 @@
 //! The journal: an append-only sequence of events and the rows that they change, written together.
 
-use crate::{CheckpointRow, JobProgress, JobRow, RecordRow, StoreError, TrialProgress, TrialRow, TuningProgress, TuningRow};
+use crate::{CheckpointRow, RecordRow, ResourceKind, ResourceProgress, ResourceRow, StoreError, TrialProgress, TrialRow};
 
 /// What one decision leaves behind.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -14,21 +14,16 @@ pub struct Batch {
 /// A change of the rows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowChange {
-    /// Inserts the job's row or replaces the one of the same name.
-    PutJob(Box<JobRow>),
-    /// Changes what the core knows in the job's row.
-    MoveJob(Box<JobProgress>),
-    /// Removes the job's row of this name, if there is one, its checkpoints' receipts, and its place among a tuning job's trials.
-    DeleteJob(String),
+    /// Inserts the resource's row or replaces the one of the same kind and name.
+    Put(Box<ResourceRow>),
+    /// Changes what progresses in the resource's row. Of a training job that is a trial this changes the trial's status, too.
+    Move(Box<ResourceProgress>),
+    /// Removes the resource's row of this kind and name, if there is one, and the rows that [`ResourceKind`] says are deleted with it. Training jobs
+    /// of a deleted tuning job stay.
+    Delete(ResourceKind, String),
     /// Inserts a checkpoint file's receipt or replaces the one of the same job, path and host.
     PutCheckpoint(CheckpointRow),
-    /// Inserts the tuning job's row or replaces the one of the same name.
-    PutTuning(Box<TuningRow>),
-    /// Changes what the core knows in the tuning job's row.
-    MoveTuning(Box<TuningProgress>),
-    /// Removes the tuning job's row of this name, if there is one, with its trials' and its records; their training jobs stay.
-    DeleteTuning(String),
-    /// Inserts a trial's row or replaces the one of the same training job. [`RowChange::MoveJob`] changes its status from then on.
+    /// Inserts a trial's row or replaces the one of the same training job. [`RowChange::Move`] changes its status from then on.
     PutTrial(Box<TrialRow>),
     /// Changes what the core knows in the trial's row.
     MoveTrial(Box<TrialProgress>),

@@ -29,15 +29,17 @@ mod objects;
 mod part_places;
 mod point_quota;
 mod reserve;
+mod resources;
 mod retention;
 mod rows;
 mod series;
 mod snapshot_file;
 mod sqlite;
 mod sqlite_journal;
-mod sqlite_tuning;
+mod sqlite_resources;
+mod sqlite_trials;
 mod telemetry;
-mod tuning_rows;
+mod trials;
 mod unsynced;
 mod verify;
 mod verify_logs;
@@ -49,7 +51,9 @@ pub mod conformance;
 #[cfg(any(test, feature = "conformance"))]
 mod memory_journal;
 #[cfg(any(test, feature = "conformance"))]
-mod memory_tuning;
+mod memory_resources;
+#[cfg(any(test, feature = "conformance"))]
+mod memory_trials;
 
 pub use buckets::BucketMeta;
 pub use data_dir::{DataDir, FORMAT, Holder};
@@ -67,13 +71,12 @@ pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
+pub use resources::{Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder};
 pub use retention::Bounds;
-pub use rows::{CheckpointRow, Cursor, JobFilter, JobProgress, JobRow, JobSort, Page, Rows, SortOrder};
+pub use rows::{CheckpointRow, Rows};
 pub use series::{Point, SeriesQuery};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
 pub use telemetry::{Ingest, LogLines, MetricPoint, Quota, TRAINING_JOBS, Telemetry};
-pub use tuning_rows::{
-    EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort, TuningPage, TuningProgress, TuningRow,
-};
+pub use trials::{EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort};
 pub use verify::{Damage, Report, Step, verify};
 pub use warm_pools::WarmPoolRow;

@@ -1,14 +1,14 @@
 //! Journal and rows in memory, for tests of what stands on them. Clones share the contents.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::memory_tuning::Tunings;
+use crate::memory_resources::Resources;
+use crate::memory_trials::Trials;
 use crate::{
-    Batch, CheckpointRow, Cursor, EachEvent, EachRecord, JobFilter, JobProgress, JobRow, JobSort, Journal, Page, RowChange, Rows,
-    Snapshots, SortOrder, StoreError, TrialFilter, TrialPage, TrialRow, TuningPage, TuningRow,
+    Batch, CheckpointRow, EachEvent, EachRecord, Journal, Page, ResourceFilter, ResourceKind, ResourceRow, RowChange, Rows, Snapshots,
+    StoreError, TrialFilter, TrialPage, TrialRow,
 };
 
 /// A journal that lasts as long as its last clone.
@@ -22,10 +22,10 @@ struct Contents {
     version: u64,
     events: BTreeMap<u64, Vec<u8>>,
     snapshot: Option<(u64, Vec<u8>)>,
-    jobs: BTreeMap<String, JobRow>,
+    resources: Resources,
     /// By job, path and host.
     checkpoints: BTreeMap<(String, String, u32), CheckpointRow>,
-    tunings: Tunings,
+    trials: Trials,
 }
 
 impl MemoryJournal {
@@ -44,23 +44,30 @@ impl Journal for MemoryJournal {
         }
         for change in &batch.rows {
             match change {
-                RowChange::PutJob(row) => drop(contents.jobs.insert(row.name.clone(), JobRow::clone(row))),
-                RowChange::MoveJob(progress) => {
-                    contents.tunings.follow_job(&progress.name, &progress.status);
-                    let JobProgress { name, modified_ms, ended_ms, status, secondary, ended, view } = JobProgress::clone(progress);
-                    if let Some(row) = contents.jobs.get_mut(&name) {
-                        *row = JobRow { modified_ms, ended_ms, status, secondary, ended, view, ..mem::take(row) };
+                RowChange::Put(row) => contents.resources.put(row),
+                RowChange::Move(progress) => {
+                    contents.resources.advance(progress);
+                    if progress.kind == ResourceKind::TRAINING_JOB {
+                        contents.trials.follow_job(&progress.name, &progress.status);
                     }
                 }
-                RowChange::DeleteJob(name) => {
-                    contents.jobs.remove(name);
-                    contents.checkpoints.retain(|(job, ..), _| job != name);
-                    contents.tunings.forget_job(name);
+                RowChange::Delete(kind, name) => {
+                    contents.resources.delete(*kind, name);
+                    match *kind {
+                        ResourceKind::TRAINING_JOB => {
+                            contents.checkpoints.retain(|(job, ..), _| job != name);
+                            contents.trials.forget_job(name);
+                        }
+                        ResourceKind::TUNING_JOB => contents.trials.forget_tuning(name),
+                        _ => {}
+                    }
                 }
                 RowChange::PutCheckpoint(row) => {
                     contents.checkpoints.insert((row.job.clone(), row.path.clone(), row.host), row.clone());
                 }
-                other => contents.tunings.change(other),
+                RowChange::PutTrial(row) => contents.trials.put(row),
+                RowChange::MoveTrial(progress) => contents.trials.advance(progress),
+                RowChange::PutRecord(row) => contents.trials.put_record(row),
             }
         }
         Ok(contents.version)
@@ -97,43 +104,20 @@ impl Snapshots for MemoryJournal {
 }
 
 impl Rows for MemoryJournal {
-    fn job(&self, name: &str) -> Result<Option<JobRow>, StoreError> {
-        Ok(self.lock().jobs.get(name).cloned())
+    fn resource(&self, kind: ResourceKind, name: &str) -> Result<Option<ResourceRow>, StoreError> {
+        Ok(self.lock().resources.get(kind, name).cloned())
     }
 
-    fn names(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        Ok(self.lock().jobs.keys().filter(|it| it.eq_ignore_ascii_case(name)).cloned().collect())
+    fn names(&self, kind: ResourceKind, name: &str) -> Result<Vec<String>, StoreError> {
+        Ok(self.lock().resources.names(kind, name))
     }
 
-    fn list(&self, filter: &JobFilter) -> Result<Page, StoreError> {
-        let created_after_cursor = match (&filter.after, filter.sort) {
-            (Some(cursor), JobSort::CreationTime) => cursor.number()?,
-            _ => 0,
-        };
-        // (created, status, name) with the parts that do not order left empty.
-        let place = |created_ms: u64, status: &str, name: &str| match filter.sort {
-            JobSort::Name => (0, String::new(), name.to_owned()),
-            JobSort::CreationTime => (created_ms, String::new(), name.to_owned()),
-            JobSort::Status => (0, status.to_owned(), name.to_owned()),
-        };
-        let place_of = |row: &JobRow| place(row.created_ms, &row.status, &row.name);
-        let start = filter.after.as_ref().map(|cursor| place(created_after_cursor, &cursor.value, &cursor.name));
+    fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError> {
+        self.lock().resources.list(filter)
+    }
 
-        let contents = self.lock();
-        let mut rows: Vec<&JobRow> = contents.jobs.values().filter(|row| matches(filter, row)).collect();
-        rows.sort_by_key(|row| place_of(row));
-        if filter.order == SortOrder::Descending {
-            rows.reverse();
-        }
-        rows.retain(|row| match (&start, filter.order) {
-            (None, _) => true,
-            (Some(start), SortOrder::Ascending) => place_of(row) > *start,
-            (Some(start), SortOrder::Descending) => place_of(row) < *start,
-        });
-        let more = rows.len() > filter.limit;
-        rows.truncate(filter.limit);
-        let next = if more { rows.last().map(|row| Cursor::after(row, filter.sort)) } else { None };
-        Ok(Page { rows: rows.into_iter().cloned().collect(), next })
+    fn count(&self, filter: &ResourceFilter) -> Result<u64, StoreError> {
+        Ok(self.lock().resources.count(filter))
     }
 
     fn checkpoints(&self, job: &str, (path, host): (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError> {
@@ -143,56 +127,17 @@ impl Rows for MemoryJournal {
         Ok(rows.take_while(|row| row.job == job).take(limit).cloned().collect())
     }
 
-    fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        Ok(self.lock().jobs.values().filter(|row| matches(filter, row)).count() as u64)
-    }
-
-    fn tuning(&self, name: &str) -> Result<Option<TuningRow>, StoreError> {
-        Ok(self.lock().tunings.get(name))
-    }
-
-    fn tuning_names(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        Ok(self.lock().tunings.names(name))
-    }
-
-    fn list_tunings(&self, filter: &JobFilter) -> Result<TuningPage, StoreError> {
-        // As training jobs, which have all that the filter asks for.
-        let contents = self.lock();
-        let as_job = |row: &TuningRow| {
-            let TuningRow { name, created_ms, modified_ms, status, .. } = row.clone();
-            RowChange::PutJob(Box::new(JobRow { name, created_ms, modified_ms, status, ..JobRow::default() }))
-        };
-        let rows = contents.tunings.all().map(as_job).collect();
-        let mut jobs = MemoryJournal::default();
-        jobs.append(&Batch { events: Vec::new(), rows })?;
-        let page = jobs.list(filter)?;
-        Ok(TuningPage { rows: page.rows.iter().filter_map(|row| contents.tunings.get(&row.name)).collect(), next: page.next })
-    }
-
     fn trial(&self, job: &str) -> Result<Option<TrialRow>, StoreError> {
-        Ok(self.lock().tunings.trial(job))
+        Ok(self.lock().trials.trial(job))
     }
 
     fn list_trials(&self, filter: &TrialFilter) -> Result<TrialPage, StoreError> {
         let contents = self.lock();
-        contents.tunings.list(filter, |job| contents.jobs.get(job).cloned())
+        contents.trials.list(filter, |job| contents.resources.get(ResourceKind::TRAINING_JOB, job).cloned())
     }
 
     fn records(&self, tuning: &str, after: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
-        let records = self.lock().tunings.records(tuning, after);
+        let records = self.lock().trials.records(tuning, after);
         records.into_iter().try_for_each(|(seq, bytes)| each(seq, &bytes))
     }
-}
-
-fn matches(filter: &JobFilter, row: &JobRow) -> bool {
-    filter.name_contains.as_ref().is_none_or(|part| row.name.contains(part.as_str()))
-        && filter.names.as_ref().is_none_or(|names| names.contains(&row.name))
-        && filter.name_resembles.as_ref().is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
-        && filter.status.as_ref().is_none_or(|status| row.status == *status)
-        && filter.secondary.as_ref().is_none_or(|secondary| row.secondary == *secondary)
-        && filter.secondary_not.as_ref().is_none_or(|secondary| row.secondary != *secondary)
-        && filter.created_after_ms.is_none_or(|ms| row.created_ms > ms)
-        && filter.created_before_ms.is_none_or(|ms| row.created_ms < ms)
-        && filter.modified_after_ms.is_none_or(|ms| row.modified_ms > ms)
-        && filter.modified_before_ms.is_none_or(|ms| row.modified_ms < ms)
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use shoal_store::{
-    Attributes, Batch, Bounds, DataDir, Ingest, JobRow, Journal, LogLines, Objects, RowChange, Rows, SqliteJournal, StoreError, Telemetry,
+    Attributes, Batch, Bounds, DataDir, Ingest, Journal, LogLines, Objects, ResourceKind, ResourceRow, RowChange, Rows, SqliteJournal,
+    StoreError, Telemetry,
 };
 
 const TEST: &str = "a_full_disk_is_told_and_survived";
@@ -46,8 +47,8 @@ fn fill(disk: &Path) {
     objects.create_bucket("b").unwrap();
     let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     let put = |key: &str| objects.put("b", key, &[7; 300_000], &Attributes::default());
-    let row = |version: u64| JobRow { name: "job".to_owned(), view: version.to_string().into_bytes(), ..JobRow::default() };
-    let batch = |version| Batch { events: vec![vec![0; 50_000]], rows: vec![RowChange::PutJob(Box::new(row(version)))] };
+    let row = |version: u64| ResourceRow { view: version.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job") };
+    let batch = |version| Batch { events: vec![vec![0; 50_000]], rows: vec![RowChange::Put(Box::new(row(version)))] };
 
     let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![0; 12 << 20]).unwrap();
@@ -70,7 +71,10 @@ fn fill(disk: &Path) {
 
     let check = |journal: &SqliteJournal, version: u64| {
         assert_eq!(journal.version().unwrap(), version);
-        assert_eq!(journal.rows().job("job").unwrap().map(|row| row.view), Some(version.to_string().into_bytes()));
+        assert_eq!(
+            journal.rows().resource(ResourceKind::TRAINING_JOB, "job").unwrap().map(|row| row.view),
+            Some(version.to_string().into_bytes())
+        );
     };
     check(&journal, version);
     assert_eq!(objects.list("b", "", None, None, 1000).unwrap().objects.len(), stored);
@@ -126,8 +130,11 @@ fn log_until_full(dir: &DataDir, objects: &Objects, disk: &Path) {
     std::fs::remove_file(disk.join("data/reserve")).unwrap();
     fill();
     for _ in 0..20 {
-        let row = JobRow { name: "job".to_owned(), view: (journal.version().unwrap() + 1).to_string().into_bytes(), ..JobRow::default() };
-        journal.append(&Batch { events: vec![vec![0; 500]], rows: vec![RowChange::PutJob(Box::new(row))] }).unwrap();
+        let row = ResourceRow {
+            view: (journal.version().unwrap() + 1).to_string().into_bytes(),
+            ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job")
+        };
+        journal.append(&Batch { events: vec![vec![0; 500]], rows: vec![RowChange::Put(Box::new(row))] }).unwrap();
         fill();
     }
     assert!(objects.delete("b", "0").unwrap());

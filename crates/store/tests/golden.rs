@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use shoal_store::{
-    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, Rows, SqliteJournal, StoreError, Telemetry,
-    TrialFilter,
+    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind, ResourceRow,
+    ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 3), ("objects", 4), ("telemetry", 5)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 4), ("objects", 4), ("telemetry", 5)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -39,9 +39,7 @@ fn format_1_is_read() {
     let journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     assert_eq!(journal.snapshot().unwrap(), Some((2, b"one two".to_vec())));
     assert_eq!(journal.version().unwrap(), 3);
-    let row = journal.rows().job("titanic").unwrap().unwrap();
-    assert_eq!((row.uid.as_str(), row.ended_ms, row.ended), ("0123abcd", Some(1_700_000_002_000), true));
-    assert_eq!(row.request, b"{\"TrainingJobName\":\"titanic\"}");
+    assert_eq!(journal.rows().resource(ResourceKind::TRAINING_JOB, "titanic").unwrap(), Some(titanic(None)));
     assert_eq!(journal.rows().checkpoints("titanic", ("", 0), 9).unwrap(), []);
 
     let objects = Objects::open(&dir).unwrap();
@@ -70,24 +68,68 @@ fn format_2_of_the_journal_is_read() {
     let path = temp.path().join("shoal.db");
     Connection::open(&path).unwrap().execute_batch(&golden("shoal", 2)).unwrap();
     let rows = SqliteJournal::open(&path).unwrap().rows();
-    assert_eq!(rows.job("titanic").unwrap().unwrap().uid, "0123abcd");
+    assert_eq!(rows.resource(ResourceKind::TRAINING_JOB, "titanic").unwrap(), Some(titanic(None)));
     let receipt = &rows.checkpoints("titanic", ("", 0), 9).unwrap()[0];
     assert_eq!((receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms), ("epoch-1/model.pt", 2, 5, 1_700_000_000_900));
     assert!(receipt.sha256.starts_with("2cf24dba"));
-    assert_eq!(rows.tuning("titanic").unwrap(), None);
+    assert_eq!(rows.resource(ResourceKind::TUNING_JOB, "titanic").unwrap(), None);
 }
 
+/// The training job of the golden journals.
+fn titanic(parent: Option<&str>) -> ResourceRow {
+    ResourceRow {
+        uid: "0123abcd".to_owned(),
+        arn: "arn:aws:sagemaker:us-east-1:123456789012:training-job/titanic".to_owned(),
+        created_ms: 1_700_000_000_000,
+        modified_ms: 1_700_000_001_000,
+        ended_ms: Some(1_700_000_002_000),
+        status: "Completed".to_owned(),
+        ended: true,
+        parent: parent.map(str::to_owned),
+        keys: [Some("Completed".into()), None],
+        request: b"{\"TrainingJobName\":\"titanic\"}".to_vec(),
+        view: b"{\"status\":\"Completed\"}".to_vec(),
+        tags: b"[]".to_vec(),
+        ..ResourceRow::new(ResourceKind::TRAINING_JOB, "titanic")
+    }
+}
+
+/// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on.
 #[test]
-fn format_3_of_the_journal_is_read() {
-    let temp = tempfile::tempdir().unwrap();
-    let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().execute_batch(&golden("shoal", 3)).unwrap();
-    let rows = SqliteJournal::open(&path).unwrap().rows();
-    let tuning = rows.tuning("tune").unwrap().unwrap();
-    assert_eq!((tuning.uid.as_str(), tuning.status.as_str(), tuning.ended), ("4567cdef", "Completed", true));
+fn formats_3_and_4_of_the_journal_are_read_alike() {
+    for format in [3, 4] {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("shoal.db");
+        Connection::open(&path).unwrap().execute_batch(&golden("shoal", format)).unwrap();
+        read_tuned(&SqliteJournal::open(&path).unwrap().rows());
+        let rows = SqliteJournal::open(&path).unwrap().rows();
+        read_tuned(&rows);
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+fn read_tuned(rows: &SqliteRows) {
+    let (job, tuning) = (titanic(Some("tune")), ResourceKind::TUNING_JOB);
+    let expected = ResourceRow {
+        uid: "4567cdef".to_owned(),
+        arn: "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/tune".to_owned(),
+        request: b"{\"HyperParameterTuningJobName\":\"tune\"}".to_vec(),
+        kind: tuning,
+        name: "tune".to_owned(),
+        parent: None,
+        keys: [None, None],
+        ..job.clone()
+    };
+    assert_eq!(rows.resource(tuning, "tune").unwrap(), Some(expected.clone()));
+    for sort in [ResourceSort::Name, ResourceSort::CreationTime, ResourceSort::Status] {
+        let list = |kind| rows.list(&ResourceFilter { sort, ..ResourceFilter::new(kind) }).unwrap().rows;
+        assert_eq!((list(job.kind), list(tuning)), (vec![job.clone()], vec![expected.clone()]));
+    }
+    let of_tune = ResourceFilter { parent: Some("tune".to_owned()), ..ResourceFilter::new(job.kind) };
+    assert_eq!(rows.count(&of_tune).unwrap(), 1);
     let page = rows.list_trials(&TrialFilter { tuning: "tune".to_owned(), ..TrialFilter::default() }).unwrap();
-    let (trial, job) = &page.rows[0];
-    assert_eq!((trial.value, trial.tuned.as_slice(), job.uid.as_str()), (Some(0.75), &b"{\"eta\":\"0.1\"}"[..], "0123abcd"));
+    let (trial, of_trial) = &page.rows[0];
+    assert_eq!((trial.value, trial.tuned.as_slice(), of_trial), (Some(0.75), &b"{\"eta\":\"0.1\"}"[..], &job));
     let mut records = Vec::new();
     let mut each = |seq: u64, bytes: &[u8]| {
         records.push((seq, bytes.to_vec()));
@@ -249,8 +291,8 @@ fn schema(connection: &Connection) -> (i64, Vec<String>) {
 fn a_database_of_a_newer_format_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
-    assert!(error.to_string().contains("has format 4, this version of shoal reads format 3; use the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("has format 5, this version of shoal reads format 4; use the version that wrote it"), "{error}");
 }

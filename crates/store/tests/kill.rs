@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use shoal_store::{
-    Attributes, Batch, DataDir, Ingest, JobRow, Journal, LogLines, LogQuery, Objects, PutCondition, RowChange, Rows, SqliteJournal,
-    Telemetry,
+    Attributes, Batch, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow, RowChange, Rows,
+    SqliteJournal, Telemetry,
 };
 
 const ROUNDS: u32 = 10;
@@ -87,8 +87,8 @@ fn write_until_killed(path: &Path) {
 
         let next = journal.version().unwrap() + 1;
         let events: Vec<_> = (next..next + 1 + turn % 3).map(|version| version.to_string().into_bytes()).collect();
-        let row = JobRow { name: "job".to_owned(), view: events.last().unwrap().clone(), ..JobRow::default() };
-        let version = journal.append(&Batch { events, rows: vec![RowChange::PutJob(Box::new(row))] }).unwrap();
+        let row = ResourceRow { view: events.last().unwrap().clone(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job") };
+        let version = journal.append(&Batch { events, rows: vec![RowChange::Put(Box::new(row))] }).unwrap();
         said(format!("journal {version}"));
 
         // As an agent does after a reconnection: once more what is acknowledged, then what is not.
@@ -204,7 +204,7 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     };
     journal.events_after(0, &mut next).unwrap();
     assert_eq!(expected, version);
-    let row = journal.rows().job("job").unwrap();
+    let row = journal.rows().resource(ResourceKind::TRAINING_JOB, "job").unwrap();
     assert_eq!(row.map_or(0, |row| String::from_utf8(row.view).unwrap().parse().unwrap()), version, "rows go with their events");
 
     let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();

@@ -2,14 +2,19 @@
 
 use crate::S3Uri;
 
-/// `arn:aws:sagemaker:<region>:<account>:training-job/<name>`, the name in lower case as AWS writes it.
-pub fn training_job(region: &str, account: &str, name: &str) -> String {
-    format!("arn:aws:sagemaker:{region}:{account}:training-job/{}", name.to_lowercase())
+/// `arn:aws:sagemaker:<region>:<account>:<kind>/<name>`, the name in lower case as AWS writes it.
+pub fn sagemaker(region: &str, account: &str, kind: &str, name: &str) -> String {
+    format!("arn:aws:sagemaker:{region}:{account}:{kind}/{}", name.to_lowercase())
 }
 
-/// `arn:aws:sagemaker:<region>:<account>:hyper-parameter-tuning-job/<name>`, the name in lower case as AWS writes it.
+/// [`sagemaker`] of a training job.
+pub fn training_job(region: &str, account: &str, name: &str) -> String {
+    sagemaker(region, account, "training-job", name)
+}
+
+/// [`sagemaker`] of a tuning job.
 pub fn tuning_job(region: &str, account: &str, name: &str) -> String {
-    format!("arn:aws:sagemaker:{region}:{account}:hyper-parameter-tuning-job/{}", name.to_lowercase())
+    sagemaker(region, account, "hyper-parameter-tuning-job", name)
 }
 
 /// A resource of SageMaker, as its ARN names it.
@@ -19,9 +24,9 @@ pub struct Resource<'a> {
     pub region: &'a str,
     /// Whose it is.
     pub account: &'a str,
-    /// `training-job` or `hyper-parameter-tuning-job`.
+    /// `training-job`, `model` and so on.
     pub kind: &'a str,
-    /// Its name; of a training job's in lower case, if AWS or Shoal wrote the ARN.
+    /// Its name; in lower case, if AWS or Shoal wrote the ARN.
     pub name: &'a str,
 }
 

@@ -1,9 +1,9 @@
 //! Receipts of checkpoints: an operation of ours beside SageMaker's, `Shoal.ListCheckpoints`, as AWS has none that shows them.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::timestamp;
+use crate::{Reply, call::plain_inputs, timestamp};
 
 /// What `X-Amz-Target` says.
 pub const LIST_CHECKPOINTS: &str = "Shoal.ListCheckpoints";
@@ -34,19 +34,20 @@ pub struct CheckpointReceipt {
     pub saved_ms: u64,
 }
 
-pub(crate) fn list(receipts: &[CheckpointReceipt], next_token: Option<&str>) -> Value {
-    let shown = |it: &CheckpointReceipt| {
-        json!({
-            "Path": it.path,
-            "Host": it.host,
-            "Bytes": it.bytes,
-            "Sha256": it.sha256,
-            "SavedTime": timestamp::seconds(it.saved_ms),
-        })
-    };
-    let mut answer = json!({ "Checkpoints": receipts.iter().map(shown).collect::<Vec<_>>() });
-    if let Some(token) = next_token {
-        answer["NextToken"] = json!(token);
+plain_inputs!(ListCheckpoints);
+
+impl Reply {
+    /// `ListCheckpoints`, by path and host.
+    pub fn list_checkpoints(receipts: &[CheckpointReceipt], next_token: Option<&str>) -> Self {
+        let shown = |it: &CheckpointReceipt| {
+            json!({
+                "Path": it.path,
+                "Host": it.host,
+                "Bytes": it.bytes,
+                "Sha256": it.sha256,
+                "SavedTime": timestamp::seconds(it.saved_ms),
+            })
+        };
+        Self::page("Checkpoints", receipts.iter().map(shown), "NextToken", next_token)
     }
-    answer
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Service,
-    call::OURS,
+    operations::is_ours,
     sigv4::{self, Credentials},
 };
 
@@ -59,7 +59,7 @@ pub struct ServiceError {
 pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
     let mut request = unsigned(endpoint, Method::POST, "/", body.to_string().into_bytes())?;
     let target = match operation {
-        ours if OURS.contains(&ours) => ours.to_owned(),
+        ours if is_ours(ours) => ours.to_owned(),
         _ => format!("{}.{operation}", service.target_prefix().unwrap_or_default()),
     };
     let target = HeaderValue::from_str(&target).map_err(|_| ClientError::Header("operation"))?;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, ErrorCode, timestamp};
+use crate::{Call, Error, ErrorCode, Input, Reply, call::read, timestamp};
 
 /// Data points of one GetMetricStatistics, as AWS has it.
 const MOST_STATISTICS: u64 = 1440;
@@ -140,7 +140,7 @@ struct Dimension {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct GetMetricStatisticsRequest {
+struct GetMetricStatisticsRequest {
     namespace: String,
     metric_name: String,
     #[serde(default)]
@@ -157,7 +157,7 @@ pub(crate) struct GetMetricStatisticsRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct GetMetricDataRequest {
+struct GetMetricDataRequest {
     metric_data_queries: Vec<QueryRequest>,
     start_time: f64,
     end_time: f64,
@@ -203,7 +203,7 @@ struct DimensionFilter {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct ListMetricsRequest {
+struct ListMetricsRequest {
     namespace: Option<String>,
     metric_name: Option<String>,
     #[serde(default)]
@@ -212,18 +212,19 @@ pub(crate) struct ListMetricsRequest {
     recently_active: Option<String>,
 }
 
-impl GetMetricStatisticsRequest {
-    pub(crate) fn check(self) -> Result<GetMetricStatistics, Error> {
-        let span = Span::of(self.start_time, self.end_time, self.period)?;
-        let asked = match (self.statistics.is_empty(), self.extended_statistics.is_empty()) {
+impl Input for GetMetricStatistics {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: GetMetricStatisticsRequest = read(call.input)?;
+        let span = Span::of(request.start_time, request.end_time, request.period)?;
+        let asked = match (request.statistics.is_empty(), request.extended_statistics.is_empty()) {
             (true, true) => {
                 return Err(combination("At least one of the parameters Statistics and ExtendedStatistics must be specified."));
             }
             (false, false) => {
                 return Err(combination("The parameters Statistics and ExtendedStatistics are alternatives: give one of them."));
             }
-            (false, true) => self.statistics,
-            (true, false) => self.extended_statistics,
+            (false, true) => request.statistics,
+            (true, false) => request.extended_statistics,
         };
         let points = (span.end_ms - span.start_ms).div_ceil(span.period_ms);
         if points > MOST_STATISTICS {
@@ -233,34 +234,35 @@ impl GetMetricStatisticsRequest {
             )));
         }
         let statistics = asked.into_iter().map(|name| Ok((name.clone(), Statistic::parse(&name)?))).collect::<Result<Vec<_>, Error>>()?;
-        Ok(GetMetricStatistics {
-            metric: Metric { namespace: self.namespace, name: self.metric_name, dimensions: pairs(self.dimensions) },
+        Ok(Self {
+            metric: Metric { namespace: request.namespace, name: request.metric_name, dimensions: pairs(request.dimensions) },
             span,
             statistics,
-            unit: self.unit,
+            unit: request.unit,
         })
     }
 }
 
-impl GetMetricDataRequest {
-    pub(crate) fn check(self) -> Result<GetMetricData, Error> {
-        let count = self.metric_data_queries.len();
+impl Input for GetMetricData {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: GetMetricDataRequest = read(call.input)?;
+        let count = request.metric_data_queries.len();
         if count == 0 || count > MOST_QUERIES {
             return Err(Error::validation(format!(
                 "The parameter MetricDataQueries must have 1 to {MOST_QUERIES} members; it has {count}."
             )));
         }
-        if timestamp::from_seconds(self.start_time) == timestamp::from_seconds(self.end_time) {
+        if timestamp::from_seconds(request.start_time) == timestamp::from_seconds(request.end_time) {
             return Err(Error::validation("The parameter StartTime must not equal parameter EndTime."));
         }
-        if self.start_time > self.end_time {
+        if request.start_time > request.end_time {
             return Err(Error::validation("The parameter EndTime must be greater than StartTime."));
         }
         // AWS knows one code for whatever is wrong with this request.
         let invalid = |error: Error| Error::validation(error.message);
         let mut queries: Vec<MetricQuery> = Vec::new();
         let mut ids: Vec<String> = Vec::new();
-        for query in self.metric_data_queries {
+        for query in request.metric_data_queries {
             if !is_id(&query.id) {
                 return Err(Error::validation(format!(
                     "The value {} for parameter Id is not matching the expected pattern ^[a-z][a-zA-Z0-9_]*$.",
@@ -287,45 +289,46 @@ impl GetMetricDataRequest {
             let (Some(namespace), Some(name)) = (stat.metric.namespace, stat.metric.metric_name) else {
                 return Err(Error::validation(format!("The Metric of the query {} needs a Namespace and a MetricName.", query.id)));
             };
-            let read = MetricQuery {
+            let checked = MetricQuery {
                 label: query.label.unwrap_or_else(|| name.clone()),
                 id: query.id,
                 metric: Metric { namespace, name, dimensions: pairs(stat.metric.dimensions) },
-                span: Span::of(self.start_time, self.end_time, stat.period).map_err(invalid)?,
+                span: Span::of(request.start_time, request.end_time, stat.period).map_err(invalid)?,
                 statistic: Statistic::parse(&stat.stat).map_err(invalid)?,
                 unit: stat.unit,
             };
             if query.return_data != Some(false) {
-                queries.push(read);
+                queries.push(checked);
             }
         }
         if queries.is_empty() {
             return Err(Error::validation("At least one query of MetricDataQueries must not have ReturnData false."));
         }
-        let most = match self.max_datapoints {
+        let most = match request.max_datapoints {
             None => MOST_DATA,
             Some(most) => u32::try_from(most).ok().filter(|most| (1..=MOST_DATA).contains(most)).ok_or_else(|| {
                 Error::validation(format!("The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}."))
             })?,
         };
-        Ok(GetMetricData {
+        Ok(Self {
             queries,
-            newest_first: self.scan_by.as_deref() != Some("TimestampAscending"),
+            newest_first: request.scan_by.as_deref() != Some("TimestampAscending"),
             max_datapoints: most,
-            next_token: self.next_token.filter(|token| !token.is_empty()),
+            next_token: request.next_token.filter(|token| !token.is_empty()),
         })
     }
 }
 
-impl ListMetricsRequest {
-    pub(crate) fn check(self) -> ListMetrics {
-        ListMetrics {
-            namespace: self.namespace,
-            name: self.metric_name,
-            dimensions: self.dimensions.into_iter().map(|filter| (filter.name, filter.value)).collect(),
-            recently_active: self.recently_active.is_some(),
-            next_token: self.next_token.filter(|token| !token.is_empty()),
-        }
+impl Input for ListMetrics {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: ListMetricsRequest = read(call.input)?;
+        Ok(Self {
+            namespace: request.namespace,
+            name: request.metric_name,
+            dimensions: request.dimensions.into_iter().map(|filter| (filter.name, filter.value)).collect(),
+            recently_active: request.recently_active.is_some(),
+            next_token: request.next_token.filter(|token| !token.is_empty()),
+        })
     }
 }
 
@@ -383,53 +386,48 @@ fn value(message: &str) -> Error {
     Error::new(ErrorCode::InvalidParameterValue, message)
 }
 
-/// The body of `GetMetricStatistics`.
-pub(crate) fn statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Value {
-    let entry = |datapoint: &Datapoint| {
-        let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": "None"});
-        let mut extended = Map::new();
-        for ((name, statistic), value) in statistics.iter().zip(&datapoint.values) {
-            match statistic {
-                Statistic::Percentile(_) => drop(extended.insert(name.clone(), number(*value))),
-                _ => entry[name] = number(*value),
+impl Reply {
+    /// `GetMetricStatistics`: the metric's name, [`GetMetricStatistics::statistics`], and the periods that have values.
+    pub fn get_metric_statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Self {
+        let entry = |datapoint: &Datapoint| {
+            let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": "None"});
+            let mut extended = Map::new();
+            for ((name, statistic), value) in statistics.iter().zip(&datapoint.values) {
+                match statistic {
+                    Statistic::Percentile(_) => drop(extended.insert(name.clone(), number(*value))),
+                    _ => entry[name] = number(*value),
+                }
             }
-        }
-        if !extended.is_empty() {
-            entry["ExtendedStatistics"] = Value::Object(extended);
-        }
-        entry
-    };
-    json!({"Label": label, "Datapoints": datapoints.iter().map(entry).collect::<Value>()})
-}
-
-/// The body of `GetMetricData`.
-pub(crate) fn data(results: &[MetricResult], next_token: Option<&str>) -> Value {
-    let entry = |result: &MetricResult| {
-        json!({
-            "Id": result.id,
-            "Label": result.label,
-            "Timestamps": result.values.iter().map(|(at_ms, _)| timestamp::seconds(*at_ms)).collect::<Value>(),
-            "Values": result.values.iter().map(|(_, value)| number(*value)).collect::<Value>(),
-            "StatusCode": if result.complete { "Complete" } else { "PartialData" },
-        })
-    };
-    with_token(json!({"MetricDataResults": results.iter().map(entry).collect::<Value>(), "Messages": []}), next_token)
-}
-
-/// The body of `ListMetrics`.
-pub(crate) fn metrics(metrics: &[Metric], next_token: Option<&str>) -> Value {
-    let entry = |metric: &Metric| {
-        let dimensions = metric.dimensions.iter().map(|(name, value)| json!({"Name": name, "Value": value}));
-        json!({"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions.collect::<Value>()})
-    };
-    with_token(json!({"Metrics": metrics.iter().map(entry).collect::<Value>()}), next_token)
-}
-
-fn with_token(mut body: Value, next_token: Option<&str>) -> Value {
-    if let Some(token) = next_token {
-        body["NextToken"] = json!(token);
+            if !extended.is_empty() {
+                entry["ExtendedStatistics"] = Value::Object(extended);
+            }
+            entry
+        };
+        Self::of(json!({"Label": label, "Datapoints": datapoints.iter().map(entry).collect::<Value>()}))
     }
-    body
+
+    /// `GetMetricData`: one page of each query's values.
+    pub fn get_metric_data(results: &[MetricResult], next_token: Option<&str>) -> Self {
+        let entry = |result: &MetricResult| {
+            json!({
+                "Id": result.id,
+                "Label": result.label,
+                "Timestamps": result.values.iter().map(|(at_ms, _)| timestamp::seconds(*at_ms)).collect::<Value>(),
+                "Values": result.values.iter().map(|(_, value)| number(*value)).collect::<Value>(),
+                "StatusCode": if result.complete { "Complete" } else { "PartialData" },
+            })
+        };
+        Self::page("MetricDataResults", results.iter().map(entry), "NextToken", next_token).with("Messages", json!([]))
+    }
+
+    /// `ListMetrics`: one page.
+    pub fn list_metrics(metrics: &[Metric], next_token: Option<&str>) -> Self {
+        let entry = |metric: &Metric| {
+            let dimensions = metric.dimensions.iter().map(|(name, value)| json!({"Name": name, "Value": value}));
+            json!({"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions.collect::<Value>()})
+        };
+        Self::page("Metrics", metrics.iter().map(entry), "NextToken", next_token)
+    }
 }
 
 /// JSON has no infinities and no NaN; clients read these words for them.

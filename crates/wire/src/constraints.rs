@@ -1,4 +1,4 @@
-//! The constraint table: what the service models say of each operation's input. The tables below this module are generated.
+//! What the service models say of each operation that is served. The tables below this module are generated; [`crate::Operation`] reads them.
 
 mod cloudwatch;
 mod iam;
@@ -7,8 +7,12 @@ mod sagemaker;
 mod sagemaker_metrics;
 mod sts;
 
-use crate::Service;
 pub(crate) use crate::pattern::Pattern;
+use crate::{Operation, Service, operations::input};
+
+/// What is served of each service model.
+pub(crate) static TABLES: [&[Operation]; 6] =
+    [cloudwatch::OPERATIONS, iam::OPERATIONS, logs::OPERATIONS, sagemaker::OPERATIONS, sagemaker_metrics::OPERATIONS, sts::OPERATIONS];
 
 /// A shape of a service model, with its limits. Sizes and lengths are inclusive.
 #[derive(Debug)]
@@ -47,11 +51,6 @@ pub(crate) struct Member {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
     pub(crate) shape: &'static Shape,
-}
-
-/// The input of an operation; `None` if the table does not have the operation.
-pub(crate) fn input(service: Service, operation: &str) -> Option<&'static Shape> {
-    operations(service).find(|(name, _)| *name == operation).map(|(_, shape)| *shape)
 }
 
 /// A member that a structure of an operation's input does not have.
@@ -124,11 +123,6 @@ pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<T
     Some(TextLimits { most, longest: *max, pattern: pattern.as_ref() })
 }
 
-/// An operation's name as the table has it; `None` if the table does not have the operation.
-pub(crate) fn name(service: Service, operation: &str) -> Option<&'static str> {
-    operations(service).find(|(name, _)| *name == operation).map(|(name, _)| *name)
-}
-
 /// What a training job is to `Search`.
 pub(crate) fn training_job() -> &'static Shape {
     &sagemaker::TRAINING_JOB
@@ -139,23 +133,10 @@ pub(crate) fn tuning_job() -> &'static Shape {
     &sagemaker::HYPER_PARAMETER_TUNING_JOB_SEARCH_ENTITY
 }
 
-/// What is served of a service, with the inputs. SageMaker's metrics are a service of their own in the models, signed as SageMaker.
-fn operations(service: Service) -> impl Iterator<Item = &'static (&'static str, &'static Shape)> {
-    let (table, more): (_, &[_]) = match service {
-        Service::SageMaker => (sagemaker::OPERATIONS, sagemaker_metrics::OPERATIONS),
-        Service::Logs => (logs::OPERATIONS, &[]),
-        Service::Sts => (sts::OPERATIONS, &[]),
-        Service::Iam => (iam::OPERATIONS, &[]),
-        Service::CloudWatch => (cloudwatch::OPERATIONS, &[]),
-        Service::S3 => (&[], &[]),
-    };
-    table.iter().chain(more)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pattern;
+    use crate::{operations, pattern};
 
     fn patterns(shape: &'static Shape, seen: &mut Vec<*const Shape>, found: &mut Vec<&'static Pattern>) {
         if seen.contains(&std::ptr::from_ref(shape)) {
@@ -184,10 +165,8 @@ mod tests {
     #[test]
     fn every_pattern_of_the_table_compiles() {
         let (mut seen, mut found) = (Vec::new(), Vec::new());
-        for service in [Service::SageMaker, Service::Logs, Service::Sts, Service::Iam, Service::CloudWatch] {
-            for (_, shape) in operations(service) {
-                patterns(shape, &mut seen, &mut found);
-            }
+        for shape in operations().filter_map(|operation| operation.input) {
+            patterns(shape, &mut seen, &mut found);
         }
         assert!(found.len() > 30, "the table has patterns");
         for pattern in found {

@@ -1,9 +1,9 @@
 //! CloudWatch Logs across streams: `FilterLogEvents` and `DescribeLogGroups`.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{Error, FilterPattern, logs::group};
+use crate::{Call, Error, FilterPattern, Input, Reply, call::read, logs::group};
 
 /// A `FilterLogEvents`. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct LogGroup {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FilterLogEventsRequest {
+struct FilterLogEventsRequest {
     log_group_name: Option<String>,
     log_group_identifier: Option<String>,
     log_stream_names: Option<Vec<String>>,
@@ -81,52 +81,53 @@ pub(crate) struct FilterLogEventsRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct DescribeLogGroupsRequest {
+struct DescribeLogGroupsRequest {
     log_group_name_prefix: Option<String>,
     log_group_name_pattern: Option<String>,
     next_token: Option<String>,
     limit: Option<u32>,
 }
 
-impl FilterLogEventsRequest {
-    pub(crate) fn check(self) -> Result<FilterLogEvents, Error> {
-        let streams = match (self.log_stream_names, self.log_stream_name_prefix) {
+impl Input for FilterLogEvents {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: FilterLogEventsRequest = read(call.input)?;
+        let streams = match (request.log_stream_names, request.log_stream_name_prefix) {
             (Some(_), Some(_)) => {
                 return Err(Error::validation("logStreamNames and logStreamNamePrefix are alternatives: give one of them."));
             }
             (Some(names), None) => Streams::Named(names),
             (None, prefix) => Streams::Prefix(prefix.unwrap_or_default()),
         };
-        if let (Some(start), Some(end)) = (self.start_time, self.end_time)
+        if let (Some(start), Some(end)) = (request.start_time, request.end_time)
             && start > end
         {
             return Err(Error::validation("startTime must not be later than endTime."));
         }
-        let pattern_text = self.filter_pattern.unwrap_or_default();
-        Ok(FilterLogEvents {
-            group: group(self.log_group_name, self.log_group_identifier)?,
+        let pattern_text = request.filter_pattern.unwrap_or_default();
+        Ok(Self {
+            group: group(request.log_group_name, request.log_group_identifier)?,
             streams,
-            start_ms: self.start_time,
-            end_ms: self.end_time,
+            start_ms: request.start_time,
+            end_ms: request.end_time,
             pattern: FilterPattern::parse(&pattern_text)?,
             pattern_text,
-            next_token: self.next_token,
-            limit: self.limit.unwrap_or(10_000),
+            next_token: request.next_token,
+            limit: request.limit.unwrap_or(10_000),
         })
     }
 }
 
-impl DescribeLogGroupsRequest {
-    /// Whether a group of this name is asked for.
-    pub(crate) fn check(self) -> Result<DescribeLogGroups, Error> {
-        if self.log_group_name_prefix.is_some() && self.log_group_name_pattern.is_some() {
+impl Input for DescribeLogGroups {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: DescribeLogGroupsRequest = read(call.input)?;
+        if request.log_group_name_prefix.is_some() && request.log_group_name_pattern.is_some() {
             return Err(Error::validation("logGroupNamePrefix and logGroupNamePattern are alternatives: give one of them."));
         }
-        Ok(DescribeLogGroups {
-            prefix: self.log_group_name_prefix,
-            part: self.log_group_name_pattern,
-            next_token: self.next_token,
-            limit: self.limit.unwrap_or(50),
+        Ok(Self {
+            prefix: request.log_group_name_prefix,
+            part: request.log_group_name_pattern,
+            next_token: request.next_token,
+            limit: request.limit.unwrap_or(50),
         })
     }
 }
@@ -153,45 +154,39 @@ impl DescribeLogGroups {
     }
 }
 
-/// The body of `FilterLogEvents`.
-pub(crate) fn events(events: &[FilteredLogEvent], next_token: Option<&str>) -> Value {
-    let entry = |event: &FilteredLogEvent| {
-        json!({
-            "logStreamName": event.stream,
-            "timestamp": event.at_ms,
-            "message": event.message,
-            "ingestionTime": event.ingested_ms,
-            "eventId": event.event_id,
-        })
-    };
-    // Deprecated by AWS, and always empty there.
-    let mut body = json!({"events": events.iter().map(entry).collect::<Value>(), "searchedLogStreams": []});
-    if let Some(token) = next_token {
-        body["nextToken"] = json!(token);
+impl Reply {
+    /// `FilterLogEvents`, by time.
+    pub fn filter_log_events(events: &[FilteredLogEvent], next_token: Option<&str>) -> Self {
+        let entry = |event: &FilteredLogEvent| {
+            json!({
+                "logStreamName": event.stream,
+                "timestamp": event.at_ms,
+                "message": event.message,
+                "ingestionTime": event.ingested_ms,
+                "eventId": event.event_id,
+            })
+        };
+        // AWS has deprecated the list of searched streams, and leaves it empty.
+        Self::page("events", events.iter().map(entry), "nextToken", next_token).with("searchedLogStreams", json!([]))
     }
-    body
-}
 
-/// The body of `DescribeLogGroups`.
-pub(crate) fn groups(groups: &[LogGroup], next_token: Option<&str>) -> Value {
-    let entry = |group: &LogGroup| {
-        let mut entry = json!({
-            "logGroupName": group.name,
-            "arn": format!("{}:*", group.arn),
-            "logGroupArn": group.arn,
-            "creationTime": group.created_ms,
-            "metricFilterCount": 0,
-            "storedBytes": group.bytes,
-            "logGroupClass": "STANDARD",
-        });
-        if let Some(days) = group.retention_days {
-            entry["retentionInDays"] = json!(days);
-        }
-        entry
-    };
-    let mut body = json!({"logGroups": groups.iter().map(entry).collect::<Value>()});
-    if let Some(token) = next_token {
-        body["nextToken"] = json!(token);
+    /// `DescribeLogGroups`, by name.
+    pub fn describe_log_groups(groups: &[LogGroup], next_token: Option<&str>) -> Self {
+        let entry = |group: &LogGroup| {
+            let mut entry = json!({
+                "logGroupName": group.name,
+                "arn": format!("{}:*", group.arn),
+                "logGroupArn": group.arn,
+                "creationTime": group.created_ms,
+                "metricFilterCount": 0,
+                "storedBytes": group.bytes,
+                "logGroupClass": "STANDARD",
+            });
+            if let Some(days) = group.retention_days {
+                entry["retentionInDays"] = json!(days);
+            }
+            entry
+        };
+        Self::page("logGroups", groups.iter().map(entry), "nextToken", next_token)
     }
-    body
 }

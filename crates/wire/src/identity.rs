@@ -3,7 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, timestamp};
+use crate::{
+    Call, Error, Input, Reply,
+    call::{plain_inputs, read},
+    timestamp,
+};
 
 /// What roles say of who may take them: SageMaker. Percent-encoded as IAM does.
 const TRUST_POLICY: &str = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C%22Principal%22%3A%7B%22Service%22%3A%22\
@@ -54,6 +58,23 @@ pub struct Role {
     pub created_ms: u64,
 }
 
+/// A `GetRole`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct GetRole {
+    /// Role's name, without a path.
+    pub role_name: String,
+}
+
+/// A `ListRoles`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListRoles {
+    /// What their paths begin with.
+    pub path_prefix: String,
+    /// Of the roles.
+    pub paging: Paging,
+}
+
 /// One page of a list of IAM's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paging {
@@ -87,7 +108,7 @@ pub struct Evaluation {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct AssumeRoleRequest {
+struct AssumeRoleRequest {
     role_arn: String,
     role_session_name: String,
     duration_seconds: Option<u32>,
@@ -98,7 +119,7 @@ pub(crate) struct AssumeRoleRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct ListRolesRequest {
+struct ListRolesRequest {
     path_prefix: Option<String>,
     marker: Option<String>,
     max_items: Option<u32>,
@@ -106,7 +127,7 @@ pub(crate) struct ListRolesRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct SimulatePrincipalPolicyRequest {
+struct SimulatePrincipalPolicyRequest {
     policy_source_arn: String,
     action_names: Vec<String>,
     #[serde(default)]
@@ -115,8 +136,14 @@ pub(crate) struct SimulatePrincipalPolicyRequest {
     max_items: Option<u32>,
 }
 
+impl Input for AssumeRole {
+    fn read(call: Call) -> Result<Self, Error> {
+        read::<AssumeRoleRequest>(call.input)?.check()
+    }
+}
+
 impl AssumeRoleRequest {
-    pub(crate) fn check(self) -> Result<AssumeRole, Error> {
+    fn check(self) -> Result<AssumeRole, Error> {
         // A narrower session that is not narrower would be a lie.
         if self.policy.is_some() || !self.policy_arns.is_empty() {
             return Err(Error::validation(
@@ -145,24 +172,28 @@ fn is_role_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@-_".contains(&byte))
 }
 
-impl ListRolesRequest {
-    /// The path that roles must be below, and the page.
-    pub(crate) fn check(self) -> (String, Paging) {
-        (self.path_prefix.unwrap_or_else(|| "/".to_owned()), Paging::new(self.marker, self.max_items))
+impl Input for ListRoles {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: ListRolesRequest = read(call.input)?;
+        let path_prefix = request.path_prefix.unwrap_or_else(|| "/".to_owned());
+        Ok(Self { path_prefix, paging: Paging::new(request.marker, request.max_items) })
     }
 }
 
-impl SimulatePrincipalPolicyRequest {
-    pub(crate) fn check(self) -> SimulatePrincipalPolicy {
-        let resources = if self.resource_arns.is_empty() { vec!["*".to_owned()] } else { self.resource_arns };
-        SimulatePrincipalPolicy {
-            source_arn: self.policy_source_arn,
-            actions: self.action_names,
+impl Input for SimulatePrincipalPolicy {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: SimulatePrincipalPolicyRequest = read(call.input)?;
+        let resources = if request.resource_arns.is_empty() { vec!["*".to_owned()] } else { request.resource_arns };
+        Ok(Self {
+            source_arn: request.policy_source_arn,
+            actions: request.action_names,
             resources,
-            paging: Paging::new(self.marker, self.max_items),
-        }
+            paging: Paging::new(request.marker, request.max_items),
+        })
     }
 }
+
+plain_inputs!(GetRole);
 
 impl Paging {
     fn new(marker: Option<String>, max_items: Option<u32>) -> Self {
@@ -170,8 +201,43 @@ impl Paging {
     }
 }
 
-/// The result of `AssumeRole`.
-pub(crate) fn assumed(role: &AssumedRole) -> Value {
+impl Reply {
+    /// `GetCallerIdentity`: twelve digits, [`crate::arn::assumed_role`] and `<role id>:<session>`.
+    pub fn get_caller_identity(account: &str, arn: &str, user_id: &str) -> Self {
+        Self::of(json!({"Arn": arn, "UserId": user_id, "Account": account}))
+    }
+
+    /// `AssumeRole`.
+    pub fn assume_role(role: &AssumedRole) -> Self {
+        Self::of(assumed(role))
+    }
+
+    /// `GetRole`.
+    pub fn get_role(shown: &Role) -> Self {
+        Self::of(json!({"Role": role(shown)}))
+    }
+
+    /// `ListRoles`: one page.
+    pub fn list_roles(roles: &[Role], marker: Option<&str>) -> Self {
+        Self::of(page("Roles", &roles.iter().map(role).collect(), marker))
+    }
+
+    /// `SimulatePrincipalPolicy`: one page.
+    pub fn simulate_principal_policy(evaluations: &[Evaluation], marker: Option<&str>) -> Self {
+        let entry = |evaluation: &Evaluation| {
+            json!({
+                "EvalActionName": evaluation.action,
+                "EvalResourceName": evaluation.resource,
+                "EvalDecision": "allowed",
+                "MatchedStatements": [],
+                "MissingContextValues": [],
+            })
+        };
+        Self::of(page("EvaluationResults", &evaluations.iter().map(entry).collect(), marker))
+    }
+}
+
+fn assumed(role: &AssumedRole) -> Value {
     json!({
         "Credentials": {
             "AccessKeyId": role.access_key_id,
@@ -184,8 +250,7 @@ pub(crate) fn assumed(role: &AssumedRole) -> Value {
     })
 }
 
-/// A role, of `GetRole` and `ListRoles`.
-pub(crate) fn role(role: &Role) -> Value {
+fn role(role: &Role) -> Value {
     json!({
         "Path": "/",
         "RoleName": role.name,
@@ -195,25 +260,6 @@ pub(crate) fn role(role: &Role) -> Value {
         "AssumeRolePolicyDocument": TRUST_POLICY,
         "MaxSessionDuration": 43_200,
     })
-}
-
-/// The result of `ListRoles`.
-pub(crate) fn roles(roles: &[Role], marker: Option<&str>) -> Value {
-    page("Roles", &roles.iter().map(role).collect(), marker)
-}
-
-/// The result of `SimulatePrincipalPolicy`.
-pub(crate) fn evaluations(evaluations: &[Evaluation], marker: Option<&str>) -> Value {
-    let entry = |evaluation: &Evaluation| {
-        json!({
-            "EvalActionName": evaluation.action,
-            "EvalResourceName": evaluation.resource,
-            "EvalDecision": "allowed",
-            "MatchedStatements": [],
-            "MissingContextValues": [],
-        })
-    };
-    page("EvaluationResults", &evaluations.iter().map(entry).collect(), marker)
 }
 
 fn page(name: &str, items: &Value, marker: Option<&str>) -> Value {

@@ -1,8 +1,8 @@
 //! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the constraint table and its validator. Pure.
 //!
-//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`], and a [`Reply`] or an [`Error`] goes back through [`respond`] or
-//! [`respond_error`]. Shape constraints come from a generated table and are checked by one validator; what a table cannot say is in
-//! `semantics`. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or does I/O.
+//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`] -> [`Input`], and a [`Reply`] or an [`Error`] goes back through
+//! [`respond`] or [`respond_error`]. One table has the [`Operation`]s that are served with the constraints of their inputs and the members of
+//! their outputs; it is generated from AWS's service models. What a table cannot say is in `semantics`. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or does I/O.
 
 pub mod arn;
 mod call;
@@ -19,6 +19,7 @@ mod interruption;
 mod log_changes;
 mod logs;
 pub mod no_effect;
+mod operations;
 mod pattern;
 mod query;
 mod reply;
@@ -29,7 +30,7 @@ mod semantics;
 pub mod sigv4;
 mod study;
 pub mod tags;
-mod timestamp;
+pub mod timestamp;
 mod training_job;
 mod trial_metrics;
 mod tuning_job;
@@ -37,7 +38,7 @@ mod validate;
 mod visits;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
+pub use call::{Call, Input, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output, restore_tuning_job};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
@@ -45,10 +46,11 @@ pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;
 pub use headline::headline;
-pub use identity::{AssumeRole, AssumedRole, Evaluation, Paging, Role, SimulatePrincipalPolicy};
+pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Paging, Role, SimulatePrincipalPolicy};
 pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
+pub use operations::{Operation, operation, operations};
 pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
@@ -57,17 +59,18 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::{NETWORK_TAG, Tag};
+pub use tags::{AddTags, DeleteTags, ListTags, NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, ListTrainingJobs,
-    MetricDefinition, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,
-    TrainingJobDescription, TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder,
+    StatusTransition, Stopping, TrainingJobDescription, TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob,
+    WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, OBJECTIVE_HYPERPARAMETER, Objective,
-    ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters, TrialSortBy,
-    TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, NamedTuningJob, OBJECTIVE_HYPERPARAMETER,
+    Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters,
+    TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
     tuning_search_record,
 };
 pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};

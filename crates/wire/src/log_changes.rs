@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::{Call, Error, Input, Reply, call::read};
 
 /// Days that `PutRetentionPolicy` accepts, as AWS has them.
 const RETENTION_DAYS: [u32; 22] = [1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653];
@@ -73,7 +73,7 @@ pub struct RejectedLogEvents {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CreateLogGroupRequest {
+struct CreateLogGroupRequest {
     log_group_name: String,
     kms_key_id: Option<String>,
     log_group_class: Option<String>,
@@ -83,14 +83,14 @@ pub(crate) struct CreateLogGroupRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct GroupRequest {
+struct GroupRequest {
     log_group_name: String,
     retention_in_days: Option<u32>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StreamRequest {
+struct StreamRequest {
     log_group_name: String,
     log_stream_name: String,
     #[serde(default)]
@@ -103,73 +103,72 @@ struct InputEvent {
     message: String,
 }
 
-impl CreateLogGroupRequest {
-    pub(crate) fn check(self) -> Result<LogChange, Error> {
-        let unsupported = [
-            (self.kms_key_id.is_some(), "kmsKeyId"),
-            (self.log_group_class.is_some_and(|class| class != "STANDARD"), "logGroupClass other than STANDARD"),
-            (!self.tags.is_empty(), "tags"),
-        ];
-        if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
-            return Err(Error::validation(format!("{what} has no effect on this server; leave it out.")));
+impl Input for LogChange {
+    fn read(call: Call) -> Result<Self, Error> {
+        match call.operation.name {
+            "CreateLogGroup" => create_group(read(call.input)?),
+            name if name.ends_with("LogStream") || name == "PutLogEvents" => {
+                let StreamRequest { log_group_name: group, log_stream_name: stream, log_events } = read(call.input)?;
+                match name {
+                    "CreateLogStream" => Ok(Self::CreateStream { group, stream }),
+                    "DeleteLogStream" => Ok(Self::DeleteStream { group, stream }),
+                    _ => put_events(group, stream, log_events),
+                }
+            }
+            name => {
+                let GroupRequest { log_group_name: group, retention_in_days: days } = read(call.input)?;
+                match name {
+                    "DeleteLogGroup" => Ok(Self::DeleteGroup { group }),
+                    "DeleteRetentionPolicy" => Ok(Self::SetRetention { group, days: None }),
+                    _ => {
+                        let days = days.filter(|days| RETENTION_DAYS.contains(days));
+                        let wrong = || Error::validation(format!("retentionInDays must be one of {RETENTION_DAYS:?}."));
+                        Ok(Self::SetRetention { group, days: Some(days.ok_or_else(wrong)?) })
+                    }
+                }
+            }
         }
-        Ok(LogChange::CreateGroup { group: self.log_group_name })
     }
 }
 
-impl GroupRequest {
-    pub(crate) fn deletion(self) -> LogChange {
-        LogChange::DeleteGroup { group: self.log_group_name }
-    }
-
-    pub(crate) fn no_retention(self) -> LogChange {
-        LogChange::SetRetention { group: self.log_group_name, days: None }
-    }
-
-    pub(crate) fn retention(self) -> Result<LogChange, Error> {
-        let days = self.retention_in_days.filter(|days| RETENTION_DAYS.contains(days));
-        let wrong = || Error::validation(format!("retentionInDays must be one of {RETENTION_DAYS:?}."));
-        Ok(LogChange::SetRetention { group: self.log_group_name, days: Some(days.ok_or_else(wrong)?) })
-    }
-}
-
-impl StreamRequest {
-    pub(crate) fn creation(self) -> LogChange {
-        LogChange::CreateStream { group: self.log_group_name, stream: self.log_stream_name }
-    }
-
-    pub(crate) fn deletion(self) -> LogChange {
-        LogChange::DeleteStream { group: self.log_group_name, stream: self.log_stream_name }
-    }
-
-    pub(crate) fn events(self) -> Result<LogChange, Error> {
-        let events: Vec<_> = self.log_events.into_iter().map(|event| (event.timestamp, event.message)).collect();
-        let bytes: usize = events.iter().map(|(_, message)| message.len() + EVENT_OVERHEAD).sum();
-        if bytes > MAX_BATCH_BYTES {
-            return Err(Error::validation(format!("Upload too large: {bytes} bytes exceeds limit of {MAX_BATCH_BYTES}")));
-        }
-        if !events.is_sorted_by_key(|(at_ms, _)| *at_ms) {
-            return Err(Error::validation("Log events in a single PutLogEvents request must be in chronological order."));
-        }
-        let span = events.first().zip(events.last()).map_or(0, |(first, last)| last.0 - first.0);
-        if span > MAX_SPAN_MS {
-            return Err(Error::validation("The batch of log events in a single PutLogEvents request cannot span more than 24 hours."));
-        }
-        Ok(LogChange::PutEvents { group: self.log_group_name, stream: self.log_stream_name, events })
-    }
-}
-
-/// The body of `PutLogEvents`. Sequence tokens mean nothing any more, at AWS neither.
-pub(crate) fn put(rejected: &RejectedLogEvents) -> Value {
-    let members = [
-        ("tooNewLogEventStartIndex", rejected.too_new_start),
-        ("tooOldLogEventEndIndex", rejected.too_old_end),
-        ("expiredLogEventEndIndex", rejected.expired_end),
+fn create_group(request: CreateLogGroupRequest) -> Result<LogChange, Error> {
+    let unsupported = [
+        (request.kms_key_id.is_some(), "kmsKeyId"),
+        (request.log_group_class.is_some_and(|class| class != "STANDARD"), "logGroupClass other than STANDARD"),
+        (!request.tags.is_empty(), "tags"),
     ];
-    let info: serde_json::Map<_, _> = members.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect();
-    let mut body = json!({"nextSequenceToken": "0"});
-    if !info.is_empty() {
-        body["rejectedLogEventsInfo"] = Value::Object(info);
+    if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
+        return Err(Error::validation(format!("{what} has no effect on this server; leave it out.")));
     }
-    body
+    Ok(LogChange::CreateGroup { group: request.log_group_name })
+}
+
+fn put_events(group: String, stream: String, events: Vec<InputEvent>) -> Result<LogChange, Error> {
+    let events: Vec<_> = events.into_iter().map(|event| (event.timestamp, event.message)).collect();
+    let bytes: usize = events.iter().map(|(_, message)| message.len() + EVENT_OVERHEAD).sum();
+    if bytes > MAX_BATCH_BYTES {
+        return Err(Error::validation(format!("Upload too large: {bytes} bytes exceeds limit of {MAX_BATCH_BYTES}")));
+    }
+    if !events.is_sorted_by_key(|(at_ms, _)| *at_ms) {
+        return Err(Error::validation("Log events in a single PutLogEvents request must be in chronological order."));
+    }
+    let span = events.first().zip(events.last()).map_or(0, |(first, last)| last.0 - first.0);
+    if span > MAX_SPAN_MS {
+        return Err(Error::validation("The batch of log events in a single PutLogEvents request cannot span more than 24 hours."));
+    }
+    Ok(LogChange::PutEvents { group, stream, events })
+}
+
+impl Reply {
+    /// `PutLogEvents`. Sequence tokens have no meaning any more, at AWS neither.
+    pub fn put_log_events(rejected: &RejectedLogEvents) -> Self {
+        let members = [
+            ("tooNewLogEventStartIndex", rejected.too_new_start),
+            ("tooOldLogEventEndIndex", rejected.too_old_end),
+            ("expiredLogEventEndIndex", rejected.expired_end),
+        ];
+        let info: serde_json::Map<_, _> = members.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect();
+        let reply = Self::of(json!({"nextSequenceToken": "0"}));
+        if info.is_empty() { reply } else { reply.with("rejectedLogEventsInfo", Value::Object(info)) }
+    }
 }

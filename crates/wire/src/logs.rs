@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::{Call, Error, Input, Reply, call::read};
 
 /// A `DescribeLogStreams`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct LogEvent {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct DescribeLogStreamsRequest {
+struct DescribeLogStreamsRequest {
     log_group_name: Option<String>,
     log_group_identifier: Option<String>,
     log_stream_name_prefix: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct DescribeLogStreamsRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct GetLogEventsRequest {
+struct GetLogEventsRequest {
     log_group_name: Option<String>,
     log_group_identifier: Option<String>,
     log_stream_name: String,
@@ -107,32 +107,34 @@ pub(crate) struct GetLogEventsRequest {
     start_from_head: bool,
 }
 
-impl DescribeLogStreamsRequest {
-    pub(crate) fn check(self) -> Result<DescribeLogStreams, Error> {
-        if self.order_by == LogStreamOrder::LastEventTime && self.log_stream_name_prefix.is_some() {
+impl Input for DescribeLogStreams {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: DescribeLogStreamsRequest = read(call.input)?;
+        if request.order_by == LogStreamOrder::LastEventTime && request.log_stream_name_prefix.is_some() {
             return Err(Error::validation("Cannot order by LastEventTime with a logStreamNamePrefix."));
         }
-        Ok(DescribeLogStreams {
-            group: group(self.log_group_name, self.log_group_identifier)?,
-            prefix: self.log_stream_name_prefix,
-            order: self.order_by,
-            descending: self.descending,
-            limit: self.limit,
-            next_token: self.next_token,
+        Ok(Self {
+            group: group(request.log_group_name, request.log_group_identifier)?,
+            prefix: request.log_stream_name_prefix,
+            order: request.order_by,
+            descending: request.descending,
+            limit: request.limit,
+            next_token: request.next_token,
         })
     }
 }
 
-impl GetLogEventsRequest {
-    pub(crate) fn check(self) -> Result<GetLogEvents, Error> {
-        Ok(GetLogEvents {
-            group: group(self.log_group_name, self.log_group_identifier)?,
-            stream: self.log_stream_name,
-            start_ms: self.start_time,
-            end_ms: self.end_time,
-            next_token: self.next_token,
-            limit: self.limit.unwrap_or(10_000),
-            from_head: self.start_from_head,
+impl Input for GetLogEvents {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: GetLogEventsRequest = read(call.input)?;
+        Ok(Self {
+            group: group(request.log_group_name, request.log_group_identifier)?,
+            stream: request.log_stream_name,
+            start_ms: request.start_time,
+            end_ms: request.end_time,
+            next_token: request.next_token,
+            limit: request.limit.unwrap_or(10_000),
+            from_head: request.start_from_head,
         })
     }
 }
@@ -150,35 +152,33 @@ pub(crate) fn group(name: Option<String>, identifier: Option<String>) -> Result<
     }
 }
 
-/// The body of `DescribeLogStreams`.
-pub(crate) fn streams(streams: &[LogStream], next_token: Option<&str>) -> Value {
-    let entry = |stream: &LogStream| {
-        let mut entry = json!({"logStreamName": stream.name, "creationTime": stream.created_ms, "arn": stream.arn, "storedBytes": 0});
-        let times = [
-            ("firstEventTimestamp", stream.first_event_ms),
-            ("lastEventTimestamp", stream.last_event_ms),
-            ("lastIngestionTime", stream.last_ingestion_ms),
-        ];
-        for (name, time) in times {
-            if let Some(time) = time {
-                entry[name] = json!(time);
+impl Reply {
+    /// `DescribeLogStreams`, in the order asked for.
+    pub fn describe_log_streams(streams: &[LogStream], next_token: Option<&str>) -> Self {
+        let entry = |stream: &LogStream| {
+            let mut entry = json!({"logStreamName": stream.name, "creationTime": stream.created_ms, "arn": stream.arn, "storedBytes": 0});
+            let times = [
+                ("firstEventTimestamp", stream.first_event_ms),
+                ("lastEventTimestamp", stream.last_event_ms),
+                ("lastIngestionTime", stream.last_ingestion_ms),
+            ];
+            for (name, time) in times {
+                if let Some(time) = time {
+                    entry[name] = json!(time);
+                }
             }
-        }
-        entry
-    };
-    let mut body = json!({"logStreams": streams.iter().map(entry).collect::<Value>()});
-    if let Some(token) = next_token {
-        body["nextToken"] = json!(token);
+            entry
+        };
+        Self::page("logStreams", streams.iter().map(entry), "nextToken", next_token)
     }
-    body
-}
 
-/// The body of `GetLogEvents`.
-pub(crate) fn events(events: &[LogEvent], forward_token: &str, backward_token: &str) -> Value {
-    let entry = |event: &LogEvent| json!({"timestamp": event.at_ms, "message": event.message, "ingestionTime": event.ingested_ms});
-    json!({
-        "events": events.iter().map(entry).collect::<Value>(),
-        "nextForwardToken": forward_token,
-        "nextBackwardToken": backward_token,
-    })
+    /// `GetLogEvents`, oldest first. At the end the token with which was asked comes back, which is how clients know.
+    pub fn get_log_events(events: &[LogEvent], forward_token: &str, backward_token: &str) -> Self {
+        let entry = |event: &LogEvent| json!({"timestamp": event.at_ms, "message": event.message, "ingestionTime": event.ingested_ms});
+        Self::of(json!({
+            "events": events.iter().map(entry).collect::<Value>(),
+            "nextForwardToken": forward_token,
+            "nextBackwardToken": backward_token,
+        }))
+    }
 }

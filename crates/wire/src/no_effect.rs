@@ -6,14 +6,9 @@
 
 mod table;
 
-use http::request::Parts;
 use serde_json::Value;
 
-use crate::{
-    Error, Service,
-    call::{operation, raw_input},
-    constraints::{self, Shape},
-};
+use crate::{Call, Error, Service, constraints::Shape, operations::input};
 
 pub use table::TABLE;
 
@@ -76,15 +71,10 @@ pub fn in_input(service: Service, operation: &str, input: &Value) -> Vec<Found> 
     found
 }
 
-/// The same for a request that [`crate::parse`] accepts.
+/// The fields of a call that have no effect.
 #[must_use]
-pub fn in_request(service: Service, head: &Parts, body: &[u8]) -> Vec<Found> {
-    let Some(operation) = operation(service, head, body) else { return Vec::new() };
-    let has_rows = |row: &FieldWithoutEffect| row.service == service && row.operations.contains(&operation);
-    if operation != "CreateHyperParameterTuningJob" && !TABLE.iter().any(has_rows) {
-        return Vec::new();
-    }
-    raw_input(service, head, body).map(|input| in_input(service, operation, &input)).unwrap_or_default()
+pub fn in_call(call: &Call) -> Vec<Found> {
+    in_input(call.operation.service, call.operation.name, &call.input)
 }
 
 /// What a strict server answers to a request with such fields.
@@ -137,7 +127,7 @@ impl FieldWithoutEffect {
     /// Whether the service's model has the field in each of the row's operations.
     #[must_use]
     pub fn is_in_model(&self) -> bool {
-        let has = |operation: &&str| constraints::input(self.service, operation).is_some_and(|shape| has_member(shape, self.field));
+        let has = |operation: &&str| input(self.service, operation).is_some_and(|shape| has_member(shape, self.field));
         self.operations.iter().all(has)
     }
 }

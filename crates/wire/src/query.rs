@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use http::request::Parts;
 use serde_json::{Map, Number, Value};
 
 use crate::{
@@ -11,8 +12,13 @@ use crate::{
     timestamp,
 };
 
+/// A request's form, or the query string of a GET.
+pub(crate) fn request_pairs(head: &Parts, body: &[u8]) -> Result<Vec<(String, String)>, Error> {
+    pairs(if body.is_empty() { head.uri.query().unwrap_or_default().as_bytes() } else { body })
+}
+
 /// Pairs of a form or a query string.
-pub(crate) fn pairs(form: &[u8]) -> Result<Vec<(String, String)>, Error> {
+fn pairs(form: &[u8]) -> Result<Vec<(String, String)>, Error> {
     let malformed = || Error::new(ErrorCode::SerializationException, "The form in the request's body is not UTF-8.");
     let form = std::str::from_utf8(form).map_err(|_| malformed())?;
     let decode = |text: &str| String::from_utf8(percent_decode(&text.replace('+', " "))).map_err(|_| malformed());

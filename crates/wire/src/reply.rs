@@ -3,318 +3,82 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    AssumedRole, CheckpointReceipt, Datapoint, Error, Evaluation, FilteredLogEvent, LogEvent, LogGroup, LogStream, Metric, MetricResult,
-    Protocol, RejectedLogEvents, Role, SearchResource, SeriesResult, Service, Statistic, StudyDescription, Tag, TrainingJobDescription,
-    TrainingJobSummary, TrialSummary, TuningJobDescription, TuningJobSummary, VisitOutput, VisitResult, checkpoints, cloudwatch,
-    filter_logs, identity, log_changes, logs, search, tags, training_job, trial_metrics, tuning_job, visits, xml,
-};
+use crate::{Error, Operation, Protocol, Service, xml};
 
 /// A header of ours: what a client that shows things to people should show. AWS's shapes have no place for it.
 pub const NOTICE: HeaderName = HeaderName::from_static("x-shoal-notice");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
-/// The answer to a [`crate::Call`].
+/// The answer to a [`crate::Call`]: the operation's output. Its constructors are beside the shapes that they write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reply {
-    /// SageMaker.
-    CreateTrainingJob {
-        /// [`crate::arn::training_job`].
-        arn: String,
-    },
-    /// SageMaker.
-    DescribeTrainingJob {
-        /// [`crate::CreateTrainingJob::raw`].
-        request: Map<String, Value>,
-        /// What became of it.
-        description: Box<TrainingJobDescription>,
-    },
-    /// SageMaker.
-    ListTrainingJobs {
-        /// One page.
-        summaries: Vec<TrainingJobSummary>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// SageMaker.
-    StopTrainingJob {
-        /// What its program has left, for the header [`NOTICE`].
-        notice: Option<String>,
-    },
-    /// SageMaker.
-    UpdateTrainingJob {
-        /// [`crate::arn::training_job`].
-        arn: String,
-    },
-    /// SageMaker.
-    DeleteTrainingJob,
-    /// SageMaker.
-    CreateTuningJob {
-        /// [`crate::arn::tuning_job`].
-        arn: String,
-        /// What will not be as the request has it, for the header [`NOTICE`].
-        notice: Option<String>,
-    },
-    /// SageMaker.
-    DescribeTuningJob {
-        /// [`crate::CreateTuningJob::raw`].
-        request: Map<String, Value>,
-        /// What became of it.
-        description: Box<TuningJobDescription>,
-    },
-    /// SageMaker.
-    ListTuningJobs {
-        /// One page.
-        summaries: Vec<TuningJobSummary>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// SageMaker.
-    StopTuningJob,
-    /// SageMaker.
-    DeleteTuningJob,
-    /// SageMaker.
-    ListTrials {
-        /// One page.
-        summaries: Vec<TrialSummary>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// SageMaker.
-    Search {
-        /// What the records are.
-        resource: SearchResource,
-        /// One page of [`crate::search_record`]s or [`crate::tuning_search_record`]s.
-        records: Vec<Value>,
-        /// If there is more.
-        next_token: Option<String>,
-        /// On all pages.
-        total: u64,
-    },
-    /// SageMaker.
-    AddTags {
-        /// All that the resource has now.
-        tags: Vec<Tag>,
-    },
-    /// SageMaker.
-    ListTags {
-        /// All that the resource has.
-        tags: Vec<Tag>,
-    },
-    /// SageMaker.
-    DeleteTags,
-    /// Ours.
-    InterruptTrainingJob,
-    /// Ours.
-    UpdateTuningJob,
-    /// Ours.
-    DescribeStudy(Box<StudyDescription>),
-    /// Ours.
-    ListCheckpoints {
-        /// By path and host.
-        receipts: Vec<CheckpointReceipt>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// Ours.
-    StartVisit {
-        /// Names it from now on.
-        visit_id: String,
-    },
-    /// Ours.
-    FeedVisit {
-        /// Whether the input was taken; if not, nothing reads it now, and it is to be brought again.
-        is_taken: bool,
-    },
-    /// Ours.
-    ReadVisit {
-        /// In order.
-        output: Vec<VisitOutput>,
-        /// After all of its output.
-        end: Option<VisitResult>,
-    },
-    /// STS.
-    GetCallerIdentity {
-        /// Twelve digits.
-        account: String,
-        /// [`crate::arn::assumed_role`].
-        arn: String,
-        /// `<role id>:<session>`.
-        user_id: String,
-    },
-    /// STS.
-    AssumeRole(AssumedRole),
-    /// IAM.
-    GetRole(Role),
-    /// IAM.
-    ListRoles {
-        /// One page.
-        roles: Vec<Role>,
-        /// If there is more.
-        marker: Option<String>,
-    },
-    /// IAM.
-    SimulatePrincipalPolicy {
-        /// One page.
-        evaluations: Vec<Evaluation>,
-        /// If there is more.
-        marker: Option<String>,
-    },
-    /// CloudWatch Logs.
-    DescribeLogStreams {
-        /// In the order asked for.
-        streams: Vec<LogStream>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// CloudWatch Logs.
-    GetLogEvents {
-        /// Oldest first.
-        events: Vec<LogEvent>,
-        /// Where the next events come; at the end the token that was asked with, which is how clients know.
-        forward_token: String,
-        /// Where earlier events are.
-        backward_token: String,
-    },
-    /// CloudWatch Logs.
-    FilterLogEvents {
-        /// By time.
-        events: Vec<FilteredLogEvent>,
-        /// If there may be more.
-        next_token: Option<String>,
-    },
-    /// CloudWatch Logs: done, and nothing to tell.
-    LogsChanged,
-    /// CloudWatch Logs.
-    PutLogEvents(RejectedLogEvents),
-    /// CloudWatch Logs.
-    DescribeLogGroups {
-        /// By name.
-        groups: Vec<LogGroup>,
-        /// Where the next page begins, if there is one.
-        next_token: Option<String>,
-    },
-    /// CloudWatch.
-    GetMetricStatistics {
-        /// The metric's name.
-        label: String,
-        /// [`crate::GetMetricStatistics::statistics`].
-        statistics: Vec<(String, Statistic)>,
-        /// Of periods that have values.
-        datapoints: Vec<Datapoint>,
-    },
-    /// CloudWatch.
-    GetMetricData {
-        /// One page of each query's values.
-        results: Vec<MetricResult>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// CloudWatch.
-    ListMetrics {
-        /// One page.
-        metrics: Vec<Metric>,
-        /// If there is more.
-        next_token: Option<String>,
-    },
-    /// SageMaker's metrics.
-    BatchPutMetrics {
-        /// Code and index of each value that was refused.
-        errors: Vec<(&'static str, usize)>,
-    },
-    /// SageMaker's metrics.
-    BatchGetMetrics {
-        /// Of each query.
-        results: Vec<SeriesResult>,
-    },
+pub struct Reply {
+    body: Value,
+    notice: Option<String>,
 }
 
-/// A reply in its service's protocol; status 200.
+impl Reply {
+    /// An output with these members, a JSON object.
+    pub fn of(body: Value) -> Self {
+        Self { body, notice: None }
+    }
+
+    /// Done, and nothing to report.
+    pub fn done() -> Self {
+        Self::of(json!({}))
+    }
+
+    /// One page of a list, and the token of the next one if there is more.
+    pub fn page(list: &str, items: impl Iterator<Item = Value>, token: &str, next: Option<&str>) -> Self {
+        let page = Self::of(json!({list: items.collect::<Value>()}));
+        match next {
+            Some(next) => page.with(token, json!(next)),
+            None => page,
+        }
+    }
+
+    pub(crate) fn with(mut self, member: &str, value: Value) -> Self {
+        self.body[member] = value;
+        self
+    }
+
+    /// With a text for the header [`NOTICE`].
+    #[must_use]
+    pub fn with_notice(self, notice: Option<String>) -> Self {
+        Self { notice, ..self }
+    }
+}
+
+/// An operation's reply in its service's protocol; status 200.
 ///
 /// # Panics
 /// If the request's id cannot stand in a header: it must be printable ASCII.
-pub fn respond(reply: &Reply, protocol: Protocol, request_id: &str) -> Response<Vec<u8>> {
-    let (service, operation, body) = document(reply);
-    let mut response = match (protocol, body) {
-        (Protocol::Query, body) => query(service, operation, &body, request_id),
-        (Protocol::Json, Value::Null) => response(StatusCode::OK, content_type(service), Vec::new(), request_id),
-        (Protocol::Json, body) => response(StatusCode::OK, content_type(service), body.to_string().into_bytes(), request_id),
+pub fn respond(operation: &Operation, reply: &Reply, protocol: Protocol, request_id: &str) -> Response<Vec<u8>> {
+    debug_assert_eq!(stray_members(operation, &reply.body), Vec::<String>::new(), "{} has no such members", operation.name);
+    let kind = content_type(operation.service);
+    let mut response = match (protocol, operation.output) {
+        (Protocol::Query, _) => query(operation, &reply.body, request_id),
+        (Protocol::Json, None) => response(StatusCode::OK, kind, Vec::new(), request_id),
+        (Protocol::Json, Some(_)) => response(StatusCode::OK, kind, reply.body.to_string().into_bytes(), request_id),
     };
-    if let Reply::CreateTuningJob { notice: Some(notice), .. } | Reply::StopTrainingJob { notice: Some(notice) } = reply
-        && let Ok(notice) = HeaderValue::from_str(notice)
-    {
+    if let Some(notice) = reply.notice.as_ref().and_then(|notice| HeaderValue::from_str(notice).ok()) {
         response.headers_mut().insert(NOTICE, notice);
     }
     response
 }
 
-/// A reply's service, operation and members; null for none at all.
-fn document(reply: &Reply) -> (Service, &'static str, Value) {
-    use Service::{CloudWatch, Iam, Logs, SageMaker, Sts};
-    match reply {
-        Reply::CreateTrainingJob { arn } => (SageMaker, "CreateTrainingJob", json!({"TrainingJobArn": arn})),
-        Reply::DescribeTrainingJob { request, description } => {
-            (SageMaker, "DescribeTrainingJob", training_job::describe(request, description))
-        }
-        Reply::ListTrainingJobs { summaries, next_token } => {
-            (SageMaker, "ListTrainingJobs", training_job::list(summaries, next_token.as_deref()))
-        }
-        Reply::UpdateTrainingJob { arn } => (SageMaker, "UpdateTrainingJob", json!({"TrainingJobArn": arn})),
-        Reply::CreateTuningJob { arn, .. } => (SageMaker, "CreateHyperParameterTuningJob", json!({"HyperParameterTuningJobArn": arn})),
-        Reply::DescribeTuningJob { request, description } => {
-            (SageMaker, "DescribeHyperParameterTuningJob", tuning_job::describe(request, description))
-        }
-        Reply::ListTuningJobs { summaries, next_token } => {
-            (SageMaker, "ListHyperParameterTuningJobs", tuning_job::list(summaries, next_token.as_deref()))
-        }
-        Reply::StopTuningJob => (SageMaker, "StopHyperParameterTuningJob", Value::Null),
-        Reply::DeleteTuningJob => (SageMaker, "DeleteHyperParameterTuningJob", Value::Null),
-        Reply::ListTrials { summaries, next_token } => {
-            let body = tuning_job::trials(summaries, next_token.as_deref());
-            (SageMaker, "ListTrainingJobsForHyperParameterTuningJob", body)
-        }
-        Reply::Search { resource, records, next_token, total } => {
-            (SageMaker, "Search", search::results(*resource, records, next_token.as_deref(), *total))
-        }
-        Reply::AddTags { tags } => (SageMaker, "AddTags", json!({"Tags": tags::to_json(tags)})),
-        Reply::ListTags { tags } => (SageMaker, "ListTags", json!({"Tags": tags::to_json(tags)})),
-        Reply::DeleteTags => (SageMaker, "DeleteTags", json!({})),
-        Reply::StopTrainingJob { .. } => (SageMaker, "StopTrainingJob", Value::Null),
-        Reply::DeleteTrainingJob => (SageMaker, "DeleteTrainingJob", Value::Null),
-        Reply::InterruptTrainingJob => (SageMaker, "InterruptTrainingJob", json!({})),
-        Reply::UpdateTuningJob => (SageMaker, "UpdateHyperParameterTuningJob", json!({})),
-        Reply::DescribeStudy(study) => (SageMaker, "DescribeStudy", json!(study)),
-        Reply::ListCheckpoints { receipts, next_token } => {
-            (SageMaker, "ListCheckpoints", checkpoints::list(receipts, next_token.as_deref()))
-        }
-        Reply::StartVisit { visit_id } => (SageMaker, "StartVisit", json!({"VisitId": visit_id})),
-        Reply::FeedVisit { is_taken } => (SageMaker, "FeedVisit", json!({"IsTaken": is_taken})),
-        Reply::ReadVisit { output, end } => (SageMaker, "ReadVisit", visits::read(output, end.as_ref())),
-        Reply::GetCallerIdentity { account, arn, user_id } => {
-            (Sts, "GetCallerIdentity", json!({"Arn": arn, "UserId": user_id, "Account": account}))
-        }
-        Reply::AssumeRole(role) => (Sts, "AssumeRole", identity::assumed(role)),
-        Reply::GetRole(role) => (Iam, "GetRole", json!({"Role": identity::role(role)})),
-        Reply::ListRoles { roles, marker } => (Iam, "ListRoles", identity::roles(roles, marker.as_deref())),
-        Reply::SimulatePrincipalPolicy { evaluations, marker } => {
-            (Iam, "SimulatePrincipalPolicy", identity::evaluations(evaluations, marker.as_deref()))
-        }
-        Reply::DescribeLogStreams { streams, next_token } => (Logs, "DescribeLogStreams", logs::streams(streams, next_token.as_deref())),
-        Reply::GetLogEvents { events, forward_token, backward_token } => {
-            (Logs, "GetLogEvents", logs::events(events, forward_token, backward_token))
-        }
-        Reply::FilterLogEvents { events, next_token } => (Logs, "FilterLogEvents", filter_logs::events(events, next_token.as_deref())),
-        Reply::LogsChanged => (Logs, "CreateLogGroup", Value::Null),
-        Reply::PutLogEvents(rejected) => (Logs, "PutLogEvents", log_changes::put(rejected)),
-        Reply::DescribeLogGroups { groups, next_token } => (Logs, "DescribeLogGroups", filter_logs::groups(groups, next_token.as_deref())),
-        Reply::GetMetricStatistics { label, statistics, datapoints } => {
-            (CloudWatch, "GetMetricStatistics", cloudwatch::statistics(label, statistics, datapoints))
-        }
-        Reply::GetMetricData { results, next_token } => (CloudWatch, "GetMetricData", cloudwatch::data(results, next_token.as_deref())),
-        Reply::ListMetrics { metrics, next_token } => (CloudWatch, "ListMetrics", cloudwatch::metrics(metrics, next_token.as_deref())),
-        Reply::BatchPutMetrics { errors } => (SageMaker, "BatchPutMetrics", trial_metrics::put(errors)),
-        Reply::BatchGetMetrics { results } => (SageMaker, "BatchGetMetrics", trial_metrics::series(results)),
+/// Members that the operation's output, or the items of its lists, do not have. Clients would drop them silently.
+fn stray_members(operation: &Operation, body: &Value) -> Vec<String> {
+    let mut strays = Vec::new();
+    for (name, value) in body.as_object().into_iter().flatten() {
+        let Some((_, members)) = operation.output_member(name) else {
+            strays.push(name.clone());
+            continue;
+        };
+        let items = value.as_array().filter(|_| !members.is_empty()).into_iter().flatten().filter_map(Value::as_object);
+        let unknown = items.flat_map(Map::keys).filter(|key| !members.contains(&key.as_str()));
+        strays.extend(unknown.map(|key| format!("{name}.{key}")));
     }
+    strays
 }
 
 /// An error in a service's protocol.
@@ -361,10 +125,11 @@ fn namespace(service: Service) -> &'static str {
     }
 }
 
-fn query(service: Service, operation: &str, body: &Value, request_id: &str) -> Response<Vec<u8>> {
-    let result = xml::tree(&format!("{operation}Result"), body);
+fn query(operation: &Operation, body: &Value, request_id: &str) -> Response<Vec<u8>> {
+    let (name, namespace) = (operation.name, namespace(operation.service));
+    let result = xml::tree(&format!("{name}Result"), body);
     let metadata = format!("<ResponseMetadata>{}</ResponseMetadata>", xml::element("RequestId", request_id));
-    let body = format!("<{operation}Response xmlns=\"{}\">{result}{metadata}</{operation}Response>", namespace(service));
+    let body = format!("<{name}Response xmlns=\"{namespace}\">{result}{metadata}</{name}Response>");
     response(StatusCode::OK, "text/xml", body.into_bytes(), request_id)
 }
 

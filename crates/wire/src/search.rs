@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Error, SortOrder, Tag, TrainingJobDescription,
+    Call, Error, Input, Reply, SortOrder, Tag, TrainingJobDescription,
+    call::read,
     constraints::{self, Shape},
     tags, timestamp, training_job,
 };
@@ -187,19 +188,17 @@ pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDesc
     record
 }
 
-/// The body of `Search`'s reply.
-pub(crate) fn results(resource: SearchResource, records: &[Value], next_token: Option<&str>, total: u64) -> Value {
-    let results: Value = records.iter().map(|record| json!({resource.member(): record})).collect();
-    let mut body = json!({"Results": results, "TotalHits": {"Value": total, "Relation": "EqualTo"}});
-    if let Some(token) = next_token {
-        body["NextToken"] = json!(token);
+impl Reply {
+    /// `Search`: one page of [`search_record`]s or [`crate::tuning_search_record`]s, and how many there are on all pages.
+    pub fn search(resource: SearchResource, records: &[Value], next_token: Option<&str>, total: u64) -> Self {
+        let results = records.iter().map(|record| json!({resource.member(): record}));
+        Self::page("Results", results, "NextToken", next_token).with("TotalHits", json!({"Value": total, "Relation": "EqualTo"}))
     }
-    body
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct SearchRequest {
+struct SearchRequest {
     resource: String,
     search_expression: Option<SearchExpression>,
     sort_by: Option<String>,
@@ -245,9 +244,15 @@ struct VisibilityCondition {
     value: Option<String>,
 }
 
+impl Input for Search {
+    fn read(call: Call) -> Result<Self, Error> {
+        read::<SearchRequest>(call.input)?.check()
+    }
+}
+
 impl SearchRequest {
-    /// The typed search. Only what there is to find is looked at closely.
-    pub(crate) fn check(self) -> Result<Search, Error> {
+    /// Checks only conditions on resources that exist here.
+    fn check(self) -> Result<Search, Error> {
         let mut search = Search {
             resource: SearchResource::of(&self.resource),
             condition: Condition::All(Vec::new()),

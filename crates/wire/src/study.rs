@@ -2,8 +2,13 @@
 //! that change how many trials run.
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::{Error, tuning_job::MOST_PARALLEL};
+use crate::{
+    Call, Error, Input, Reply,
+    call::{plain_inputs, read},
+    tuning_job::MOST_PARALLEL,
+};
 
 /// What `X-Amz-Target` says.
 pub const DESCRIBE_STUDY: &str = "Shoal.DescribeStudy";
@@ -34,16 +39,25 @@ pub struct UpdateTuningJob {
     pub max_parallel_training_jobs: u32,
 }
 
-impl UpdateTuningJob {
-    /// Refuses to let nothing run, and more than a tuning job may ask for.
-    pub(crate) fn check(self) -> Result<Self, Error> {
-        if (1..=MOST_PARALLEL).contains(&self.max_parallel_training_jobs) {
-            return Ok(self);
+plain_inputs!(DescribeStudy);
+
+impl Input for UpdateTuningJob {
+    fn read(call: Call) -> Result<Self, Error> {
+        let update: Self = read(call.input)?;
+        if (1..=MOST_PARALLEL).contains(&update.max_parallel_training_jobs) {
+            return Ok(update);
         }
         Err(Error::validation(format!(
             "Invalid value at 'maxParallelTrainingJobs': {} is not from 1 to {MOST_PARALLEL}.",
-            self.max_parallel_training_jobs
+            update.max_parallel_training_jobs
         )))
+    }
+}
+
+impl Reply {
+    /// `DescribeStudy`.
+    pub fn describe_study(study: &StudyDescription) -> Self {
+        Self::of(json!(study))
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::{
+    Call, Error, Input, Reply,
+    call::{plain_inputs, read},
+};
 
 /// Most tags of a resource.
 pub const MOST_TAGS: usize = 50;
@@ -23,32 +26,67 @@ pub struct Tag {
     pub value: String,
 }
 
-#[derive(Deserialize)]
+/// An `AddTags`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct AddTagsRequest {
-    pub(crate) resource_arn: String,
-    pub(crate) tags: Vec<Tag>,
+pub struct AddTags {
+    /// Of what.
+    pub resource_arn: String,
+    /// Keys are unique.
+    pub tags: Vec<Tag>,
 }
 
-#[derive(Deserialize)]
+/// A `ListTags`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct ListTagsRequest {
-    pub(crate) resource_arn: String,
-    pub(crate) next_token: Option<String>,
+pub struct ListTags {
+    /// Of what.
+    pub resource_arn: String,
+    /// From the page before; a resource's tags are one page.
+    pub next_token: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A `DeleteTags`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct DeleteTagsRequest {
-    pub(crate) resource_arn: String,
-    pub(crate) tag_keys: Vec<String>,
+pub struct DeleteTags {
+    /// Of what.
+    pub resource_arn: String,
+    /// Those that the resource does not have are left aside.
+    pub tag_keys: Vec<String>,
+}
+
+impl Input for AddTags {
+    fn read(call: Call) -> Result<Self, Error> {
+        let Self { resource_arn, tags } = read(call.input)?;
+        Ok(Self { resource_arn, tags: check(tags)? })
+    }
+}
+
+plain_inputs!(ListTags);
+
+impl Input for DeleteTags {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: Self = read(call.input)?;
+        for (at, key) in request.tag_keys.iter().enumerate() {
+            reserved(&format!("tagKeys.{}.member", at + 1), key)?;
+        }
+        Ok(request)
+    }
+}
+
+impl Reply {
+    /// `AddTags` and `ListTags`: all that the resource has.
+    pub fn tags(tags: &[Tag]) -> Self {
+        Self::of(json!({"Tags": to_json(tags)}))
+    }
 }
 
 /// Refuses keys that are there twice, and AWS's own.
 ///
 /// # Errors
 /// The first tag that breaks a rule.
-pub(crate) fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
+pub fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
     let mut keys = BTreeSet::new();
     for (at, Tag { key, .. }) in tags.iter().enumerate() {
         reserved(&format!("tags.{}.member.key", at + 1), key)?;
@@ -57,15 +95,6 @@ pub(crate) fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
         }
     }
     Ok(tags)
-}
-
-/// Refuses AWS's own among keys to delete.
-///
-/// # Errors
-/// The first such key.
-pub(crate) fn check_keys(keys: Vec<String>) -> Result<Vec<String>, Error> {
-    keys.iter().enumerate().try_for_each(|(at, key)| reserved(&format!("tagKeys.{}.member", at + 1), key))?;
-    Ok(keys)
 }
 
 fn reserved(path: &str, key: &str) -> Result<(), Error> {

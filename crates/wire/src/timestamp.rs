@@ -9,12 +9,12 @@ fn date(ms: u64) -> OffsetDateTime {
 }
 
 /// awsJson: seconds with a fraction.
-pub(crate) fn seconds(ms: u64) -> Value {
+pub fn seconds(ms: u64) -> Value {
     Number::from_f64(ms as f64 / 1000.0).map_or(Value::Null, Value::Number)
 }
 
 /// Seconds of awsJson as milliseconds; negative times are before anything that we know.
-pub(crate) fn from_seconds(seconds: f64) -> u64 {
+pub fn from_seconds(seconds: f64) -> u64 {
     (seconds * 1000.0).round() as u64
 }
 

@@ -8,12 +8,27 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{S3Uri, Tag};
+use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs, semantics};
 
-pub(crate) use describe::{describe, list};
-pub(crate) use request::{CreateTrainingJobRequest, list_training_jobs};
+pub(crate) use describe::describe;
+pub(crate) use request::CreateTrainingJobRequest;
 pub use update::UpdateTrainingJob;
-pub(crate) use update::UpdateTrainingJobRequest;
+
+/// The input of calls that name a training job and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NamedTrainingJob {
+    /// Training job's name.
+    pub training_job_name: String,
+}
+
+plain_inputs!(NamedTrainingJob);
+
+impl Input for CreateTrainingJob {
+    fn read(call: Call) -> Result<Self, Error> {
+        semantics::create_training_job(call.input)
+    }
+}
 
 /// A `CreateTrainingJob` that passed every check which needs no state.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, Statistic, timestamp};
+use crate::{Call, Error, Input, Reply, Statistic, call::read, timestamp};
 
 /// A `BatchPutMetrics`.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +75,7 @@ pub enum SeriesResult {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct BatchPutMetricsRequest {
+struct BatchPutMetricsRequest {
     trial_component_name: String,
     metric_data: Vec<RawMetricRequest>,
 }
@@ -91,7 +91,7 @@ struct RawMetricRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct BatchGetMetricsRequest {
+struct BatchGetMetricsRequest {
     metric_queries: Vec<QueryRequest>,
 }
 
@@ -107,23 +107,24 @@ struct QueryRequest {
     end: Option<i64>,
 }
 
-impl BatchPutMetricsRequest {
-    pub(crate) fn check(self) -> BatchPutMetrics {
+impl Input for BatchPutMetrics {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: BatchPutMetricsRequest = read(call.input)?;
         // Past the year 9999 no clock is right.
         let possible = |seconds: f64| (0.0..253_402_300_800.0).contains(&seconds).then(|| timestamp::from_seconds(seconds));
-        let metrics = self.metric_data.into_iter().map(|metric| RawMetric {
+        let metrics = request.metric_data.into_iter().map(|metric| RawMetric {
             name: metric.metric_name,
             at_ms: possible(metric.timestamp),
             step: metric.step,
             value: metric.value,
         });
-        BatchPutMetrics { component: self.trial_component_name, metrics: metrics.collect() }
+        Ok(Self { component: request.trial_component_name, metrics: metrics.collect() })
     }
 }
 
-impl BatchGetMetricsRequest {
-    pub(crate) fn check(self) -> Result<Vec<SeriesQuery>, Error> {
-        self.metric_queries.into_iter().map(QueryRequest::check).collect()
+impl Input for Vec<SeriesQuery> {
+    fn read(call: Call) -> Result<Self, Error> {
+        read::<BatchGetMetricsRequest>(call.input)?.metric_queries.into_iter().map(QueryRequest::check).collect()
     }
 }
 
@@ -160,14 +161,20 @@ impl QueryRequest {
     }
 }
 
-/// The body of `BatchPutMetrics`: code and index of each value that was refused.
-pub(crate) fn put(errors: &[(&str, usize)]) -> Value {
-    let errors: Vec<Value> = errors.iter().map(|(code, at)| json!({"Code": code, "MetricIndex": at})).collect();
-    if errors.is_empty() { json!({}) } else { json!({"Errors": errors}) }
+impl Reply {
+    /// `BatchPutMetrics`: code and index of each value that was refused.
+    pub fn batch_put_metrics(errors: &[(&str, usize)]) -> Self {
+        let errors: Vec<Value> = errors.iter().map(|(code, at)| json!({"Code": code, "MetricIndex": at})).collect();
+        Self::of(if errors.is_empty() { json!({}) } else { json!({"Errors": errors}) })
+    }
+
+    /// `BatchGetMetrics`: of each query.
+    pub fn batch_get_metrics(results: &[SeriesResult]) -> Self {
+        Self::of(series(results))
+    }
 }
 
-/// The body of `BatchGetMetrics`.
-pub(crate) fn series(results: &[SeriesResult]) -> Value {
+fn series(results: &[SeriesResult]) -> Value {
     let entry = |result: &SeriesResult| match result {
         SeriesResult::Complete(values) => json!({
             "Status": "Complete",

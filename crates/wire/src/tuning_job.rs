@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 
 use crate::{CreateTrainingJob, MetricDefinition, Resources, SortOrder, Tag};
 
-pub(crate) use check::{MOST_PARALLEL, create_tuning_job, list_training_jobs_of, list_tuning_jobs};
+pub(crate) use check::{MOST_PARALLEL, create_tuning_job};
 pub use child::{Child, OBJECTIVE_HYPERPARAMETER};
 pub use describe::tuning_search_record;
-pub(crate) use describe::{describe, list, trials};
+pub use request::NamedTuningJob;
 pub use warm_start::check_warm_start;
 
 /// The tag by which a tuning job asks for a strategy that AWS does not have.

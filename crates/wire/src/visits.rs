@@ -4,7 +4,10 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, ErrorCode};
+use crate::{
+    Call, Error, ErrorCode, Input, Reply,
+    call::{plain_inputs, read},
+};
 
 /// What `X-Amz-Target` says: begins a visit.
 pub const START_VISIT: &str = "Shoal.StartVisit";
@@ -93,8 +96,16 @@ pub enum VisitResult {
     Broken(String),
 }
 
+impl Input for StartVisit {
+    fn read(call: Call) -> Result<Self, Error> {
+        read::<Self>(call.input)?.check()
+    }
+}
+
+plain_inputs!(FeedVisit, ReadVisit);
+
 impl StartVisit {
-    pub(crate) fn check(self) -> Result<Self, Error> {
+    fn check(self) -> Result<Self, Error> {
         let wrong = |why: &str| Err(Error::new(ErrorCode::ValidationException, format!("Invalid value at 'command': {why}")));
         match &self.command {
             Some(words) if words.first().is_none_or(String::is_empty) => wrong("it names no program"),
@@ -105,17 +116,29 @@ impl StartVisit {
     }
 }
 
-pub(crate) fn read(output: &[VisitOutput], end: Option<&VisitResult>) -> Value {
-    let stream = |it: &VisitOutput| if it.is_stderr { "stderr" } else { "stdout" };
-    let pieces: Vec<Value> = output.iter().map(|it| json!({"Stream": stream(it), "Data": it.data})).collect();
-    let mut answer = json!({ "Output": pieces });
-    match end {
-        Some(VisitResult::Exited(code)) => answer["End"] = json!({ "ExitCode": code }),
-        Some(VisitResult::Signaled(signal)) => answer["End"] = json!({ "Signal": signal }),
-        Some(VisitResult::Broken(reason)) => answer["End"] = json!({ "Reason": reason }),
-        None => {}
+impl Reply {
+    /// `StartVisit`: names the visit from now on.
+    pub fn start_visit(visit_id: &str) -> Self {
+        Self::of(json!({"VisitId": visit_id}))
     }
-    answer
+
+    /// `FeedVisit`: whether the input was accepted; if not, nothing reads it now, and the client sends it again.
+    pub fn feed_visit(is_taken: bool) -> Self {
+        Self::of(json!({"IsTaken": is_taken}))
+    }
+
+    /// `ReadVisit`: output in order, and the end after all of it.
+    pub fn read_visit(output: &[VisitOutput], end: Option<&VisitResult>) -> Self {
+        let stream = |it: &VisitOutput| if it.is_stderr { "stderr" } else { "stdout" };
+        let pieces: Vec<Value> = output.iter().map(|it| json!({"Stream": stream(it), "Data": it.data})).collect();
+        let answer = Self::of(json!({ "Output": pieces }));
+        match end {
+            Some(VisitResult::Exited(code)) => answer.with("End", json!({ "ExitCode": code })),
+            Some(VisitResult::Signaled(signal)) => answer.with("End", json!({ "Signal": signal })),
+            Some(VisitResult::Broken(reason)) => answer.with("End", json!({ "Reason": reason })),
+            None => answer,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -144,13 +167,13 @@ mod tests {
     fn answers_tell_streams_and_ends() {
         let output = [VisitOutput { is_stderr: false, data: "YQ==".to_owned() }, VisitOutput { is_stderr: true, data: "Yg==".to_owned() }];
         let pieces = json!([{"Stream": "stdout", "Data": "YQ=="}, {"Stream": "stderr", "Data": "Yg=="}]);
-        assert_eq!(read(&output, None), json!({ "Output": pieces }));
+        assert_eq!(Reply::read_visit(&output, None), Reply::of(json!({ "Output": pieces })));
         for (end, expected) in [
             (VisitResult::Exited(3), json!({"ExitCode": 3})),
             (VisitResult::Signaled(9), json!({"Signal": 9})),
             (VisitResult::Broken("gone".to_owned()), json!({"Reason": "gone"})),
         ] {
-            assert_eq!(read(&[], Some(&end)), json!({"Output": [], "End": expected}));
+            assert_eq!(Reply::read_visit(&[], Some(&end)), Reply::of(json!({"Output": [], "End": expected})));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether the best training job of a tuning job has a model: one that was stopped has what its program had saved by then.
 
 use shoal_plane::TuningView;
-use shoal_store::StoreError;
+use shoal_store::{ResourceKind, StoreError};
 use shoal_wire::{Error, OutputCompression, arn};
 
 use crate::{admission::internal, artifacts, effects::World};
@@ -12,7 +12,7 @@ use crate::{admission::internal, artifacts, effects::World};
 /// Rows or objects cannot be read.
 pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
-    let Some(row) = world.rows.job(&best.job).map_err(|error| internal(&error))? else { return Ok(None) };
+    let Some(row) = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))? else { return Ok(None) };
     let output = shoal_wire::restore(&row.request)?.output;
     let has_model = match is_stored(world, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,

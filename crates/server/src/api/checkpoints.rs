@@ -1,5 +1,6 @@
 //! Receipts of a training job's checkpoints.
 
+use shoal_store::ResourceKind;
 use shoal_wire::{CheckpointReceipt, Error, ListCheckpoints, Reply};
 
 use super::{Api, blocking};
@@ -21,14 +22,14 @@ impl Api {
                 }
             };
             let name = &request.training_job_name;
-            if world.rows.job(name).map_err(|error| internal(&error))?.is_none() {
+            if world.rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))?.is_none() {
                 return Err(Error::validation("Requested resource not found."));
             }
             world.rows.checkpoints(name, (path, host), PAGE).map_err(|error| internal(&error))
         })
         .await?;
         let next_token = rows.last().filter(|_| rows.len() == PAGE).map(|last| format!("{}/{}", last.host, last.path));
-        let receipts = rows
+        let receipts: Vec<_> = rows
             .into_iter()
             .map(|row| CheckpointReceipt {
                 path: row.path,
@@ -38,6 +39,6 @@ impl Api {
                 saved_ms: row.saved_ms,
             })
             .collect();
-        Ok(Reply::ListCheckpoints { receipts, next_token })
+        Ok(Reply::list_checkpoints(&receipts, next_token.as_deref()))
     }
 }

@@ -3,14 +3,14 @@
 //! stops are `Stopped` there.
 
 use shoal_plane::{JobView, SecondaryStatus, StopCause, TrialView, TuningEnd, TuningView};
-use shoal_store::JobRow;
+use shoal_store::ResourceRow;
 
 /// How a trial stands, and why it failed or was cancelled. `most`: the greatest resource, if the scheduler has one.
 pub(crate) fn of(
     trial: &TrialView,
     view: &JobView,
     tuning: &TuningView,
-    row: &JobRow,
+    row: &ResourceRow,
     most: Option<u32>,
 ) -> (&'static str, Option<String>) {
     match row.status.as_str() {
@@ -31,7 +31,7 @@ pub(crate) fn of(
 }
 
 /// The scheduler stops trials early, as others are more promising; whoever else ends one cancels it.
-fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView, row: &JobRow) -> (&'static str, Option<String>) {
+fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView, row: &ResourceRow) -> (&'static str, Option<String>) {
     let is_whole = !matches!(
         tuning.end,
         Some(TuningEnd::User | TuningEnd::MaxRuntime | TuningEnd::Search | TuningEnd::Failures | TuningEnd::NoObjective)

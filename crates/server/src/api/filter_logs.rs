@@ -48,7 +48,7 @@ impl Api {
                 group: &request.group,
             };
             let (events, next) = merge(telemetry, &chosen(telemetry, &request.group, &request.streams)?, &filter, &from)?;
-            Ok(Reply::FilterLogEvents { events, next_token: next.map(|place| token::seal(&question, &place.write())) })
+            Ok(Reply::filter_log_events(&events, next.map(|place| token::seal(&question, &place.write())).as_deref()))
         })
         .await
     }
@@ -70,7 +70,7 @@ impl Api {
             let mut wanted = groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
             let groups: Vec<LogGroup> = wanted.by_ref().take(request.limit as usize).collect();
             let next_token = groups.last().filter(|_| wanted.next().is_some()).map(|last| token::seal(&question, &last.name));
-            Ok(Reply::DescribeLogGroups { groups, next_token })
+            Ok(Reply::describe_log_groups(&groups, next_token.as_deref()))
         })
         .await
     }

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use shoal_wire::{AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, Paging, Reply, Role, SimulatePrincipalPolicy, arn};
+use shoal_wire::{
+    AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, GetRole, ListRoles, Paging, Reply, Role, SimulatePrincipalPolicy, arn,
+};
 
 use super::{Api, Caller};
 use crate::{admission::internal, core::now_ms, keys::Holder, sessions::Session};
@@ -21,11 +23,8 @@ impl Api {
             Holder::Session(session) => (session.role.as_str(), session.name.as_str()),
             Holder::Attempt { id, .. } => (ROLE, id.as_str()),
         };
-        Reply::GetCallerIdentity {
-            account: self.identity.account.clone(),
-            arn: arn::assumed_role(&self.identity.account, role, session),
-            user_id: format!("{ROLE_ID}:{session}"),
-        }
+        let account = &self.identity.account;
+        Reply::get_caller_identity(account, &arn::assumed_role(account, role, session), &format!("{ROLE_ID}:{session}"))
     }
 
     pub(super) fn assume_role(&self, request: AssumeRole) -> Result<Reply, Error> {
@@ -40,7 +39,7 @@ impl Api {
         let expires_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
         let session = Session { role: request.role, name: request.session, expires_ms };
         let keys = session.open(&self.world.keys).map_err(|error| internal(&error))?;
-        Ok(Reply::AssumeRole(AssumedRole {
+        Ok(Reply::assume_role(&AssumedRole {
             access_key_id: keys.access_key_id,
             secret_access_key: keys.secret_access_key,
             session_token: keys.session_token.unwrap_or_default(),
@@ -50,15 +49,15 @@ impl Api {
         }))
     }
 
-    pub(super) fn get_role(&self, name: String) -> Reply {
-        Reply::GetRole(self.role(name))
+    pub(super) fn get_role(&self, request: GetRole) -> Reply {
+        Reply::get_role(&self.role(request.role_name))
     }
 
     /// The one role that need not be made up.
-    pub(super) fn list_roles(&self, path_prefix: &str, paging: &Paging) -> Result<Reply, Error> {
-        let roles = if path_prefix == "/" { vec![self.role(ROLE.to_owned())] } else { Vec::new() };
-        let (places, marker) = page(roles.len(), paging)?;
-        Ok(Reply::ListRoles { roles: roles[places].to_vec(), marker })
+    pub(super) fn list_roles(&self, request: &ListRoles) -> Result<Reply, Error> {
+        let roles = if request.path_prefix == "/" { vec![self.role(ROLE.to_owned())] } else { Vec::new() };
+        let (places, marker) = page(roles.len(), &request.paging)?;
+        Ok(Reply::list_roles(&roles[places], marker.as_deref()))
     }
 
     pub(super) fn simulate_policy(&self, request: &SimulatePrincipalPolicy) -> Result<Reply, Error> {
@@ -70,7 +69,7 @@ impl Api {
             ));
         }
         let (evaluations, marker) = evaluations(request)?;
-        Ok(Reply::SimulatePrincipalPolicy { evaluations, marker })
+        Ok(Reply::simulate_principal_policy(&evaluations, marker.as_deref()))
     }
 
     fn role(&self, name: String) -> Role {

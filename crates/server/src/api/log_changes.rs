@@ -61,10 +61,10 @@ fn perform(telemetry: &Telemetry, change: LogChange) -> Result<Reply, Error> {
             if !telemetry.put_log_events(&group, &stream, accepted).map_err(|error| internal(&error))? {
                 return Err(no_stream());
             }
-            return Ok(Reply::PutLogEvents(rejected));
+            return Ok(Reply::put_log_events(&rejected));
         }
     }
-    Ok(Reply::LogsChanged)
+    Ok(Reply::done())
 }
 
 /// The events, which are in chronological order, that are neither too old nor too new, and which are.

@@ -37,7 +37,7 @@ impl Api {
             found.truncate(limit);
         }
         let next_token = found.last().filter(|_| paged && found.len() == limit).map(|stream| stream.name.clone());
-        let streams = found
+        let streams: Vec<_> = found
             .into_iter()
             .map(|stream| LogStream {
                 arn: arn::log_stream(&self.identity.region, &self.identity.account, &request.group, &stream.name),
@@ -48,7 +48,7 @@ impl Api {
                 name: stream.name,
             })
             .collect();
-        Ok(Reply::DescribeLogStreams { streams, next_token })
+        Ok(Reply::describe_log_streams(&streams, next_token.as_deref()))
     }
 
     pub(super) async fn log_events(&self, request: GetLogEvents) -> Result<Reply, Error> {
@@ -70,18 +70,20 @@ impl Api {
         let world = self.world.clone();
         blocking(move || {
             check_group(&world.telemetry, &query.group)?;
-            read(&world.telemetry, &query)
+            let (events, forward_token, backward_token) = read(&world.telemetry, &query)?;
+            Ok(Reply::get_log_events(&events, &forward_token, &backward_token))
         })
         .await
     }
 }
 
-fn read(telemetry: &Telemetry, query: &LogQuery) -> Result<Reply, Error> {
+/// A page with its tokens forward and backward.
+fn read(telemetry: &Telemetry, query: &LogQuery) -> Result<(Vec<LogEvent>, String, String), Error> {
     let page = telemetry.read_logs(query).map_err(|error| internal(&error))?;
     let page = page.ok_or_else(|| Error::new(ErrorCode::ResourceNotFound, "The specified log stream does not exist."))?;
     let events =
         page.events.into_iter().map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms }).collect();
-    Ok(Reply::GetLogEvents { events, forward_token: format!("f/{}", page.forward), backward_token: format!("b/{}", page.backward) })
+    Ok((events, format!("f/{}", page.forward), format!("b/{}", page.backward)))
 }
 
 fn parse_token(token: &str) -> Result<(LogDirection, Option<u64>), Error> {
@@ -113,9 +115,7 @@ mod tests {
         let mut from = None;
         loop {
             let query = LogQuery { stream: "s".to_owned(), from, direction, limit, max_bytes: MOST_BYTES, ..LogQuery::default() };
-            let Reply::GetLogEvents { events, forward_token, backward_token } = read(telemetry, &query).unwrap() else {
-                panic!("a reply of logs")
-            };
+            let (events, forward_token, backward_token) = read(telemetry, &query).unwrap();
             let token = if direction == LogDirection::Forward { forward_token } else { backward_token };
             if events.is_empty() {
                 assert_eq!(parse_token(&token).unwrap(), (direction, from), "at the end the same token comes back");

@@ -32,8 +32,8 @@ impl Api {
                 at_ms,
                 values: request.statistics.iter().map(|(_, asked)| statistic(*asked, &values)).collect(),
             };
-            let datapoints = periods.into_iter().map(point).collect();
-            Ok(Reply::GetMetricStatistics { label: request.metric.name, statistics: request.statistics, datapoints })
+            let datapoints: Vec<_> = periods.into_iter().map(point).collect();
+            Ok(Reply::get_metric_statistics(&request.metric.name, &request.statistics, &datapoints))
         })
         .await
     }
@@ -58,17 +58,16 @@ impl Api {
             let all = request.queries.iter().map(values).collect::<Result<Vec<_>, Error>>()?;
             let most = request.max_datapoints as usize;
             let total: usize = all.iter().map(Vec::len).sum();
-            let results = request.queries.iter().zip(page(all, skipped, most)).map(|(query, (values, complete))| MetricResult {
+            let result = |(query, (values, complete)): (&MetricQuery, _)| MetricResult {
                 id: query.id.clone(),
                 label: query.label.clone(),
                 values,
                 complete,
-            });
+            };
+            let results: Vec<_> = request.queries.iter().zip(page(all, skipped, most)).map(result).collect();
             let end = skipped + most;
-            Ok(Reply::GetMetricData {
-                results: results.collect(),
-                next_token: (end < total).then(|| token::seal(&question, &end.to_string())),
-            })
+            let next_token = (end < total).then(|| token::seal(&question, &end.to_string()));
+            Ok(Reply::get_metric_data(&results, next_token.as_deref()))
         })
         .await
     }
@@ -81,7 +80,7 @@ impl Api {
             job = job.or_else(|| value.clone());
         }
         if none {
-            return Ok(Reply::ListMetrics { metrics: Vec::new(), next_token: None });
+            return Ok(Reply::list_metrics(&[], None));
         }
         let world = self.world.clone();
         blocking(move || {
@@ -107,7 +106,7 @@ impl Api {
             // Names of jobs have no space.
             let last = found.last().filter(|_| more).map(|(job, metric)| token::seal(&question, &format!("{job} {metric}")));
             let metric = |(job, name)| Metric { namespace: NAMESPACE.to_owned(), name, dimensions: vec![(DIMENSION.to_owned(), job)] };
-            Ok(Reply::ListMetrics { metrics: found.into_iter().map(metric).collect(), next_token: last })
+            Ok(Reply::list_metrics(&found.into_iter().map(metric).collect::<Vec<_>>(), last.as_deref()))
         })
         .await
     }

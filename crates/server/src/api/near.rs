@@ -1,7 +1,7 @@
 //! Why a tuning job failed whose objective never appeared: with the lines of its first training job that came near.
 
 use shoal_plane::{TuningEnd, TuningView};
-use shoal_store::{LogQuery, TrialFilter, TrialSort, TuningRow};
+use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
 use shoal_wire::Error;
 
 use crate::{admission::internal, effects::World, tuning};
@@ -13,7 +13,7 @@ const LINES: usize = 2000;
 ///
 /// # Errors
 /// Rows or logs cannot be read.
-pub(super) fn failure_reason(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<String>, Error> {
+pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(reason) = view.failure_reason.clone() else { return Ok(None) };
     if view.end != Some(TuningEnd::NoObjective) {
         return Ok(Some(reason));

@@ -1,76 +1,71 @@
-//! `Search` for training jobs and tuning jobs.
-
-use std::collections::BTreeMap;
+//! `Search` for the kinds that it has.
 
 use serde_json::Value;
-use shoal_store::{JobFilter, JobSort};
+use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
-use super::{
-    Api, blocking, token,
-    training::{record, row_of, searched},
-    tuning,
-};
-use crate::{
-    admission::internal,
-    effects::World,
-    search::{Place, SearchIndex},
-};
+use super::{Api, blocking, resources::found, token, training, tuning};
+use crate::{admission::internal, effects::World, search::Place};
+
+type Record = fn(&World, &ResourceRow) -> Result<Value, Error>;
+
+/// How a kind is searched.
+struct Searchable {
+    kind: ResourceKind,
+    /// What conditions and order are compared with.
+    document: Record,
+    /// What is returned.
+    record: Record,
+    /// Only a change of its row changes a resource's document.
+    follows_rows: bool,
+}
+
+impl Searchable {
+    fn of(resource: SearchResource) -> Option<Self> {
+        match resource {
+            SearchResource::TrainingJob => {
+                Some(Self { kind: ResourceKind::TRAINING_JOB, document: training::searched, record: training::record, follows_rows: true })
+            }
+            // There are few of them, and their trials change what is told of them without changing their rows.
+            SearchResource::TuningJob => {
+                Some(Self { kind: ResourceKind::TUNING_JOB, document: tuning::record, record: tuning::record, follows_rows: false })
+            }
+            SearchResource::Other => None,
+        }
+    }
+}
 
 impl Api {
     pub(super) async fn search(&self, search: Search) -> Result<Reply, Error> {
         let resource = search.resource;
-        if resource == SearchResource::Other {
+        let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));
+        let Some((index, Searchable { kind, document, record, follows_rows })) = searched else {
             // Clients ask for experiments and the like and rely on an answer that holds none.
-            return Ok(Reply::Search { resource, records: Vec::new(), next_token: None, total: 0 });
-        }
+            return Ok(Reply::search(resource, &[], None, 0));
+        };
         let question = format!("{resource:?} {:?} {} {:?}", search.condition, search.sort_by, search.sort_order);
         let after = match &search.next_token {
             None => None,
             Some(given) => Some(token::open(&question, given)?.parse::<Place>().map_err(|error| internal(&error))?),
         };
         let limit = usize::try_from(search.max_results).unwrap_or(usize::MAX);
-        let (world, index) = (self.world.clone(), self.search.clone());
-        if resource == SearchResource::TuningJob {
-            return blocking(move || {
-                // There are few of them, and their trials change what is told of them without changing their rows.
-                let mut found = tunings(&world)?;
-                let page = SearchIndex::of(&found).find(search.condition, &search.sort_by, search.sort_order, after.as_ref(), limit);
-                let records = page.names.iter().filter_map(|name| found.remove(name)).collect();
-                let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-                Ok(Reply::Search { resource, records, next_token, total: page.total })
-            })
-            .await;
-        }
+        let world = self.world.clone();
         blocking(move || {
-            index.refresh(&*world.rows, &searched).map_err(|error| internal(&error))?;
+            if !follows_rows {
+                index.expire();
+            }
+            index.refresh(&*world.rows, &|row| document(&world, row)).map_err(|error| internal(&error))?;
             let page = index.find(search.condition, &search.sort_by, search.sort_order, after.as_ref(), limit);
             let mut records = Vec::with_capacity(page.names.len());
             for name in &page.names {
                 // One that was deleted since is not found any more.
-                if let Some(row) = row_of(&world, name)? {
+                if let Some(row) = found(&world, kind, name)? {
                     records.push(record(&world, &row)?);
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-            Ok(Reply::Search { resource, records, next_token, total: page.total })
+            Ok(Reply::search(resource, &records, next_token.as_deref(), page.total))
         })
         .await
-    }
-}
-
-/// All tuning jobs by name, as Search looks at them.
-fn tunings(world: &World) -> Result<BTreeMap<String, Value>, Error> {
-    let mut all = BTreeMap::new();
-    let mut filter = JobFilter { sort: JobSort::Name, limit: 1000, ..JobFilter::default() };
-    loop {
-        let page = world.rows.list_tunings(&filter).map_err(|error| internal(&error))?;
-        for row in page.rows {
-            all.insert(row.name.clone(), tuning::record(world, &row)?);
-        }
-        match page.next {
-            None => return Ok(all),
-            next => filter.after = next,
-        }
     }
 }

@@ -5,14 +5,14 @@ use std::sync::PoisonError;
 use serde::Serialize;
 use serde_json::Value as Json;
 use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView};
-use shoal_store::{Cursor, JobRow, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_store::{Cursor, ResourceRow, TrialFilter, TrialRow, TrialSort};
 use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
     DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UpdateTuningJob,
 };
 
-use super::{Api, best_model, blocking, ending, token, training::refused, tuning::ended};
+use super::{Api, best_model, blocking, ending, resources::place, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     effects::World,
@@ -28,16 +28,13 @@ impl Api {
         let ended = ended(&self.tuning_row(&name).await?)?;
         let command = Command::ChangeParallel { name, max_parallel: update.max_parallel_training_jobs, ended };
         self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::UpdateTuningJob)
+        Ok(Reply::done())
     }
 
     pub(super) async fn describe_study(&self, request: DescribeStudy) -> Result<Reply, Error> {
         let row = self.tuning_row(&request.hyper_parameter_tuning_job_name).await?;
         let question = format!("study {} {}", row.uid, request.live_only);
-        let after = match &request.next_token {
-            None => None,
-            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
-        };
+        let after = place(&question, request.next_token.as_deref())?;
         let filter = TrialFilter {
             tuning: row.name.clone(),
             status: request.live_only.then(|| "InProgress".to_owned()),
@@ -49,11 +46,11 @@ impl Api {
         let world = self.world.clone();
         let (mut description, next) = blocking(move || describe(&world, &row, &filter)).await?;
         description.next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
-        Ok(Reply::DescribeStudy(Box::new(description)))
+        Ok(Reply::describe_study(&description))
     }
 }
 
-fn describe(world: &World, row: &TuningRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
+fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
     let request = tuning::restore(&row.request, &*world.images)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
@@ -140,12 +137,12 @@ fn kind(spec: &impl Serialize) -> String {
 }
 
 fn told(
-    row: &TuningRow,
+    row: &ResourceRow,
     tuning: &TuningView,
     studies: &[Study],
     fronts: &[Vec<u32>],
     trial: &TrialRow,
-    job: &JobRow,
+    job: &ResourceRow,
 ) -> Result<StudyTrial, Error> {
     let known: TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
     let view: JobView = serde_json::from_slice(&job.view).map_err(|error| internal(&error))?;
@@ -192,7 +189,7 @@ fn worked(view: &JobView) -> Option<f64> {
 }
 
 /// The number in a trial's name: `<tuning job>-<number>-<8 hexadecimal digits>`.
-fn number(row: &TuningRow, job: &str) -> u32 {
+fn number(row: &ResourceRow, job: &str) -> u32 {
     let rest = job.strip_prefix(row.name.as_str()).unwrap_or_default().trim_start_matches('-');
     rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }

@@ -1,106 +1,73 @@
-//! Tags of training and tuning jobs, named by ARN.
+//! Tags of resources, named by ARN.
 
+use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{
-    Error, Reply, Tag,
+    AddTags, DeleteTags, Error, ListTags, Reply, Tag,
     arn::{self, Resource},
     tags,
 };
 
-use super::{Api, blocking, training::refused};
-use crate::{admission::internal, core::RowFate};
+use super::{Api, resource_types, training::refused};
+use crate::admission::internal;
 
-/// What has tags, by name.
-enum Tagged {
-    Job(String),
-    Tuning(String),
-}
+/// Kinds that have tags in addition to plain resources.
+const JOBS: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];
 
 impl Api {
-    pub(super) async fn add_tags(&self, resource_arn: &str, added: Vec<Tag>) -> Result<Reply, Error> {
-        let tagged = self.tagged(resource_arn).await?;
-        let changed = move |present: &mut Vec<Tag>| tags::add(present, added);
-        Ok(Reply::AddTags { tags: self.change_tags(&tagged, changed).await? })
+    pub(super) async fn add_tags(&self, request: AddTags) -> Result<Reply, Error> {
+        let changed = move |present: &mut Vec<Tag>| tags::add(present, request.tags);
+        Ok(Reply::tags(&self.change_tags(&request.resource_arn, changed).await?))
     }
 
-    pub(super) async fn list_tags(&self, resource_arn: &str, next_token: Option<&str>) -> Result<Reply, Error> {
-        let tagged = self.tagged(resource_arn).await?;
+    pub(super) async fn list_tags(&self, request: ListTags) -> Result<Reply, Error> {
+        let (kind, name) = self.tagged(&request.resource_arn).await?;
         // A page holds 50 tags at least, and a resource has 50 at most: no token was ever given out.
-        if next_token.is_some() {
+        if request.next_token.is_some() {
             return Err(Error::validation("Invalid pagination token (nextToken): all tags of a resource come on one page; leave it out."));
         }
-        let tags = match &tagged {
-            Tagged::Job(name) => self.row(name).await?.tags,
-            Tagged::Tuning(name) => self.tuning_row(name).await?.tags,
-        };
-        Ok(Reply::ListTags { tags: tags::from_json(&tags).map_err(|error| internal(&error))? })
+        let row = self.resource(kind, &name).await?;
+        Ok(Reply::tags(&tags::from_json(&row.tags).map_err(|error| internal(&error))?))
     }
 
-    pub(super) async fn delete_tags(&self, resource_arn: &str, keys: Vec<String>) -> Result<Reply, Error> {
-        let tagged = self.tagged(resource_arn).await?;
+    pub(super) async fn delete_tags(&self, request: DeleteTags) -> Result<Reply, Error> {
         let changed = move |present: &mut Vec<Tag>| {
-            present.retain(|tag| !keys.contains(&tag.key));
+            present.retain(|tag| !request.tag_keys.contains(&tag.key));
             Ok(())
         };
-        self.change_tags(&tagged, changed).await?;
-        Ok(Reply::DeleteTags)
+        self.change_tags(&request.resource_arn, changed).await?;
+        Ok(Reply::done())
     }
 
-    /// Changes tags, and gives them as they are then.
+    /// Changes tags and returns the result.
     async fn change_tags(
         &self,
-        tagged: &Tagged,
+        resource_arn: &str,
         change: impl FnOnce(&mut Vec<Tag>) -> Result<(), Error> + Send + 'static,
     ) -> Result<Vec<Tag>, Error> {
+        let (kind, name) = self.tagged(resource_arn).await?;
         let (send, receive) = tokio::sync::oneshot::channel();
-        let changed = move |tags: &mut Vec<u8>| {
-            let mut present = tags::from_json(tags).map_err(|error| internal(&error))?;
+        let edit = move |row: Option<ResourceRow>| {
+            let mut row = row.ok_or_else(not_found)?;
+            let mut present = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
             change(&mut present)?;
-            *tags = tags::to_json(&present).to_string().into_bytes();
+            row.tags = tags::to_json(&present).to_string().into_bytes();
             let _ = send.send(present);
-            Ok(RowFate::Keep)
+            Ok(Some(row))
         };
-        let core = &self.world.core;
-        let edited = match tagged {
-            Tagged::Job(name) => core.edit(name, move |row: &mut shoal_store::JobRow| changed(&mut row.tags)).await,
-            Tagged::Tuning(name) => core.edit_tuning(name, move |row: &mut shoal_store::TuningRow| changed(&mut row.tags)).await,
-        };
-        edited.map_err(|refusal| refused(&refusal))?;
+        self.world.core.edit(kind, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         receive.await.map_err(|error| internal(&error))
-    }
-
-    /// The training job of this name, or else those whose names differ from it in case only.
-    pub(super) async fn jobs_named(&self, name: &str) -> Result<Vec<String>, Error> {
-        let (world, wanted) = (self.world.clone(), name.to_owned());
-        blocking(move || {
-            let exact = world.rows.job(&wanted).map_err(|error| internal(&error))?;
-            match exact {
-                Some(row) => Ok(vec![row.name]),
-                None => world.rows.names(&wanted).map_err(|error| internal(&error)),
-            }
-        })
-        .await
-    }
-
-    /// The tuning job of this name, or else those whose names differ from it in case only.
-    async fn tunings_named(&self, name: &str) -> Result<Vec<String>, Error> {
-        let (world, wanted) = (self.world.clone(), name.to_owned());
-        blocking(move || match world.rows.tuning(&wanted).map_err(|error| internal(&error))? {
-            Some(row) => Ok(vec![row.name]),
-            None => world.rows.tuning_names(&wanted).map_err(|error| internal(&error)),
-        })
-        .await
     }
 
     /// The name of the training job that an ARN names.
     pub(super) async fn job_of(&self, resource_arn: &str) -> Result<String, Error> {
         match self.tagged(resource_arn).await? {
-            Tagged::Job(name) => Ok(name),
-            Tagged::Tuning(_) => Err(Error::validation(format!("'{resource_arn}' is a tuning job's ARN; give a training job's."))),
+            (ResourceKind::TRAINING_JOB, name) => Ok(name),
+            (kind, _) => Err(Error::validation(format!("'{resource_arn}' is the ARN of a {}; give a training job's.", kind.name()))),
         }
     }
 
-    /// The job that an ARN names. AWS's ARNs are in lower case, names are not.
-    async fn tagged(&self, resource_arn: &str) -> Result<Tagged, Error> {
+    /// The resource that an ARN names. AWS's ARNs are in lower case, names are not.
+    async fn tagged(&self, resource_arn: &str) -> Result<(ResourceKind, String), Error> {
         let refuse = |what: String| Err(Error::validation(format!("Invalid value at 'resourceArn': {what}.")));
         let Some(Resource { region, account, kind, name }) = arn::resource(resource_arn) else {
             return refuse(format!("'{resource_arn}' is not the ARN of a resource of SageMaker"));
@@ -111,21 +78,19 @@ impl Api {
                 self.identity.region, self.identity.account
             ));
         }
-        let (found, of): (_, fn(String) -> Tagged) = match kind {
-            "training-job" => (self.jobs_named(name).await?, Tagged::Job),
-            "hyper-parameter-tuning-job" => (self.tunings_named(name).await?, Tagged::Tuning),
-            _ => {
-                return Err(Error::validation(format!(
-                    "Requested resource not found. Shoal has training jobs and tuning jobs, and no {kind} ({resource_arn})."
-                )));
-            }
+        let Some(kind) = JOBS.into_iter().find(|known| known.name() == kind).or_else(|| resource_types::kind(kind)) else {
+            return Err(Error::validation(format!("Requested resource not found. Shoal has no {kind} ({resource_arn}).")));
         };
-        match found.as_slice() {
-            [] => Err(Error::validation("Requested resource not found.")),
-            [name] => Ok(of(name.clone())),
+        match self.named(kind, name).await?.as_slice() {
+            [] => Err(not_found()),
+            [name] => Ok((kind, name.clone())),
             several => {
-                refuse(format!("'{resource_arn}' is the ARN of {}; write the name in the ARN as the job's is", several.join(" and ")))
+                refuse(format!("'{resource_arn}' is the ARN of {}; write the name in the ARN as the resource's is", several.join(" and ")))
             }
         }
     }
+}
+
+fn not_found() -> Error {
+    Error::validation("Requested resource not found.")
 }

@@ -5,18 +5,21 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
 use shoal_wire::{
-    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, Reply, SortOrder, StatusTransition,
+    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, NamedTrainingJob, Reply, StatusTransition,
     TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
-use super::{Api, Caller, blocking, token};
+use super::{
+    Api, Caller, blocking,
+    resources::{found, missing, stored_order},
+};
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, RowFate, now_ms},
+    core::{Opaque, Refusal, now_ms, secondary_status},
     effects::World,
     keys::random_hex,
     plans::training_spec,
@@ -27,11 +30,12 @@ use crate::{
 const RELEASE: Duration = Duration::from_secs(20);
 
 impl Api {
-    pub(super) async fn create_training_job(&self, request: CreateTrainingJob) -> Result<Reply, Error> {
+    pub(super) async fn create_training_job(&self, request: CreateTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+        self.holds.created(&request.name, &caller.user_agent);
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
-            let is_taken = || world.rows.job(&request.name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            let is_taken = || found(&world, ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some());
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
@@ -52,35 +56,30 @@ impl Api {
         };
         let command = Command::CreateTrainingJob { name: request.name, uid, spec, name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::CreateTrainingJob { arn })
+        Ok(Reply::training_job_arn(&arn))
     }
 
-    pub(super) async fn stop_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(crate) async fn stop_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         let known = view(&row)?;
         let ended = row.ended.then_some(known.status);
         self.world.core.ask(Command::StopTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
-        Ok(Reply::StopTrainingJob { notice: runs.then(|| grace_text(self.world.grace_s, now_ms())) })
+        Ok(Reply::done().with_notice(runs.then(|| grace_text(self.world.grace_s, now_ms()))))
     }
 
-    pub(super) async fn interrupt_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(super) async fn interrupt_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
         self.world.core.ask(Command::InterruptTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::InterruptTrainingJob)
+        Ok(Reply::done())
     }
 
-    pub(super) async fn describe_training_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
-        let mut version = self.world.core.version();
-        let mut row = self.row(name).await?;
-        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
-        while !row.ended && Instant::now() < until {
-            match tokio::time::timeout_at(until, version.changed()).await {
-                Ok(Ok(())) => row = self.row(name).await?,
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+    pub(super) async fn describe_training_job(&self, request: NamedTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+        let name = request.training_job_name.as_str();
+        let row = self.held(ResourceKind::TRAINING_JOB, name, caller).await?;
         let stored = view(&row)?;
         // Only the core knows the place of a job that waits: it changes when others come and go.
         let view = match &stored.pending {
@@ -90,20 +89,24 @@ impl Api {
         let (request, mut description) = describe(&row, &view)?;
         add_image(&self.world, &request, &mut description);
         description.warm_pool = self.warm_pool(name).await?;
-        Ok(Reply::DescribeTrainingJob { request, description: Box::new(description) })
+        Ok(Reply::describe_training_job(&request, &description))
     }
 
     pub(super) async fn list_training_jobs(&self, request: ListTrainingJobs) -> Result<Reply, Error> {
         let question = format!("{:?}", ListTrainingJobs { next_token: None, max_results: 0, ..request.clone() });
-        let after = match &request.next_token {
-            None => None,
-            Some(given) => Some(token::open(&question, given)?.parse::<Cursor>().map_err(|error| internal(&error))?),
+        let token = request.next_token;
+        let names = match (request.training_plan_equals, request.warm_pool_status_equals) {
+            (None, None) => None,
+            // No job has a training plan.
+            (Some(_), _) => Some(Vec::new()),
+            (None, Some(status)) => {
+                let world = self.world.clone();
+                let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
+                Some(pools.into_iter().map(|pool| pool.job).collect())
+            }
         };
-        // No job has a training plan.
-        if request.training_plan_equals.is_some() {
-            return Ok(Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None });
-        }
-        let filter = JobFilter {
+        let filter = ResourceFilter {
+            names,
             name_contains: request.name_contains,
             status: request.status_equals,
             created_after_ms: request.created_after_ms,
@@ -111,28 +114,16 @@ impl Api {
             modified_after_ms: request.modified_after_ms,
             modified_before_ms: request.modified_before_ms,
             sort: match request.sort_by {
-                TrainingJobSortBy::Name => JobSort::Name,
-                TrainingJobSortBy::CreationTime => JobSort::CreationTime,
-                TrainingJobSortBy::Status => JobSort::Status,
+                TrainingJobSortBy::Name => ResourceSort::Name,
+                TrainingJobSortBy::CreationTime => ResourceSort::CreationTime,
+                TrainingJobSortBy::Status => ResourceSort::Status,
             },
-            order: match request.sort_order {
-                SortOrder::Ascending => shoal_store::SortOrder::Ascending,
-                SortOrder::Descending => shoal_store::SortOrder::Descending,
-            },
-            after,
+            order: stored_order(request.sort_order),
             limit: request.max_results as usize,
-            ..JobFilter::default()
+            ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
         };
-        let (world, pool_status) = (self.world.clone(), request.warm_pool_status_equals);
-        let (summaries, next) = blocking(move || {
-            let pools = pool_status.map(|status| world.telemetry.warm_pools(&status)).transpose().map_err(|error| internal(&error))?;
-            let names = pools.map(|rows| rows.into_iter().map(|row| row.job).collect());
-            let page = world.rows.list(&JobFilter { names, ..filter }).map_err(|error| internal(&error))?;
-            let summaries = page.rows.into_iter().map(|row| summary(&world, row)).collect::<Result<_, _>>()?;
-            Ok((summaries, page.next))
-        })
-        .await?;
-        Ok(Reply::ListTrainingJobs { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let (summaries, next_token) = self.list(filter, &question, token.as_deref(), summary).await?;
+        Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 
     pub(super) async fn update_training_job(&self, update: UpdateTrainingJob) -> Result<Reply, Error> {
@@ -142,22 +133,23 @@ impl Api {
         // One that is still in use at the end of its job is about to be kept.
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
-        let edit = move |row: &mut JobRow| {
+        let edit = move |row: Option<ResourceRow>| {
+            let mut row = row.ok_or_else(|| missing(ResourceKind::TRAINING_JOB, &update.name))?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
                 return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
             }
-            if update.remote_debug.is_some() && !matches!(row.secondary.as_str(), "Downloading" | "Training") {
+            if update.remote_debug.is_some() && !matches!(secondary_status(&row.keys), "Downloading" | "Training") {
                 return Err(Error::validation(format!(
                     "remoteDebugConfig can be updated while the secondary status is Downloading or Training, and it is {}.",
-                    row.secondary
+                    secondary_status(&row.keys)
                 )));
             }
             let mut request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
             update.apply(&mut request)?;
             row.request = serde_json::to_vec(&request).map_err(|error| internal(&error))?;
-            Ok(RowFate::Keep)
+            Ok(Some(row))
         };
-        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
             let world = self.world.clone();
             blocking(move || {
@@ -166,11 +158,12 @@ impl Api {
             })
             .await?;
         }
-        Ok(Reply::UpdateTrainingJob { arn })
+        Ok(Reply::training_job_arn(&arn))
     }
 
     /// Removes an ended job's row, logs and metrics; its objects in S3 stay, as at AWS.
-    pub(super) async fn delete_training_job(&self, name: String) -> Result<Reply, Error> {
+    pub(super) async fn delete_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+        let name = request.training_job_name;
         let row = self.row(&name).await?;
         deletable(&row)?;
         // Until its instances are released they may still have something to say, and the name is not free.
@@ -204,9 +197,10 @@ impl Api {
             world.telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
-        let edit = |row: &mut JobRow| deletable(row).map(|()| RowFate::Delete);
-        self.world.core.edit(&name, edit).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::DeleteTrainingJob)
+        let gone = missing(ResourceKind::TRAINING_JOB, &name);
+        let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
+        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::done())
     }
 
     async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {
@@ -214,19 +208,13 @@ impl Api {
         blocking(move || world.warm_pool(&name).map_err(|error| internal(&error))).await
     }
 
-    pub(super) async fn row(&self, name: &str) -> Result<JobRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || row_of(&world, &name)?.ok_or_else(|| Error::validation("Requested resource not found."))).await
+    pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Error> {
+        self.resource(ResourceKind::TRAINING_JOB, name).await
     }
 }
 
-/// The row of a job, if there is one.
-pub(super) fn row_of(world: &World, name: &str) -> Result<Option<JobRow>, Error> {
-    world.rows.job(name).map_err(|error| internal(&error))
-}
-
 /// A job as Search shows it.
-pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
+pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, mut description) = describe(row, &view(row)?)?;
     add_image(world, &request, &mut description);
     description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
@@ -234,15 +222,15 @@ pub(super) fn record(world: &World, row: &JobRow) -> Result<Value, Error> {
     Ok(search_record(&request, &description, &tags))
 }
 
-/// A job as Search looks at it: without what the platform supplies.
-pub(super) fn searched(row: &JobRow) -> Result<Value, Error> {
+/// A job as Search compares it: without what the platform supplies.
+pub(super) fn searched(_: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(&request, &description, &tags))
 }
 
 /// Only what is over can be deleted.
-fn deletable(row: &JobRow) -> Result<(), Error> {
+fn deletable(row: &ResourceRow) -> Result<(), Error> {
     if row.ended {
         return Ok(());
     }
@@ -310,12 +298,12 @@ fn grace_text(grace_s: u32, now_ms: u64) -> String {
     format!("its program has {grace_s} s, until {hour:02}:{minute:02}:{second:02}Z, to end by itself; then SIGKILL")
 }
 
-pub(super) fn view(row: &JobRow) -> Result<JobView, Error> {
+pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
+fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let output = shoal_wire::restore_output(&request)?;
     let description = TrainingJobDescription {
@@ -350,16 +338,16 @@ fn describe(row: &JobRow, view: &JobView) -> Result<(Map<String, Value>, Trainin
     Ok((request, description))
 }
 
-fn summary(world: &World, row: JobRow) -> Result<TrainingJobSummary, Error> {
+fn summary(world: &World, row: ResourceRow) -> Result<TrainingJobSummary, Error> {
     Ok(TrainingJobSummary {
         warm_pool: world.warm_pool(&row.name).map_err(|error| internal(&error))?,
+        secondary_status: secondary_status(&row.keys).to_owned(),
         name: row.name,
         arn: row.arn,
         created_ms: row.created_ms,
         training_end_ms: row.ended_ms,
         modified_ms: row.modified_ms,
         status: row.status,
-        secondary_status: row.secondary,
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_store::MetricPoint;
+use shoal_store::{MetricPoint, ResourceKind};
 use shoal_wire::{BatchPutMetrics, Error, ErrorCode, Reply, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic, Span};
 
 use super::{Api, blocking};
@@ -45,7 +45,7 @@ impl Api {
         let fits = blocking(append).await?;
         errors.extend(places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)));
         errors.sort_by_key(|(_, at)| *at);
-        Ok(Reply::BatchPutMetrics { errors })
+        Ok(Reply::batch_put_metrics(&errors))
     }
 
     pub(super) async fn get_metrics(&self, queries: Vec<SeriesQuery>) -> Result<Reply, Error> {
@@ -57,7 +57,7 @@ impl Api {
                 Err(error) => SeriesResult::Refused(error.message),
             });
         }
-        Ok(Reply::BatchGetMetrics { results })
+        Ok(Reply::batch_get_metrics(&results))
     }
 
     async fn series(&self, job: String, query: SeriesQuery) -> Result<SeriesResult, Error> {
@@ -91,7 +91,7 @@ impl Api {
 
     /// The training job of a trial component, which has the job's name in lower case.
     async fn job_of_component(&self, component: &str) -> Result<String, Error> {
-        let found = self.jobs_named(of_component(component)).await?;
+        let found = self.named(ResourceKind::TRAINING_JOB, of_component(component)).await?;
         match found.as_slice() {
             [name] => Ok(name.clone()),
             [] => Err(Error::new(

@@ -2,32 +2,34 @@
 
 use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort, TrialFilter, TrialRow, TrialSort, TuningRow};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
-    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
+    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, NamedTuningJob, Objective, ObjectiveCounters, Reply, ResourceLimits,
     TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
     tuning_search_record,
 };
-use tokio::time::Instant;
 
 use super::{
-    Api, Caller, blocking, near, token,
+    Api, Caller, blocking, near,
+    resources::{found, missing, place, stored_order},
+    token,
     training::{built_in_metrics, refused, view as job_view},
 };
 use crate::{
     admission::{self, internal},
-    core::{Opaque, Refusal, RowFate, now_ms},
+    core::{Opaque, Refusal, now_ms},
     effects::World,
     keys::random_hex,
     tuning,
 };
 
 impl Api {
-    pub(super) async fn create_tuning_job(&self, request: CreateTuningJob) -> Result<Reply, Error> {
+    pub(super) async fn create_tuning_job(&self, request: CreateTuningJob, caller: &Caller) -> Result<Reply, Error> {
+        self.holds.created(&request.name, &caller.user_agent);
         let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
-            let is_taken = |name: &str| world.rows.tuning(name).map(|row| row.is_some()).map_err(|error| internal(&error));
+            let is_taken = |name: &str| found(&world, ResourceKind::TUNING_JOB, name).map(|row| row.is_some());
             // As for training jobs: the first complaint.
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
@@ -52,34 +54,28 @@ impl Api {
         let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
         let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::CreateTuningJob { arn, notice })
+        Ok(Reply::create_tuning_job(&arn).with_notice(notice))
     }
 
-    pub(super) async fn stop_tuning_job(&self, name: String) -> Result<Reply, Error> {
+    pub(crate) async fn stop_tuning_job(&self, request: NamedTuningJob) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name;
         let row = self.tuning_row(&name).await?;
         let ended = ended(&row)?;
         self.world.core.ask(Command::StopTuningJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::StopTuningJob)
+        Ok(Reply::done())
     }
 
-    pub(super) async fn describe_tuning_job(&self, name: &str, caller: &Caller) -> Result<Reply, Error> {
-        let mut version = self.world.core.version();
-        let mut row = self.tuning_row(name).await?;
-        let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
-        while !row.ended && Instant::now() < until {
-            match tokio::time::timeout_at(until, version.changed()).await {
-                Ok(Ok(())) => row = self.tuning_row(name).await?,
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+    pub(super) async fn describe_tuning_job(&self, request: NamedTuningJob, caller: &Caller) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name.as_str();
+        let row = self.held(ResourceKind::TUNING_JOB, name, caller).await?;
         let world = self.world.clone();
         let (request, description) = blocking(move || describe(&world, &row)).await?;
-        Ok(Reply::DescribeTuningJob { request, description: Box::new(description) })
+        Ok(Reply::describe_tuning_job(&request, &description))
     }
 
     pub(super) async fn list_tuning_jobs(&self, request: ListTuningJobs) -> Result<Reply, Error> {
         let question = format!("{:?}", ListTuningJobs { next_token: None, max_results: 0, ..request.clone() });
-        let filter = JobFilter {
+        let filter = ResourceFilter {
             name_contains: request.name_contains,
             status: request.status_equals,
             created_after_ms: request.created_after_ms,
@@ -87,19 +83,16 @@ impl Api {
             modified_after_ms: request.modified_after_ms,
             modified_before_ms: request.modified_before_ms,
             sort: match request.sort_by {
-                TuningJobSortBy::Name => JobSort::Name,
-                TuningJobSortBy::CreationTime => JobSort::CreationTime,
-                TuningJobSortBy::Status => JobSort::Status,
+                TuningJobSortBy::Name => ResourceSort::Name,
+                TuningJobSortBy::CreationTime => ResourceSort::CreationTime,
+                TuningJobSortBy::Status => ResourceSort::Status,
             },
-            order: stored(request.sort_order),
-            after: place(&question, request.next_token.as_deref())?,
+            order: stored_order(request.sort_order),
             limit: request.max_results as usize,
-            ..JobFilter::default()
+            ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
-        let world = self.world.clone();
-        let page = blocking(move || world.rows.list_tunings(&filter).map_err(|error| internal(&error))).await?;
-        let summaries = page.rows.iter().map(summary).collect::<Result<_, _>>()?;
-        Ok(Reply::ListTuningJobs { summaries, next_token: page.next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let (summaries, next_token) = self.list(filter, &question, request.next_token.as_deref(), summary).await?;
+        Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 
     pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
@@ -114,7 +107,7 @@ impl Api {
                 TrialSortBy::Status => TrialSort::Status,
                 TrialSortBy::FinalObjectiveMetricValue => TrialSort::Value,
             },
-            order: stored(request.sort_order),
+            order: stored_order(request.sort_order),
             after: place(&question, request.next_token.as_deref())?,
             limit: request.max_results as usize,
         };
@@ -122,65 +115,57 @@ impl Api {
         let (summaries, next) = blocking(move || {
             let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
             let definitions = Definitions::of(&row)?;
-            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<_, _>>()?;
+            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<Vec<_>, _>>()?;
             Ok((summaries, page.next))
         })
         .await?;
-        Ok(Reply::ListTrials { summaries, next_token: next.map(|cursor| token::seal(&question, &cursor.to_string())) })
+        let next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
+        Ok(Reply::list_trials(&summaries, next_token.as_deref()))
     }
 
     /// Removes an ended tuning job's row and its study; its training jobs stay, as at AWS.
-    pub(super) async fn delete_tuning_job(&self, name: &str) -> Result<Reply, Error> {
+    pub(super) async fn delete_tuning_job(&self, request: NamedTuningJob) -> Result<Reply, Error> {
+        let name = request.hyper_parameter_tuning_job_name.as_str();
         let _alone = self.deletion.lock().await;
         self.tuning_row(name).await?;
-        let edit = |row: &mut TuningRow| match row.ended {
-            true => Ok(RowFate::Delete),
-            false => Err(Error::validation(format!(
+        let gone = missing(ResourceKind::TUNING_JOB, name);
+        let edit = |row: Option<ResourceRow>| match row {
+            None => Err(gone),
+            Some(row) if row.ended => Ok(None),
+            Some(row) => Err(Error::validation(format!(
                 "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
                  deleted; stop it first.",
                 row.name, row.status
             ))),
         };
-        self.world.core.edit_tuning(name, edit).await.map_err(|refusal| refused(&refusal))?;
-        Ok(Reply::DeleteTuningJob)
+        self.world.core.edit(ResourceKind::TUNING_JOB, name, edit).await.map_err(|refusal| refused(&refusal))?;
+        Ok(Reply::done())
     }
 
-    pub(super) async fn tuning_row(&self, name: &str) -> Result<TuningRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || world.rows.tuning(&name).map_err(|error| internal(&error))?.ok_or_else(|| admission::no_tuning_job(&name))).await
+    pub(super) async fn tuning_row(&self, name: &str) -> Result<ResourceRow, Error> {
+        self.resource(ResourceKind::TUNING_JOB, name).await
     }
 }
 
 /// The status that a tuning job ended with.
-pub(super) fn ended(row: &TuningRow) -> Result<Option<TuningStatus>, Error> {
+pub(super) fn ended(row: &ResourceRow) -> Result<Option<TuningStatus>, Error> {
     if row.ended { Ok(Some(view(row)?.status)) } else { Ok(None) }
 }
 
-fn view(row: &TuningRow) -> Result<TuningView, Error> {
+fn view(row: &ResourceRow) -> Result<TuningView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
-}
-
-fn stored(order: SortOrder) -> shoal_store::SortOrder {
-    match order {
-        SortOrder::Ascending => shoal_store::SortOrder::Ascending,
-        SortOrder::Descending => shoal_store::SortOrder::Descending,
-    }
-}
-
-fn place(question: &str, token: Option<&str>) -> Result<Option<Cursor>, Error> {
-    token.map(|given| token::open(question, given)?.parse::<Cursor>().map_err(|error| internal(&error))).transpose()
 }
 
 /// What of a tuning job's definitions its training jobs' summaries show.
 struct Definitions(Vec<(Option<String>, Objective)>);
 
 impl Definitions {
-    fn of(row: &TuningRow) -> Result<Self, Error> {
+    fn of(row: &ResourceRow) -> Result<Self, Error> {
         let request = shoal_wire::restore_tuning_job(&row.request)?;
         Ok(Self(request.definitions.into_iter().map(|definition| (definition.name, definition.objective)).collect()))
     }
 
-    fn trial(&self, trial: &TrialRow, row: &JobRow) -> Result<TrialSummary, Error> {
+    fn trial(&self, trial: &TrialRow, row: &ResourceRow) -> Result<TrialSummary, Error> {
         let known: shoal_plane::TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
         let (definition, objective) = self.0.get(known.definition as usize).cloned().unwrap_or_else(|| {
             let none = Objective { goal: Goal::Minimize, metric: String::new() };
@@ -211,10 +196,10 @@ impl Definitions {
 }
 
 /// The best training job of a tuning job, and its value as it is minimised. One that was deleted is not shown.
-fn best(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
+fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
     let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
-    let job = world.rows.job(&best.job).map_err(|error| internal(&error))?;
+    let job = found(world, ResourceKind::TRAINING_JOB, &best.job)?;
     let (Some(trial), Some(job)) = (trial, job) else { return Ok(None) };
     let definitions = Definitions::of(row)?;
     let mut summary = definitions.trial(&trial, &job)?;
@@ -229,7 +214,7 @@ fn best(world: &World, row: &TuningRow, view: &TuningView) -> Result<Option<(Tri
 }
 
 /// The best of a tuning job over identical data and algorithm and of its parents.
-fn overall_best(world: &World, row: &TuningRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
+fn overall_best(world: &World, row: &ResourceRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
     let Some(warm_start) = request.warm_start.filter(|it| it.identical) else { return Ok(None) };
     let mut all: Vec<(TrialSummary, f64)> = Vec::new();
@@ -238,7 +223,7 @@ fn overall_best(world: &World, row: &TuningRow, own: Option<&(TrialSummary, f64)
     };
     all.extend(own.map(|it| named(&row.name, it)));
     for parent in &warm_start.parents {
-        if let Some(parent) = world.rows.tuning(parent).map_err(|error| internal(&error))?
+        if let Some(parent) = found(world, ResourceKind::TUNING_JOB, parent)?
             && let Some(theirs) = best(world, &parent, &view(&parent)?)?
         {
             all.push(named(&parent.name, &theirs));
@@ -264,7 +249,7 @@ fn counters(view: &TuningView) -> (TrainingJobCounters, ObjectiveCounters) {
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
+fn describe(world: &World, row: &ResourceRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let view = view(row)?;
     let (jobs, objectives) = counters(&view);
@@ -292,20 +277,20 @@ fn describe(world: &World, row: &TuningRow) -> Result<(Map<String, Value>, Tunin
 }
 
 /// A tuning job as Search looks at it and shows it.
-pub(super) fn record(world: &World, row: &TuningRow) -> Result<Value, Error> {
+pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(world, row)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(tuning_search_record(&request, &description, &tags))
 }
 
-fn summary(row: &TuningRow) -> Result<TuningJobSummary, Error> {
+fn summary(_: &World, row: ResourceRow) -> Result<TuningJobSummary, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
-    let view = view(row)?;
+    let view = view(&row)?;
     let (jobs, objectives) = counters(&view);
     Ok(TuningJobSummary {
-        name: row.name.clone(),
-        arn: row.arn.clone(),
-        status: row.status.clone(),
+        name: row.name,
+        arn: row.arn,
+        status: row.status,
         strategy: request.strategy,
         created_ms: row.created_ms,
         modified_ms: row.modified_ms,

@@ -53,7 +53,7 @@ impl Api {
         if !session.arrived().await {
             return refused(&"its program has not begun yet, or has just ended; see `shoal jobs show`");
         }
-        Ok(Reply::StartVisit { visit_id: id })
+        Ok(Reply::start_visit(&id))
     }
 
     pub(super) async fn feed_visit(&self, request: FeedVisit) -> Result<Reply, Error> {
@@ -62,7 +62,7 @@ impl Api {
             base64_simd::STANDARD.decode_to_vec(&request.input).map_err(|_| Error::validation("Invalid value at 'input': no base64"))?;
         if request.is_left {
             session.leave();
-            return Ok(Reply::FeedVisit { is_taken: true });
+            return Ok(Reply::feed_visit(true));
         }
         let mut frames = Vec::new();
         if let Some((rows, columns)) = request.size {
@@ -74,7 +74,7 @@ impl Api {
         if request.is_end {
             frames.push(Frame::Message(ToAgent::InputEnds));
         }
-        Ok(Reply::FeedVisit { is_taken: session.write(frames).await })
+        Ok(Reply::feed_visit(session.write(frames).await))
     }
 
     pub(super) async fn read_visit(&self, request: ReadVisit) -> Result<Reply, Error> {
@@ -93,7 +93,8 @@ impl Api {
             tracing::warn!("visit {}: {end:?}", &request.visit_id[..8]);
             self.world.visits.close(&request.visit_id);
         }
-        Ok(Reply::ReadVisit { output: pieces.into_iter().map(shown).collect(), end })
+        let output: Vec<_> = pieces.into_iter().map(shown).collect();
+        Ok(Reply::read_visit(&output, end.as_ref()))
     }
 }
 

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_store::{JobFilter, Rows, StoreError};
+use shoal_plane::SecondaryStatus;
+use shoal_store::{Key, KeyTest, ResourceFilter, ResourceKind, Rows, StoreError};
 
 use super::status::{GROUPS, Group};
 
@@ -48,13 +49,17 @@ impl Counts {
     }
 }
 
+fn if_waits(waits: bool) -> KeyTest {
+    let pending = Key::from(SecondaryStatus::Pending.name());
+    if waits { KeyTest::Is(pending) } else { KeyTest::IsNot(pending) }
+}
+
 /// The jobs of a group, or of all, whose name resembles `search`.
-pub(crate) fn group_filter(group: Option<Group>, search: Option<&str>) -> JobFilter {
-    JobFilter {
+pub(crate) fn group_filter(group: Option<Group>, search: Option<&str>) -> ResourceFilter {
+    ResourceFilter {
         name_resembles: search.map(str::to_owned),
         status: group.map(|group| group.status.to_owned()),
-        secondary: group.and_then(|group| group.secondary).map(str::to_owned),
-        secondary_not: group.and_then(|group| group.secondary_not).map(str::to_owned),
-        ..JobFilter::default()
+        keys: [group.and_then(|group| group.waits).map(if_waits), None],
+        ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
     }
 }

@@ -4,7 +4,7 @@ use askama::Template;
 use http::Response;
 use serde_json::{Map, Value};
 use shoal_plane::{JobView, PendingReason};
-use shoal_store::{CheckpointRow, JobRow};
+use shoal_store::{CheckpointRow, ResourceKind, ResourceRow};
 use shoal_wire::{CreateTrainingJob, S3DataType, WarmPool, arn};
 
 use super::{
@@ -128,15 +128,18 @@ impl Console {
     }
 
     /// The row of a job.
-    pub(super) async fn row(&self, name: &str) -> Result<JobRow, Trouble> {
+    pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Trouble> {
         let (world, name) = (self.world.clone(), name.to_owned());
         blocking(move || {
-            world.rows.job(&name)?.ok_or_else(|| Trouble::not_found(&format!("There is no training job {name}. It may have been deleted.")))
+            world
+                .rows
+                .resource(ResourceKind::TRAINING_JOB, &name)?
+                .ok_or_else(|| Trouble::not_found(&format!("There is no training job {name}. It may have been deleted.")))
         })
         .await
     }
 
-    fn job(&self, frame: Frame, row: &JobRow, view: &JobView) -> Result<JobPage, Trouble> {
+    fn job(&self, frame: Frame, row: &ResourceRow, view: &JobView) -> Result<JobPage, Trouble> {
         let (world, now) = (&self.world, now_ms());
         let request = shoal_wire::restore(&row.request)?;
         let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
@@ -186,7 +189,7 @@ impl Console {
     }
 }
 
-fn latest(world: &World, row: &JobRow) -> Result<Vec<(String, String)>, Trouble> {
+fn latest(world: &World, row: &ResourceRow) -> Result<Vec<(String, String)>, Trouble> {
     let mut values = Vec::new();
     for metric in world.telemetry.metrics(&row.name)? {
         let ends = world.telemetry.sketch_points(&row.name, &metric, 2)?;

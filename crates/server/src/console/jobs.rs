@@ -4,20 +4,19 @@ use askama::Template;
 use futures::future::join_all;
 use http::Response;
 use shoal_plane::JobView;
-use shoal_store::{Cursor, JobFilter, JobRow, JobSort, Point, SortOrder};
+use shoal_store::{Point, ResourceFilter, ResourceRow, ResourceSort, SortOrder};
 
 use super::{
     Console, Visit, amounts, blocking,
     counts::group_filter,
     frame::{Frame, Trouble, rendered},
     job::{program, why_it_waits},
+    listed::{Listed, Position},
     query::address,
     status::{Badge, GROUPS, Group, badge},
 };
 use crate::{core::now_ms, effects::World, http::Body};
 
-/// Rows of a page.
-const PAGE: usize = 50;
 /// Points of a row's little curve.
 const SKETCH: u32 = 24;
 
@@ -105,20 +104,19 @@ impl View {
         Some(self.search.as_str()).filter(|text| !text.is_empty())
     }
 
-    fn filter(&self) -> JobFilter {
-        JobFilter {
+    fn filter(&self) -> ResourceFilter {
+        ResourceFilter {
             sort: self.job_sort(),
             order: if self.descending { SortOrder::Descending } else { SortOrder::Ascending },
-            limit: PAGE,
             ..group_filter(self.group, self.search())
         }
     }
 
-    fn job_sort(&self) -> JobSort {
+    fn job_sort(&self) -> ResourceSort {
         match self.sort {
-            "name" => JobSort::Name,
-            "status" => JobSort::Status,
-            _ => JobSort::CreationTime,
+            "name" => ResourceSort::Name,
+            "status" => ResourceSort::Status,
+            _ => ResourceSort::CreationTime,
         }
     }
 }
@@ -127,24 +125,15 @@ fn order_name(descending: bool) -> &'static str {
     if descending { "descending" } else { "ascending" }
 }
 
-/// A page of rows, and where the pages before and after it are.
-struct Listed {
-    rows: Vec<JobRow>,
-    counts: [u64; GROUPS.len()],
-    before: Option<Cursor>,
-    after: Option<Cursor>,
-}
-
 impl Console {
     pub(super) async fn jobs_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let view = View::of(visit);
-        let cursor = |name| visit.query.get(name).and_then(|text: &str| text.parse::<Cursor>().ok());
-        let (after, before) = (cursor("after"), cursor("before"));
+        let position = Position::of(visit);
         let (world, wanted) = (self.world.clone(), view.clone());
         let (version, counts) = (*self.world.core.version().borrow(), self.counts.clone());
-        let listed = blocking(move || {
+        let (listed, counts) = blocking(move || {
             let counts = counts.of(&*world.rows, wanted.search(), version)?;
-            list(&world, &wanted, counts, after, before)
+            Ok((Listed::read(&world, wanted.filter(), position)?, counts))
         })
         .await?;
 
@@ -153,11 +142,11 @@ impl Console {
         let world = self.world.clone();
         let lines = blocking(move || rows.into_iter().map(|(row, view)| line(&world, &row, &view?)).collect::<Result<Vec<_>, _>>()).await?;
 
-        let all: u64 = listed.counts.iter().sum();
-        let matching = view.group.map_or(all, |chosen| counted(&listed.counts, chosen));
+        let all: u64 = counts.iter().sum();
+        let matching = view.group.map_or(all, |chosen| counted(&counts, chosen));
         let fresh = all == 0 && view.search.is_empty();
         let page = JobsPage {
-            chips: chips(&view, &listed.counts),
+            chips: chips(&view, &counts),
             columns: columns(&view),
             live: lines.iter().any(|line| line.since_ms.is_some() || line.badge.kind == "waiting"),
             lines,
@@ -172,7 +161,7 @@ impl Console {
     }
 
     /// A row's view as of now: only the core knows the place of a job that waits.
-    pub(super) async fn current_view(&self, row: &JobRow) -> Result<JobView, Trouble> {
+    pub(super) async fn current_view(&self, row: &ResourceRow) -> Result<JobView, Trouble> {
         let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
         match &stored.pending {
             Some(_) => Ok(self.world.core.view(&row.name).await.unwrap_or(stored)),
@@ -181,24 +170,7 @@ impl Console {
     }
 }
 
-fn list(world: &World, view: &View, counts: [u64; GROUPS.len()], after: Option<Cursor>, before: Option<Cursor>) -> Result<Listed, Trouble> {
-    let filter = view.filter();
-    let sort = filter.sort;
-    let edge = |row: Option<&JobRow>| row.map(|row| Cursor::after(row, sort));
-    let Some(before) = before else {
-        let page = world.rows.list(&JobFilter { after: after.clone(), ..filter })?;
-        let first = after.and(edge(page.rows.first()));
-        return Ok(Listed { rows: page.rows, counts, before: first, after: page.next });
-    };
-    // The page before a place is the page after it in the opposite order.
-    let opposite = if filter.order == SortOrder::Descending { SortOrder::Ascending } else { SortOrder::Descending };
-    let mut page = world.rows.list(&JobFilter { order: opposite, after: Some(before), ..filter })?;
-    page.rows.reverse();
-    let (first, last) = (edge(page.rows.first()), edge(page.rows.last()));
-    Ok(Listed { before: page.next.and(first), after: last, rows: page.rows, counts })
-}
-
-fn line(world: &World, row: &JobRow, view: &JobView) -> Result<Line, Trouble> {
+fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
     let wanted = shoal_wire::restore_gist(&row.request)?;
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {

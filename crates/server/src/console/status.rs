@@ -33,20 +33,20 @@ pub(crate) struct Group {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) status: &'static str,
-    pub(crate) secondary: Option<&'static str>,
-    pub(crate) secondary_not: Option<&'static str>,
+    /// Whether its jobs wait for capacity (`SecondaryStatus` is `Pending`), where the status does not say it.
+    pub(crate) waits: Option<bool>,
     /// Shown even when no job is in it.
     pub(crate) always: bool,
 }
 
 const fn group(key: &'static str, label: &'static str, status: &'static str) -> Group {
-    Group { key, label, status, secondary: None, secondary_not: None, always: true }
+    Group { key, label, status, waits: None, always: true }
 }
 
 /// All groups; each job is in exactly one.
 pub(crate) const GROUPS: [Group; 6] = [
-    Group { secondary_not: Some("Pending"), ..group("running", "Running", "InProgress") },
-    Group { secondary: Some("Pending"), ..group("waiting", "Waiting", "InProgress") },
+    Group { waits: Some(false), ..group("running", "Running", "InProgress") },
+    Group { waits: Some(true), ..group("waiting", "Waiting", "InProgress") },
     Group { always: false, ..group("stopping", "Stopping", "Stopping") },
     group("completed", "Completed", "Completed"),
     group("failed", "Failed", "Failed"),

@@ -2,17 +2,14 @@
 
 use askama::Template;
 use http::Response;
-use shoal_wire::Call;
+use shoal_wire::NamedTrainingJob;
 
 use super::{
     Console, Visit,
     frame::{Frame, Trouble, rendered},
     see_other,
 };
-use crate::{
-    api::{Api, Caller},
-    http::Body,
-};
+use crate::{api::Api, http::Body};
 
 #[derive(Template)]
 #[template(path = "stop.html")]
@@ -35,8 +32,7 @@ impl Console {
     pub(super) async fn stop(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
         // A page for a job that is not there says so in its own words.
         self.row(name).await?;
-        let caller = Caller { user_agent: "console".to_owned(), holder: crate::keys::Holder::Owner };
-        api.call(Call::StopTrainingJob { training_job_name: name.to_owned() }, &caller).await?;
+        api.stop_training_job(NamedTrainingJob { training_job_name: name.to_owned() }).await?;
         Ok(see_other(&format!("/console/jobs/{name}")))
     }
 }

@@ -3,8 +3,8 @@
 use askama::Template;
 use http::Response;
 use shoal_plane::{JobView, TrialView, TuningView};
-use shoal_store::{JobRow, SortOrder, TrialFilter, TrialRow, TrialSort, TuningRow};
-use shoal_wire::{Call, CreateTuningJob, Goal};
+use shoal_store::{ResourceKind, ResourceRow, SortOrder, TrialFilter, TrialRow, TrialSort};
+use shoal_wire::{CreateTuningJob, Goal, NamedTuningJob};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -14,7 +14,7 @@ use super::{
     tunings::{badge, best, strategy, trials},
 };
 use crate::{
-    api::{Api, Caller, best_model, ending},
+    api::{Api, best_model, ending},
     core::now_ms,
     effects::World,
     http::Body,
@@ -103,15 +103,14 @@ impl Console {
         let (world, wanted) = (self.world.clone(), name.to_owned());
         // A page for one that is not there says so in its own words.
         blocking(move || row(&world, &wanted)).await?;
-        let caller = Caller { user_agent: "console".to_owned(), holder: crate::keys::Holder::Owner };
-        api.call(Call::StopTuningJob { name: name.to_owned() }, &caller).await?;
+        api.stop_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name: name.to_owned() }).await?;
         Ok(see_other(&format!("/console/tuning/{name}")))
     }
 }
 
-fn row(world: &World, name: &str) -> Result<TuningRow, Trouble> {
+fn row(world: &World, name: &str) -> Result<ResourceRow, Trouble> {
     let none = || Trouble::not_found(&format!("There is no tuning job {name}. It may have been deleted."));
-    world.rows.tuning(name)?.ok_or_else(none)
+    world.rows.resource(ResourceKind::TUNING_JOB, name)?.ok_or_else(none)
 }
 
 /// What trials are shown with.
@@ -121,7 +120,7 @@ struct Study<'a> {
     most: Vec<Option<u32>>,
 }
 
-fn page(world: &World, frame: Frame, row: &TuningRow) -> Result<TuningPage, Trouble> {
+fn page(world: &World, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
     let request = tuning::restore(&row.request, &*world.images)?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images).unwrap_or_default();
@@ -152,7 +151,7 @@ fn page(world: &World, frame: Frame, row: &TuningRow) -> Result<TuningPage, Trou
     })
 }
 
-fn tables(world: &World, row: &TuningRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
+fn tables(world: &World, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
     let of = |status: Option<&str>, sort, order| TrialFilter {
         tuning: row.name.clone(),
         status: status.map(str::to_owned),
@@ -184,14 +183,14 @@ fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Trouble> {
 }
 
 /// State and reason of a trial, and what is known of it.
-fn state(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<(&'static str, Option<String>, TrialView), Trouble> {
+fn state(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<(&'static str, Option<String>, TrialView), Trouble> {
     let (known, view): (TrialView, JobView) = (read(&trial.view)?, read(&job.view)?);
     let most = study.most.get(known.definition as usize).copied().flatten();
     let (state, reason) = ending::of(&known, &view, study.view, job, most);
     Ok((state, reason, known))
 }
 
-fn line(trial: &TrialRow, job: &JobRow, study: &Study<'_>) -> Result<Line, Trouble> {
+fn line(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<Line, Trouble> {
     let (state, reason, known) = state(trial, job, study)?;
     let (kind, word) = match state {
         "Completed" => ("completed", "Completed"),
@@ -223,7 +222,7 @@ fn rounded(text: &str) -> String {
     }
 }
 
-fn picture(world: &World, row: &TuningRow, request: &CreateTuningJob, goal: Goal, study: &Study<'_>) -> Result<Option<Picture>, Trouble> {
+fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Goal, study: &Study<'_>) -> Result<Option<Picture>, Trouble> {
     let filter = TrialFilter {
         tuning: row.name.clone(),
         sort: TrialSort::CreationTime,

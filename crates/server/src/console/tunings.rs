@@ -3,19 +3,17 @@
 use askama::Template;
 use http::Response;
 use shoal_plane::{TuningStatus, TuningView};
-use shoal_store::{Cursor, JobFilter, JobSort, SortOrder, TuningRow};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::CreateTuningJob;
 
 use super::{
     Console, Visit, amounts, blocking,
     frame::{Frame, Trouble, rendered},
+    listed::{Listed, Position},
     query::address,
     status::Badge,
 };
 use crate::{core::now_ms, effects::World, http::Body, tuning};
-
-/// Rows of a page.
-const PAGE: usize = 50;
 
 #[derive(Template)]
 #[template(path = "tunings.html")]
@@ -60,21 +58,19 @@ pub(super) fn badge(status: TuningStatus) -> Badge {
 impl Console {
     pub(super) async fn tunings_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let search = visit.query.get("q").unwrap_or_default().to_owned();
-        let after = visit.query.get("after").and_then(|text| text.parse::<Cursor>().ok());
-        let later = after.is_some();
-        let filter = JobFilter {
+        let position = Position::of(visit);
+        let later = !position.is_first();
+        let filter = ResourceFilter {
             name_contains: Some(search.clone()).filter(|text| !text.is_empty()),
-            sort: JobSort::CreationTime,
+            sort: ResourceSort::CreationTime,
             order: SortOrder::Descending,
-            limit: PAGE,
-            after,
-            ..JobFilter::default()
+            ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
         let world = self.world.clone();
         let (lines, next) = blocking(move || {
-            let page = world.rows.list_tunings(&filter)?;
-            let lines = page.rows.iter().map(|row| line(&world, row)).collect::<Result<Vec<_>, _>>()?;
-            Ok((lines, page.next))
+            let listed = Listed::read(&world, filter, position)?;
+            let lines = listed.rows.iter().map(|row| line(&world, row)).collect::<Result<Vec<_>, _>>()?;
+            Ok((lines, listed.after))
         })
         .await?;
         let page = TuningsPage {
@@ -90,7 +86,7 @@ impl Console {
     }
 }
 
-fn line(world: &World, row: &TuningRow) -> Result<Line, Trouble> {
+fn line(world: &World, row: &ResourceRow) -> Result<Line, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
     let request = tuning::restore(&row.request, &*world.images)?;
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
@@ -125,7 +121,7 @@ pub(super) fn trials(request: &CreateTuningJob, view: &TuningView) -> String {
 }
 
 /// Searcher and scheduler, as they are composed; the API's name of it where that cannot be found out any more.
-pub(super) fn strategy(world: &World, row: &TuningRow, request: &CreateTuningJob) -> String {
+pub(super) fn strategy(world: &World, row: &ResourceRow, request: &CreateTuningJob) -> String {
     let Ok(designs) = tuning::designs(request, tuning::seed(request, &row.uid), &*world.images) else {
         return request.strategy.as_str().to_owned();
     };

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use shoal_plane::{Packing, TrainingSpec};
-use shoal_store::{JobRow, SqliteJournal};
+use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
 
@@ -83,7 +83,7 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     let (first, pending) = start_at(&path);
     assert_eq!(pending, []);
     create(&first.core, "a").await.unwrap();
-    assert_eq!(first.rows.job("a").unwrap().unwrap().arn, "arn-a");
+    assert_eq!(first.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap().arn, "arn-a");
     assert!(matches!(create(&first.core, "a").await, Err(Refusal::Rejected(Rejection::NameTaken(_)))));
     let launched = first.actions.lock().unwrap().clone();
     assert!(matches!(&launched[..], [Action::Launch { job, .. }] if job == "a"), "{launched:?}");
@@ -94,7 +94,7 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     assert_eq!(pending, launched, "what may not have been done is asked for again");
     // The row of a job that was live over the restart keeps what only its creation brought.
     second.core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
-    let row = second.rows.job("a").unwrap().unwrap();
+    let row = second.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap();
     assert_eq!((row.arn.as_str(), row.request.as_slice()), ("arn-a", &b"{}"[..]));
     assert_ne!(row.status, "InProgress");
 }
@@ -108,7 +108,7 @@ async fn a_journal_that_refuses_undoes_all() {
     fixture.full.store(true, Ordering::SeqCst);
     let refused = create(&fixture.core, "lost").await;
     assert!(matches!(&refused, Err(Refusal::Journal(text)) if text.contains("the test's disk")), "{refused:?}");
-    assert_eq!(fixture.rows.job("lost").unwrap(), None);
+    assert_eq!(fixture.rows.resource(ResourceKind::TRAINING_JOB, "lost").unwrap(), None);
     assert_eq!(fixture.core.view("lost").await, None);
     assert_eq!(fixture.actions.lock().unwrap().len(), done, "no action without its event");
     fixture.full.store(false, Ordering::SeqCst);
@@ -134,34 +134,35 @@ async fn edits_of_rows_compose_and_last() {
     let path = dir.path().join("shoal.db");
     let (fixture, _) = start_at(&path);
     create(&fixture.core, "a").await.unwrap();
+    let missing = || shoal_wire::Error::validation("missing");
     let add = |text: &'static str| {
-        move |row: &mut JobRow| {
+        move |row: Option<ResourceRow>| {
+            let mut row = row.ok_or_else(missing)?;
             row.tags.extend(text.as_bytes());
-            Ok(RowFate::Keep)
+            Ok(Some(row))
         }
     };
-    let refuse = |_: &mut JobRow| Err(shoal_wire::Error::validation("no"));
-    let core = &fixture.core;
-    let defect = |row: &mut JobRow| -> Result<RowFate, shoal_wire::Error> {
-        row.tags.clear();
-        panic!("a defect")
-    };
+    let refuse = |_| Err(shoal_wire::Error::validation("no"));
+    let (core, kind) = (&fixture.core, ResourceKind::TRAINING_JOB);
+    let defect = |_| -> Result<Option<ResourceRow>, shoal_wire::Error> { panic!("a defect") };
     // Sent together, they are one batch on most runs, and in order on all.
     let (one, broken, two, refused, unknown) = tokio::join!(
-        core.edit("a", add("1")),
-        core.edit("a", defect),
-        core.edit("a", add("2")),
-        core.edit("a", refuse),
-        core.edit("b", add("3"))
+        core.edit(kind, "a", add("1")),
+        core.edit(kind, "a", defect),
+        core.edit(kind, "a", add("2")),
+        core.edit(kind, "a", refuse),
+        core.edit(kind, "b", add("3"))
     );
     assert!(matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure), "{broken:?}");
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
-    assert!(matches!(refused, Err(Refusal::Edit(_))) && matches!(unknown, Err(Refusal::Rejected(Rejection::NotFound))));
-    let tags = |fixture: &Fixture| fixture.rows.job("a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
+    assert!(matches!(&refused, Err(Refusal::Edit(error)) if error.message == "no"), "{refused:?}");
+    assert!(matches!(&unknown, Err(Refusal::Edit(error)) if error.message == "missing"), "{unknown:?}");
+    let tags =
+        |fixture: &Fixture| fixture.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
 
     fixture.full.store(true, Ordering::SeqCst);
-    assert!(matches!(core.edit("a", add("lost")).await, Err(Refusal::Journal(_))));
+    assert!(matches!(core.edit(kind, "a", add("lost")).await, Err(Refusal::Journal(_))));
     fixture.full.store(false, Ordering::SeqCst);
     // The job's next event writes back what was edited, and no more.
     core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
@@ -170,11 +171,22 @@ async fn edits_of_rows_compose_and_last() {
     fixture.thread.join().unwrap();
 
     let (again, _) = start_at(&path);
-    again.core.edit("a", add("4")).await.unwrap();
+    again.core.edit(kind, "a", add("4")).await.unwrap();
     assert_eq!(tags(&again).as_deref(), Some("[]124"));
-    again.core.edit("a", |_| Ok(RowFate::Delete)).await.unwrap();
+    again.core.edit(kind, "a", |_| Ok(None)).await.unwrap();
     assert_eq!(tags(&again), None);
-    assert!(matches!(again.core.edit("a", add("5")).await, Err(Refusal::Rejected(Rejection::NotFound))));
+    assert!(matches!(again.core.edit(kind, "a", add("5")).await, Err(Refusal::Edit(_))));
+
+    // A kind that the core does not know has no rows but those of edits; its names are its own.
+    let model = ResourceKind::new("model");
+    let create = move |row: Option<ResourceRow>| match row {
+        Some(_) => Err(shoal_wire::Error::validation("taken")),
+        None => Ok(Some(ResourceRow { uid: "1".to_owned(), ..ResourceRow::new(model, "a") })),
+    };
+    let (first, second) = tokio::join!(again.core.edit(model, "a", create), again.core.edit(model, "a", create));
+    assert!(first.is_ok() && matches!(second, Err(Refusal::Edit(_))), "{first:?}");
+    assert_eq!(again.rows.resource(model, "a").unwrap().map(|row| row.uid), Some("1".to_owned()));
+    assert_eq!(tags(&again), None);
 }
 
 /// A journal whose events are replaced by a snapshot up to some version just after its snapshot was read.
@@ -257,5 +269,5 @@ async fn time_does_not_go_back_over_a_snapshot() {
 
     let (fixture, _) = start_at(&path);
     create(&fixture.core, "b").await.unwrap();
-    assert!(fixture.rows.job("b").unwrap().unwrap().created_ms >= later.0);
+    assert!(fixture.rows.resource(ResourceKind::TRAINING_JOB, "b").unwrap().unwrap().created_ms >= later.0);
 }

@@ -1,6 +1,9 @@
 //! The journal, watched: every append is timed, and the rows in it tell what becomes of jobs.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use shoal_store::{Batch, EachEvent, Journal, RowChange, Snapshots, StoreError};
 
@@ -19,11 +22,9 @@ impl<J: Journal> Journal for Watched<J> {
         self.exporter.appends.observe([], started.elapsed());
         for change in &batch.rows {
             match change {
-                RowChange::PutJob(row) => self.exporter.jobs.changed(row),
-                RowChange::MoveJob(progress) => self.exporter.jobs.moved(progress),
-                RowChange::PutTuning(row) => self.exporter.tunings.changed(row),
-                RowChange::MoveTuning(progress) => self.exporter.tunings.moved(progress),
-                RowChange::PutTrial(_) => self.exporter.tunings.has_started_a_trial(),
+                RowChange::Put(row) => [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.put(row)),
+                RowChange::Move(progress) => [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.moved(progress)),
+                RowChange::PutTrial(_) => drop(self.exporter.trials.fetch_add(1, Ordering::Relaxed)),
                 // Nothing here counts these.
                 _ => {}
             }

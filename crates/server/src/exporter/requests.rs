@@ -30,7 +30,7 @@ impl Asked {
 
     /// A call whose signature is good: a name is a label only if an operation of that name is served, whoever signed.
     pub(crate) fn call(service: Service, head: &Parts, body: &[u8]) -> Self {
-        Self { service: service.scope(), operation: operation(service, head, body).unwrap_or("unknown") }
+        Self { service: service.scope(), operation: operation(service, head, body).map_or("unknown", |operation| operation.name) }
     }
 }
 

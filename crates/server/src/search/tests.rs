@@ -1,25 +1,25 @@
 //! Searches over rows: what changes is seen, pages hold every job once, in order.
 
 use serde_json::json;
-use shoal_store::{SqliteJournal, SqliteRows};
+use shoal_store::{ResourceKind, SqliteJournal, SqliteRows};
 use shoal_wire::{Test, Wanted};
 
 use super::*;
 
 fn put(name: &str, record: &Value) -> RowChange {
-    let row = JobRow { name: name.to_owned(), request: record.to_string().into_bytes(), ..JobRow::default() };
-    RowChange::PutJob(Box::new(row))
+    let row = ResourceRow { request: record.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, name) };
+    RowChange::Put(Box::new(row))
 }
 
 /// In these tests a row's request is its record.
-fn record(row: &JobRow) -> Result<Value, Error> {
+fn record(row: &ResourceRow) -> Result<Value, Error> {
     serde_json::from_slice(&row.request).map_err(|error| Error::validation(error.to_string()))
 }
 
 struct Fixture {
     rows: SqliteRows,
     journal: Box<dyn Journal>,
-    index: Arc<SearchIndex>,
+    indexes: Arc<Indexes>,
     _dir: tempfile::TempDir,
 }
 
@@ -27,8 +27,8 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
-        let (rows, index) = (journal.rows(), SearchIndex::new());
-        Self { journal: index.watch(journal), rows, index, _dir: dir }
+        let (rows, indexes) = (journal.rows(), Indexes::new());
+        Self { journal: indexes.watch(journal), rows, indexes, _dir: dir }
     }
 
     fn change(&mut self, changes: Vec<RowChange>) {
@@ -36,10 +36,11 @@ impl Fixture {
     }
 
     fn names(&self, condition: &Condition<String>, sort_by: &str, order: SortOrder, limit: usize) -> String {
-        self.index.refresh(&self.rows, &record).unwrap();
+        let index = self.indexes.of(ResourceKind::TRAINING_JOB).unwrap();
+        index.refresh(&self.rows, &record).unwrap();
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let page = self.index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
+            let page = index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
             assert!(page.names.len() <= limit);
             names.extend(page.names);
             let Some(next) = page.next else {
@@ -72,7 +73,12 @@ fn what_the_journal_changes_is_seen() {
     fixture.change(vec![put("a", &json!({"Status": "Completed"}))]);
     check(&fixture, &is("Status", "InProgress"), "b");
     check(&fixture, &is("Status", "Completed"), "a");
-    fixture.change(vec![RowChange::DeleteJob("b".to_owned()), RowChange::DeleteJob("never".to_owned())]);
+    fixture.change(vec![
+        RowChange::Delete(ResourceKind::TRAINING_JOB, "b".to_owned()),
+        RowChange::Delete(ResourceKind::TRAINING_JOB, "never".to_owned()),
+    ]);
+    let of_another_kind = ResourceRow { request: b"{}".to_vec(), ..ResourceRow::new(ResourceKind::TUNING_JOB, "other") };
+    fixture.change(vec![RowChange::Put(Box::new(of_another_kind))]);
     check(&fixture, &all(), "a");
     check(&fixture, &is("Colour", "red"), "");
     let item = |channel: &str, uri: &str| {
@@ -83,7 +89,10 @@ fn what_the_journal_changes_is_seen() {
     check(&fixture, &item("train", "one"), "c");
     check(&fixture, &item("train", "two"), "");
     fixture.change(vec![put("broken", &json!("x"))]);
-    fixture.change(vec![RowChange::PutJob(Box::new(JobRow { name: "worse".to_owned(), request: b"{".to_vec(), ..JobRow::default() }))]);
+    fixture.change(vec![RowChange::Put(Box::new(ResourceRow {
+        request: b"{".to_vec(),
+        ..ResourceRow::new(ResourceKind::TRAINING_JOB, "worse")
+    }))]);
     check(&fixture, &is("Status", "Completed"), "a");
 }
 

@@ -1,7 +1,7 @@
 //! Trials' training jobs: names that are the same whenever they are made again, and requests composed of definition and tuned values.
 
 use shoal_plane::Child;
-use shoal_store::Rows;
+use shoal_store::{ResourceKind, Rows};
 use shoal_tuner::{Config, Space};
 use shoal_wire::{CreateTuningJob, arn};
 
@@ -77,7 +77,7 @@ impl Nursery {
         for salt in 0_u32.. {
             let digest = sha256_hex(&format!("{}/{number}/{salt}", self.uid));
             let (name, uid) = (format!("{}-{number:03}-{}", self.tuning, &digest[..8]), digest[8..20].to_owned());
-            if rows.job(&name)?.is_none() {
+            if rows.resource(ResourceKind::TRAINING_JOB, &name)?.is_none() {
                 return Ok((name, uid));
             }
         }

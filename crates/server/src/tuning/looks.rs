@@ -7,7 +7,7 @@ use std::{
 };
 
 use shoal_plane::StudyRecord;
-use shoal_store::{Rows, TuningRow};
+use shoal_store::{ResourceRow, Rows};
 use shoal_tuner::{Study, importance};
 
 use super::Design;
@@ -48,7 +48,7 @@ pub(crate) struct Findings {
 
 impl Looks {
     /// A tuning job's studies, to be [caught up](Seen::catch_up).
-    pub(crate) fn of(&self, tuning: &TuningRow) -> Arc<Mutex<Seen>> {
+    pub(crate) fn of(&self, tuning: &ResourceRow) -> Arc<Mutex<Seen>> {
         let mut kept = self.lock();
         let place = kept.iter().position(|it| it.uid == tuning.uid);
         let seen = place.map_or_else(Arc::default, |place| kept.remove(place).seen);
@@ -72,7 +72,7 @@ impl Seen {
     ///
     /// # Errors
     /// They cannot be read, or make no sense. The next look begins with the first record.
-    pub(crate) fn catch_up(&mut self, rows: &dyn Rows, tuning: &TuningRow, designs: &[Design]) -> Result<usize, Box<dyn Error>> {
+    pub(crate) fn catch_up(&mut self, rows: &dyn Rows, tuning: &ResourceRow, designs: &[Design]) -> Result<usize, Box<dyn Error>> {
         // What fails, or panics, on the way is not kept.
         let Seen { mut studies, mut last, findings } = std::mem::take(self);
         if studies.is_empty() {

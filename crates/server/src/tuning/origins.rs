@@ -5,7 +5,7 @@
 
 use std::{thread, time::Duration, time::Instant};
 
-use shoal_store::{Rows, StoreError};
+use shoal_store::{ResourceKind, Rows, StoreError};
 
 /// How long a copy waits for its origin's first checkpoint. One without would begin anew, and be judged as if it had not.
 pub(super) const FIRST: Duration = Duration::from_secs(4);
@@ -25,7 +25,7 @@ pub(super) fn has_checkpoint(rows: &dyn Rows, job: &str, told_ms: u64) -> Result
     let began = Instant::now();
     loop {
         // Before the look at its receipts: none comes after its end.
-        let is_over = rows.job(job)?.is_none_or(|row| row.ended);
+        let is_over = rows.resource(ResourceKind::TRAINING_JOB, job)?.is_none_or(|row| row.ended);
         let newest = newest(rows, job)?;
         let patience = if newest.is_some() { NEWER } else { FIRST };
         if is_over || newest.is_some_and(|at| at >= told_ms) || began.elapsed() >= patience {

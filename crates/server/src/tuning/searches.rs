@@ -6,7 +6,7 @@ use std::{
 };
 
 use shoal_plane::{Command, Observation, StudyRecord, TrialView};
-use shoal_store::{Rows, StoreError, TrialFilter, TuningRow};
+use shoal_store::{ResourceRow, Rows, StoreError, TrialFilter};
 use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, TrialId, Verdict};
 use shoal_wire::CreateTuningJob;
 
@@ -100,7 +100,7 @@ impl Searches {
     ///
     /// # Errors
     /// Row or records cannot be read, or make no sense together.
-    pub(super) fn open(tuning: &TuningRow, around: &Surroundings<'_>) -> Result<Self, Trouble> {
+    pub(super) fn open(tuning: &ResourceRow, around: &Surroundings<'_>) -> Result<Self, Trouble> {
         let request = super::restore(&tuning.request, around.images).map_err(|error| Trouble::Never(error.message))?;
         let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| Trouble::Never(error.message))?;
         let mut searches = Vec::with_capacity(designs.len());
@@ -128,7 +128,7 @@ impl Searches {
     }
 
     /// Whether they are of this tuning job, and not of an earlier one of its name.
-    pub(super) fn are_of(&self, tuning: &TuningRow) -> bool {
+    pub(super) fn are_of(&self, tuning: &ResourceRow) -> bool {
         self.nursery.uid == tuning.uid
     }
 

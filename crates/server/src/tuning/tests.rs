@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use shoal_plane::{Command, Observation, StudyRecord};
-use shoal_store::{Batch, CheckpointRow, JobRow, Journal, RecordRow, RowChange, SqliteJournal, TuningRow};
+use shoal_store::{Batch, CheckpointRow, Journal, RecordRow, ResourceKind, ResourceRow, RowChange, SqliteJournal};
 use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, SearcherSpec};
 use shoal_wire::CreateTuningJob;
 
@@ -80,7 +80,7 @@ fn parsed(bytes: &[u8]) -> CreateTuningJob {
 
 struct Fixture {
     journal: SqliteJournal,
-    row: TuningRow,
+    row: ResourceRow,
     stored: u64,
     _dir: tempfile::TempDir,
 }
@@ -89,7 +89,7 @@ impl Fixture {
     fn new(request: Vec<u8>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
-        let row = TuningRow { name: "tune".to_owned(), uid: "0123456789ab".to_owned(), request, ..TuningRow::default() };
+        let row = ResourceRow { uid: "0123456789ab".to_owned(), request, ..ResourceRow::new(ResourceKind::TUNING_JOB, "tune") };
         Self { journal, row, stored: 0, _dir: dir }
     }
 
@@ -213,7 +213,7 @@ fn a_look_costs_what_is_new() {
     let mut fixture = Fixture::new(request("Bayesian", &json!({})));
     let designs = designs(&parsed(&fixture.row.request), 5, &Host).unwrap();
     let looks = Looks::default();
-    let look = |fixture: &Fixture, row: &TuningRow| {
+    let look = |fixture: &Fixture, row: &ResourceRow| {
         let seen = looks.of(row);
         let mut seen = seen.lock().unwrap();
         let new = seen.catch_up(&fixture.journal.rows(), row, &designs).unwrap();
@@ -235,10 +235,10 @@ fn a_look_costs_what_is_new() {
         assert_eq!(look(&fixture, &fixture.row), (0, all, weights));
     }
     // Another of its name, and back after others.
-    let another = TuningRow { uid: "ba9876543210".to_owned(), ..fixture.row.clone() };
+    let another = ResourceRow { uid: "ba9876543210".to_owned(), ..fixture.row.clone() };
     assert_eq!(look(&fixture, &another).0, 18);
     for number in 0..3 {
-        look(&fixture, &TuningRow { uid: format!("{number}"), ..fixture.row.clone() });
+        look(&fixture, &ResourceRow { uid: format!("{number}"), ..fixture.row.clone() });
     }
     assert_eq!((look(&fixture, &another).0, look(&fixture, &fixture.row).0), (0, 18), "the last ones are kept");
 }
@@ -256,7 +256,8 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
         let mut open = fixture.open();
         let (children, _) = fixture.suggest(&mut open, 2);
         for (value, NewChild { child, .. }) in [0.5, 1.0].into_iter().zip(&children) {
-            fixture.put(RowChange::PutJob(Box::new(JobRow { name: child.name.clone(), ended: is_over, ..JobRow::default() })));
+            fixture
+                .put(RowChange::Put(Box::new(ResourceRow { ended: is_over, ..ResourceRow::new(ResourceKind::TRAINING_JOB, &child.name) })));
             let told = open.observe(2, 0, child.trial, &Observation::Reported { resource: 1, value: Some(value) });
             fixture.store(&told);
         }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use shoal_plane::{Action, Command};
+use shoal_store::ResourceKind;
 
 use super::searches::{Searches, Surroundings, Told, Trouble};
 use crate::{
@@ -138,7 +139,7 @@ trait Desk {
 
 impl Desk for World {
     fn is_over(&self, tuning: &str) -> bool {
-        self.rows.tuning(tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
+        self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
     }
 
     fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble> {
@@ -228,7 +229,7 @@ impl Turn<'_> {
         let world = self.world;
         if let Some(searches) = &self.searches {
             // A tuning job may have been deleted, and its name be another one's.
-            let row = world.rows.tuning(self.tuning).map_err(|error| Trouble::Again(describe(&error)))?;
+            let row = world.rows.resource(ResourceKind::TUNING_JOB, self.tuning).map_err(|error| Trouble::Again(describe(&error)))?;
             if row.is_none_or(|row| row.ended || !searches.are_of(&row)) {
                 self.searches = None;
             }
@@ -269,7 +270,7 @@ impl Turn<'_> {
 
     fn open(&mut self) -> Result<Option<&mut Searches>, Trouble> {
         if self.searches.is_none() {
-            let row = self.world.rows.tuning(self.tuning)?;
+            let row = self.world.rows.resource(ResourceKind::TUNING_JOB, self.tuning)?;
             let Some(row) = row.filter(|row| !row.ended) else { return Ok(None) };
             let World { rows, images, region, account, .. } = self.world;
             let around = Surroundings { rows: &**rows, images: &**images, region, account };

@@ -71,7 +71,7 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "nothing is uploaded while the job runs; write below /opt/ml/checkpoints with CheckpointConfig, which is",
     ),
-    sagemaker(TRAINING, "ExperimentConfig", Any, "there are no experiments; tags group jobs, and Search finds them"),
+    sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
     sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::parse;
 
 /// Members that do what AWS documents, or that are refused. With the table these are all.
 const WITH_EFFECT: &[(&str, &[&str])] = &[
@@ -105,7 +106,7 @@ fn every_row_is_a_member_of_the_service_model() {
 fn each_member_of_the_model_has_an_effect_or_a_row() {
     for (operation, with_effect) in WITH_EFFECT {
         let services = [Service::SageMaker, Service::Sts, Service::Iam];
-        let (service, shape) = services.into_iter().find_map(|it| Some((it, constraints::input(it, operation)?))).expect("served");
+        let (service, shape) = services.into_iter().find_map(|it| Some((it, input(it, operation)?))).expect("served");
         let mut all = Vec::new();
         leaves(shape, "", &mut all);
         let rows = |of: &str| {
@@ -166,11 +167,12 @@ fn definitions_of_a_tuning_job_are_looked_through() {
 #[test]
 fn requests_in_both_protocols_are_looked_through() {
     let head = |name: &str, value: &str| http::Request::post("/").header(name, value).body(()).expect("a request").into_parts().0;
+    let call = |service, head: &http::request::Parts, body: &[u8]| parse(service, head, body).expect("a call");
     let body = json!({"TrainingJobName": "a", "RemoteDebugConfig": {"EnableRemoteDebug": true}}).to_string();
-    let found = in_request(Service::SageMaker, &head("x-amz-target", "SageMaker.UpdateTrainingJob"), body.as_bytes());
+    let found = in_call(&call(Service::SageMaker, &head("x-amz-target", "SageMaker.UpdateTrainingJob"), body.as_bytes()));
     assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["RemoteDebugConfig.EnableRemoteDebug"]);
     let form = "Action=AssumeRole&RoleArn=arn:aws:iam::123456789012:role/abc&RoleSessionName=me&ExternalId=1234";
-    let found = in_request(Service::Sts, &head("content-type", "application/x-www-form-urlencoded"), form.as_bytes());
+    let found = in_call(&call(Service::Sts, &head("content-type", "application/x-www-form-urlencoded"), form.as_bytes()));
     assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["ExternalId"]);
     let error = refuse(&found).expect_err("a strict server refuses it");
     assert!(error.message.contains("ExternalId (") && error.message.contains("--strict"), "{}", error.message);

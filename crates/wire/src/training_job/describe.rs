@@ -2,15 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{MetricDefinition, TrainingJobDescription, TrainingJobSummary, WarmPool, timestamp};
+use crate::{MetricDefinition, Reply, TrainingJobDescription, TrainingJobSummary, WarmPool, timestamp};
 
 /// `FailureReason`'s limit, in characters.
 const LONGEST_REASON: usize = 1024;
 
-/// The body of `DescribeTrainingJob`: the request but its tags, the defaults that AWS fills in, and the description.
+/// Members of the request that `DescribeTrainingJob` does not return.
+const NOT_RETURNED: [&str; 2] = ["SessionChainingConfig", "Tags"];
+
+/// The body of `DescribeTrainingJob`: the request but [`NOT_RETURNED`], the defaults that AWS fills in, and the description.
 pub(crate) fn describe(request: &Map<String, Value>, description: &TrainingJobDescription) -> Value {
     let mut body = request.clone();
-    body.shift_remove("Tags");
+    NOT_RETURNED.iter().for_each(|member| drop(body.shift_remove(*member)));
     fill_defaults(&mut body, &description.metric_definitions);
     let mut put = |name: &str, value: Value| body.insert(name.to_owned(), value);
     put("TrainingJobArn", json!(description.arn));
@@ -107,30 +110,38 @@ fn fill_defaults(body: &mut Map<String, Value>, metric_definitions: &[MetricDefi
     }
 }
 
-/// The body of `ListTrainingJobs`.
-pub(crate) fn list(summaries: &[TrainingJobSummary], next_token: Option<&str>) -> Value {
-    let entry = |summary: &TrainingJobSummary| {
-        let mut entry = json!({
-            "TrainingJobName": summary.name,
-            "TrainingJobArn": summary.arn,
-            "CreationTime": timestamp::seconds(summary.created_ms),
-            "LastModifiedTime": timestamp::seconds(summary.modified_ms),
-            "TrainingJobStatus": summary.status,
-            "SecondaryStatus": summary.secondary_status,
-        });
-        if let Some(end) = summary.training_end_ms {
-            entry["TrainingEndTime"] = timestamp::seconds(end);
-        }
-        if let Some(pool) = &summary.warm_pool {
-            entry["WarmPoolStatus"] = warm_pool(pool);
-        }
-        entry
-    };
-    let mut body = json!({"TrainingJobSummaries": summaries.iter().map(entry).collect::<Value>()});
-    if let Some(token) = next_token {
-        body["NextToken"] = json!(token);
+impl Reply {
+    /// `CreateTrainingJob` and `UpdateTrainingJob`: [`crate::arn::training_job`].
+    pub fn training_job_arn(arn: &str) -> Self {
+        Self::of(json!({"TrainingJobArn": arn}))
     }
-    body
+
+    /// `DescribeTrainingJob`: [`crate::CreateTrainingJob::raw`], and what became of it.
+    pub fn describe_training_job(request: &Map<String, Value>, description: &TrainingJobDescription) -> Self {
+        Self::of(describe(request, description))
+    }
+
+    /// `ListTrainingJobs`: one page.
+    pub fn list_training_jobs(summaries: &[TrainingJobSummary], next_token: Option<&str>) -> Self {
+        let entry = |summary: &TrainingJobSummary| {
+            let mut entry = json!({
+                "TrainingJobName": summary.name,
+                "TrainingJobArn": summary.arn,
+                "CreationTime": timestamp::seconds(summary.created_ms),
+                "LastModifiedTime": timestamp::seconds(summary.modified_ms),
+                "TrainingJobStatus": summary.status,
+                "SecondaryStatus": summary.secondary_status,
+            });
+            if let Some(end) = summary.training_end_ms {
+                entry["TrainingEndTime"] = timestamp::seconds(end);
+            }
+            if let Some(pool) = &summary.warm_pool {
+                entry["WarmPoolStatus"] = warm_pool(pool);
+            }
+            entry
+        };
+        Self::page("TrainingJobSummaries", summaries.iter().map(entry), "NextToken", next_token)
+    }
 }
 
 fn warm_pool(pool: &WarmPool) -> Value {

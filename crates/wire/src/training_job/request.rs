@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Distribution, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, Tag, TrainingJobSortBy, timestamp};
+use crate::{
+    Call, Distribution, Error, Input, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, Tag, TrainingJobSortBy,
+    call::read, timestamp,
+};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -206,7 +209,7 @@ pub(crate) struct RetryStrategy {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct ListTrainingJobsRequest {
+struct ListTrainingJobsRequest {
     next_token: Option<String>,
     max_results: Option<u32>,
     creation_time_after: Option<f64>,
@@ -221,21 +224,23 @@ pub(crate) struct ListTrainingJobsRequest {
     sort_order: Option<SortOrder>,
 }
 
-/// A list's conditions with their defaults.
-pub(crate) fn list_training_jobs(request: ListTrainingJobsRequest) -> ListTrainingJobs {
-    let by_default = if request.sort_by.is_none() { SortOrder::Descending } else { SortOrder::Ascending };
-    ListTrainingJobs {
-        next_token: request.next_token,
-        max_results: request.max_results.unwrap_or(10),
-        created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
-        created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
-        modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
-        modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
-        name_contains: request.name_contains,
-        status_equals: request.status_equals,
-        warm_pool_status_equals: request.warm_pool_status_equals,
-        training_plan_equals: request.training_plan_arn_equals,
-        sort_by: request.sort_by.unwrap_or_default(),
-        sort_order: request.sort_order.unwrap_or(by_default),
+impl Input for ListTrainingJobs {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: ListTrainingJobsRequest = read(call.input)?;
+        let by_default = if request.sort_by.is_none() { SortOrder::Descending } else { SortOrder::Ascending };
+        Ok(Self {
+            next_token: request.next_token,
+            max_results: request.max_results.unwrap_or(10),
+            created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
+            created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
+            modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
+            modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
+            name_contains: request.name_contains,
+            status_equals: request.status_equals,
+            warm_pool_status_equals: request.warm_pool_status_equals,
+            training_plan_equals: request.training_plan_arn_equals,
+            sort_by: request.sort_by.unwrap_or_default(),
+            sort_order: request.sort_order.unwrap_or(by_default),
+        })
     }
 }

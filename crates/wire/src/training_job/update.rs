@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, semantics};
+use crate::{Call, Error, Input, call::read, semantics};
 
 /// Most profiler rules of a training job.
 const MOST_RULES: usize = 20;
@@ -27,7 +27,7 @@ pub struct UpdateTrainingJob {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct UpdateTrainingJobRequest {
+struct UpdateTrainingJobRequest {
     training_job_name: String,
     profiler_config: Option<Map<String, Value>>,
     profiler_rule_configurations: Option<Vec<Value>>,
@@ -41,14 +41,15 @@ struct ResourceConfigForUpdate {
     keep_alive_period_in_seconds: u32,
 }
 
-impl UpdateTrainingJobRequest {
-    pub(crate) fn check(self) -> Result<UpdateTrainingJob, Error> {
-        let update = UpdateTrainingJob {
-            name: self.training_job_name,
-            profiler: self.profiler_config,
-            profiler_rules: self.profiler_rule_configurations,
-            keep_alive_s: self.resource_config.map(|config| config.keep_alive_period_in_seconds),
-            remote_debug: self.remote_debug_config,
+impl Input for UpdateTrainingJob {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: UpdateTrainingJobRequest = read(call.input)?;
+        let update = Self {
+            name: request.training_job_name,
+            profiler: request.profiler_config,
+            profiler_rules: request.profiler_rule_configurations,
+            keep_alive_s: request.resource_config.map(|config| config.keep_alive_period_in_seconds),
+            remote_debug: request.remote_debug_config,
         };
         let nothing =
             update.profiler.is_none() && update.profiler_rules.is_none() && update.keep_alive_s.is_none() && update.remote_debug.is_none();

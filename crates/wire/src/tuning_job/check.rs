@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::{Error, ErrorCode, call::read, tags, timestamp};
+use crate::{Call, Error, ErrorCode, Input, call::read, tags, timestamp};
 
 use super::{
     CompletionCriteria, CreateTuningJob, ListTrials, ListTuningJobs, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart,
@@ -367,30 +367,40 @@ fn warm_start(config: request::WarmStartConfig) -> Result<WarmStart, Error> {
     Ok(WarmStart { parents, identical: config.warm_start_type == "IdenticalDataAndAlgorithm" })
 }
 
-/// A list's conditions with their defaults.
-pub(crate) fn list_tuning_jobs(request: request::ListTuningJobsRequest) -> ListTuningJobs {
-    ListTuningJobs {
-        next_token: request.next_token,
-        max_results: request.max_results.unwrap_or(10),
-        created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
-        created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
-        modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
-        modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
-        name_contains: request.name_contains,
-        status_equals: request.status_equals,
-        sort_by: request.sort_by.unwrap_or_default(),
-        sort_order: request.sort_order.unwrap_or(crate::SortOrder::Ascending),
+impl Input for CreateTuningJob {
+    fn read(call: Call) -> Result<Self, Error> {
+        create_tuning_job(call.input)
     }
 }
 
-/// The same for a tuning job's training jobs.
-pub(crate) fn list_training_jobs_of(request: request::ListTrialsRequest) -> ListTrials {
-    ListTrials {
-        tuning_job: request.hyper_parameter_tuning_job_name,
-        next_token: request.next_token,
-        max_results: request.max_results.unwrap_or(10),
-        status_equals: request.status_equals,
-        sort_by: request.sort_by.unwrap_or_default(),
-        sort_order: request.sort_order.unwrap_or(crate::SortOrder::Ascending),
+impl Input for ListTuningJobs {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: request::ListTuningJobsRequest = read(call.input)?;
+        Ok(Self {
+            next_token: request.next_token,
+            max_results: request.max_results.unwrap_or(10),
+            created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
+            created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
+            modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
+            modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
+            name_contains: request.name_contains,
+            status_equals: request.status_equals,
+            sort_by: request.sort_by.unwrap_or_default(),
+            sort_order: request.sort_order.unwrap_or(crate::SortOrder::Ascending),
+        })
+    }
+}
+
+impl Input for ListTrials {
+    fn read(call: Call) -> Result<Self, Error> {
+        let request: request::ListTrialsRequest = read(call.input)?;
+        Ok(Self {
+            tuning_job: request.hyper_parameter_tuning_job_name,
+            next_token: request.next_token,
+            max_results: request.max_results.unwrap_or(10),
+            status_equals: request.status_equals,
+            sort_by: request.sort_by.unwrap_or_default(),
+            sort_order: request.sort_order.unwrap_or(crate::SortOrder::Ascending),
+        })
     }
 }

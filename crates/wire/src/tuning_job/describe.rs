@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{MetricDefinition, Tag, tags, timestamp};
+use crate::{MetricDefinition, Reply, Tag, tags, timestamp};
 
 use super::{
     OBJECTIVE_HYPERPARAMETER, ObjectiveCounters, ResourceLimits, TrainingJobCounters, TrialSummary, TuningJobDescription, TuningJobSummary,
@@ -171,31 +171,43 @@ fn trial(summary: &TrialSummary) -> Value {
     Value::Object(entry)
 }
 
-/// The body of `ListTrainingJobsForHyperParameterTuningJob`.
-pub(crate) fn trials(summaries: &[TrialSummary], next_token: Option<&str>) -> Value {
-    page("TrainingJobSummaries", &summaries.iter().map(trial).collect(), next_token)
-}
+impl Reply {
+    /// `CreateHyperParameterTuningJob`: [`crate::arn::tuning_job`].
+    pub fn create_tuning_job(arn: &str) -> Self {
+        Self::of(json!({"HyperParameterTuningJobArn": arn}))
+    }
 
-/// The body of `ListHyperParameterTuningJobs`.
-pub(crate) fn list(summaries: &[TuningJobSummary], next_token: Option<&str>) -> Value {
-    let entry = |summary: &TuningJobSummary| {
-        let mut entry = json!({
-            "HyperParameterTuningJobName": summary.name,
-            "HyperParameterTuningJobArn": summary.arn,
-            "HyperParameterTuningJobStatus": summary.status,
-            "Strategy": summary.strategy.as_str(),
-            "CreationTime": timestamp::seconds(summary.created_ms),
-            "LastModifiedTime": timestamp::seconds(summary.modified_ms),
-            "TrainingJobStatusCounters": job_counters(&summary.jobs),
-            "ObjectiveStatusCounters": objective_counters(&summary.objectives),
-            "ResourceLimits": limits(&summary.limits),
-        });
-        if let Some(end) = summary.ended_ms {
-            entry["HyperParameterTuningEndTime"] = timestamp::seconds(end);
-        }
-        entry
-    };
-    page("HyperParameterTuningJobSummaries", &summaries.iter().map(entry).collect(), next_token)
+    /// `DescribeHyperParameterTuningJob`: [`crate::CreateTuningJob::raw`], and what became of it.
+    pub fn describe_tuning_job(request: &Map<String, Value>, description: &TuningJobDescription) -> Self {
+        Self::of(describe(request, description))
+    }
+
+    /// `ListTrainingJobsForHyperParameterTuningJob`: one page.
+    pub fn list_trials(summaries: &[TrialSummary], next_token: Option<&str>) -> Self {
+        Self::page("TrainingJobSummaries", summaries.iter().map(trial), "NextToken", next_token)
+    }
+
+    /// `ListHyperParameterTuningJobs`: one page.
+    pub fn list_tuning_jobs(summaries: &[TuningJobSummary], next_token: Option<&str>) -> Self {
+        let entry = |summary: &TuningJobSummary| {
+            let mut entry = json!({
+                "HyperParameterTuningJobName": summary.name,
+                "HyperParameterTuningJobArn": summary.arn,
+                "HyperParameterTuningJobStatus": summary.status,
+                "Strategy": summary.strategy.as_str(),
+                "CreationTime": timestamp::seconds(summary.created_ms),
+                "LastModifiedTime": timestamp::seconds(summary.modified_ms),
+                "TrainingJobStatusCounters": job_counters(&summary.jobs),
+                "ObjectiveStatusCounters": objective_counters(&summary.objectives),
+                "ResourceLimits": limits(&summary.limits),
+            });
+            if let Some(end) = summary.ended_ms {
+                entry["HyperParameterTuningEndTime"] = timestamp::seconds(end);
+            }
+            entry
+        };
+        Self::page("HyperParameterTuningJobSummaries", summaries.iter().map(entry), "NextToken", next_token)
+    }
 }
 
 fn limits(limits: &ResourceLimits) -> Value {
@@ -205,14 +217,6 @@ fn limits(limits: &ResourceLimits) -> Value {
     }
     if let Some(seconds) = limits.max_runtime_s {
         body["MaxRuntimeInSeconds"] = json!(seconds);
-    }
-    body
-}
-
-fn page(name: &str, entries: &Value, next_token: Option<&str>) -> Value {
-    let mut body = json!({name: entries});
-    if let Some(token) = next_token {
-        body["NextToken"] = json!(token);
     }
     body
 }

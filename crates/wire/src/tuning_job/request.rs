@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{SortOrder, Tag};
+use crate::{SortOrder, Tag, call::plain_inputs};
 
 use super::{Goal, ScalingType, Strategy, TrialSortBy, TuningJobSortBy};
 
@@ -195,9 +195,12 @@ pub(crate) struct ListTrialsRequest {
     pub(crate) sort_order: Option<SortOrder>,
 }
 
-/// The requests that name a tuning job and nothing else.
-#[derive(Deserialize)]
+/// The input of calls that name a tuning job and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Named {
-    pub(crate) hyper_parameter_tuning_job_name: String,
+pub struct NamedTuningJob {
+    /// Tuning job's name.
+    pub hyper_parameter_tuning_job_name: String,
 }
+
+plain_inputs!(NamedTuningJob);

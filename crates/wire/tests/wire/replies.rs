@@ -4,26 +4,27 @@ use http::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use shoal_wire::{
     Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route, S3Uri, SearchResource,
-    Service, Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, respond, respond_error,
-    route, search_record,
+    Service, Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, operations, respond,
+    respond_error, route, search_record,
     sigv4::{self, Credentials},
 };
 
 const ID: &str = "3f1c0b5e-0000-4000-8000-000000000001";
 const CREATED: u64 = 1_795_245_868_250;
 
-/// A reply's body after its status and headers are checked.
-fn body(reply: &Reply, content_type: &str) -> String {
+/// The body of an operation's reply after its status and headers are checked.
+fn body(operation: &str, reply: &Reply, content_type: &str) -> String {
     let protocol = if content_type == "text/xml" { Protocol::Query } else { Protocol::Json };
-    let response = respond(reply, protocol, ID);
+    let operation = operations().find(|served| served.name == operation).expect("served");
+    let response = respond(operation, reply, protocol, ID);
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], content_type);
     assert_eq!(response.headers()["x-amzn-requestid"], ID);
     String::from_utf8(response.into_body()).expect("UTF-8")
 }
 
-fn check_json(reply: &Reply, expected: &Value) {
-    let body = body(reply, "application/x-amz-json-1.1");
+fn check_json(operation: &str, reply: &Reply, expected: &Value) {
+    let body = body(operation, reply, "application/x-amz-json-1.1");
     assert_eq!(&serde_json::from_str::<Value>(&body).expect("JSON"), expected);
     assert!(!body.contains("null"), "absent members are left out: {body}");
 }
@@ -93,7 +94,7 @@ fn told() -> Value {
 
 #[test]
 fn describe_echoes_the_request_with_the_defaults_that_clients_need() {
-    check_json(&Reply::DescribeTrainingJob { request: request(), description: Box::new(started()) }, &told());
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request(), &started()), &told());
 }
 
 #[test]
@@ -102,24 +103,25 @@ fn a_search_gives_what_describe_says_with_the_tags() {
     let mut expected = told();
     expected["Tags"] = json!([{"Key": "team", "Value": ""}]);
     let records = vec![search_record(&request(), &started(), &tags)];
-    let page = |records, next_token, total| Reply::Search { resource: SearchResource::TrainingJob, records, next_token, total };
+    let page = |records: &[Value], next_token, total| Reply::search(SearchResource::TrainingJob, records, next_token, total);
     check_json(
-        &page(records, Some("t".to_owned()), 7),
+        "Search",
+        &page(&records, Some("t"), 7),
         &json!({"Results": [{"TrainingJob": expected}], "TotalHits": {"Value": 7, "Relation": "EqualTo"}, "NextToken": "t"}),
     );
-    check_json(&page(Vec::new(), None, 0), &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}));
+    check_json("Search", &page(&[], None, 0), &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}));
 }
 
 #[test]
 fn tags_updates_and_deletions_are_answered() {
     let tags = vec![Tag { key: "team".to_owned(), value: "trees".to_owned() }];
     let listed = json!({"Tags": [{"Key": "team", "Value": "trees"}]});
-    check_json(&Reply::AddTags { tags: tags.clone() }, &listed);
-    check_json(&Reply::ListTags { tags }, &listed);
-    check_json(&Reply::ListTags { tags: Vec::new() }, &json!({"Tags": []}));
-    check_json(&Reply::DeleteTags, &json!({}));
-    check_json(&Reply::UpdateTrainingJob { arn: "arn:x".to_owned() }, &json!({"TrainingJobArn": "arn:x"}));
-    assert_eq!(body(&Reply::DeleteTrainingJob, "application/x-amz-json-1.1"), "");
+    check_json("AddTags", &Reply::tags(&tags), &listed);
+    check_json("ListTags", &Reply::tags(&tags), &listed);
+    check_json("ListTags", &Reply::tags(&[]), &json!({"Tags": []}));
+    check_json("DeleteTags", &Reply::done(), &json!({}));
+    check_json("UpdateTrainingJob", &Reply::training_job_arn("arn:x"), &json!({"TrainingJobArn": "arn:x"}));
+    assert_eq!(body("DeleteTrainingJob", &Reply::done(), "application/x-amz-json-1.1"), "");
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn describe_tells_what_became_of_the_job() {
     });
     expected.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     expected["AlgorithmSpecification"]["MetricDefinitions"] = json!([{"Name": "validation:auc", "Regex": "auc:(.*)"}]);
-    check_json(&Reply::DescribeTrainingJob { request: request(), description: Box::new(description) }, &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request(), &description), &expected);
 }
 
 #[test]
@@ -177,19 +179,19 @@ fn describe_keeps_what_the_request_says() {
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
     expected["ResourceConfig"]["InstanceType"] = json!("ml.m5.large");
     expected["ResourceConfig"]["InstanceCount"] = json!(3);
-    check_json(&Reply::DescribeTrainingJob { request: request.clone(), description: Box::new(started()) }, &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request, &started()), &expected);
     // Groups of several types have no one type.
     let other = json!({"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "InstanceGroupName": "other"});
     request["ResourceConfig"]["InstanceGroups"].as_array_mut().unwrap().push(other);
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
-    check_json(&Reply::DescribeTrainingJob { request, description: Box::new(started()) }, &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request, &started()), &expected);
 }
 
 #[test]
 fn json_replies() {
-    check_json(&Reply::CreateTrainingJob { arn: "arn:x".to_owned() }, &json!({"TrainingJobArn": "arn:x"}));
-    assert_eq!(body(&Reply::StopTrainingJob { notice: None }, "application/x-amz-json-1.1"), "");
-    check_json(&Reply::ListTrainingJobs { summaries: Vec::new(), next_token: None }, &json!({"TrainingJobSummaries": []}));
+    check_json("CreateTrainingJob", &Reply::training_job_arn("arn:x"), &json!({"TrainingJobArn": "arn:x"}));
+    assert_eq!(body("StopTrainingJob", &Reply::done(), "application/x-amz-json-1.1"), "");
+    check_json("ListTrainingJobs", &Reply::list_training_jobs(&[], None), &json!({"TrainingJobSummaries": []}));
     let summary = TrainingJobSummary {
         name: "a".to_owned(),
         arn: "arn:a".to_owned(),
@@ -210,8 +212,8 @@ fn json_replies() {
     let mut longer = line.clone();
     longer["TrainingEndTime"] = json!(1_795_245_868.25);
     longer["WarmPoolStatus"] = json!({"Status": "Reused", "ReusedByJob": "b"});
-    let page = Reply::ListTrainingJobs { summaries: vec![summary, ended], next_token: Some("more".to_owned()) };
-    check_json(&page, &json!({"TrainingJobSummaries": [line, longer], "NextToken": "more"}));
+    let page = Reply::list_training_jobs(&[summary, ended], Some("more"));
+    check_json("ListTrainingJobs", &page, &json!({"TrainingJobSummaries": [line, longer], "NextToken": "more"}));
 }
 
 #[test]
@@ -231,11 +233,11 @@ fn log_replies() {
     full["firstEventTimestamp"] = json!(CREATED);
     full["lastEventTimestamp"] = json!(CREATED + 1);
     full["lastIngestionTime"] = json!(CREATED + 2);
-    check_json(&Reply::DescribeLogStreams { streams: vec![stream, empty], next_token: None }, &json!({"logStreams": [full, line]}));
+    check_json("DescribeLogStreams", &Reply::describe_log_streams(&[stream, empty], None), &json!({"logStreams": [full, line]}));
     let events = vec![LogEvent { at_ms: CREATED, message: "[0]#011train-auc:0.5 \u{1F686}".to_owned(), ingested_ms: CREATED + 1 }];
-    let reply = Reply::GetLogEvents { events, forward_token: "f/1".to_owned(), backward_token: "b/0".to_owned() };
     check_json(
-        &reply,
+        "GetLogEvents",
+        &Reply::get_log_events(&events, "f/1", "b/0"),
         &json!({"events": [{"timestamp": CREATED, "message": "[0]#011train-auc:0.5 \u{1F686}", "ingestionTime": CREATED + 1}],
             "nextForwardToken": "f/1", "nextBackwardToken": "b/0"}),
     );
@@ -243,13 +245,10 @@ fn log_replies() {
 
 #[test]
 fn xml_replies() {
-    let identity = Reply::GetCallerIdentity {
-        account: "123456789012".to_owned(),
-        arn: arn::assumed_role("123456789012", "SageMakerRole", "me"),
-        user_id: "AROAEXAMPLE:me".to_owned(),
-    };
+    let arn = arn::assumed_role("123456789012", "SageMakerRole", "me");
+    let identity = Reply::get_caller_identity("123456789012", &arn, "AROAEXAMPLE:me");
     assert_eq!(
-        body(&identity, "text/xml"),
+        body("GetCallerIdentity", &identity, "text/xml"),
         format!(
             "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult>\
              <Arn>arn:aws:sts::123456789012:assumed-role/SageMakerRole/me</Arn><UserId>AROAEXAMPLE:me</UserId><Account>123456789012</Account>\
@@ -257,7 +256,7 @@ fn xml_replies() {
         )
     );
     let role = Role { name: "a<&>b".to_owned(), id: "AROAEXAMPLE".to_owned(), arn: arn::role("123456789012", "a"), created_ms: CREATED };
-    let body = body(&Reply::GetRole(role), "text/xml");
+    let body = body("GetRole", &Reply::get_role(&role), "text/xml");
     let parts = [
         "<GetRoleResponse xmlns=\"https://iam.amazonaws.com/doc/2010-05-08/\"><GetRoleResult><Role><Path>/</Path>",
         "<RoleName>a&lt;&amp;&gt;b</RoleName>",
@@ -272,16 +271,13 @@ fn xml_replies() {
 
 #[test]
 fn metrics_are_told_in_both_protocols() {
-    let reply = Reply::GetMetricStatistics {
-        label: "loss".to_owned(),
-        statistics: vec![("Sum".to_owned(), Statistic::Sum), ("p50".to_owned(), Statistic::Percentile(50.0))],
-        datapoints: vec![Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }],
-    };
+    let statistics = [("Sum".to_owned(), Statistic::Sum), ("p50".to_owned(), Statistic::Percentile(50.0))];
+    let reply = Reply::get_metric_statistics("loss", &statistics, &[Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }]);
     assert_eq!(
-        serde_json::from_str::<Value>(&body(&reply, "application/x-amz-json-1.0")).expect("JSON"),
+        serde_json::from_str::<Value>(&body("GetMetricStatistics", &reply, "application/x-amz-json-1.0")).expect("JSON"),
         json!({"Label": "loss", "Datapoints": [{"Timestamp": 60.0, "Unit": "None", "Sum": 1.5, "ExtendedStatistics": {"p50": 0.25}}]})
     );
-    let xml = body(&reply, "text/xml");
+    let xml = body("GetMetricStatistics", &reply, "text/xml");
     let result = "<GetMetricStatisticsResult><Label>loss</Label><Datapoints><member><Timestamp>1970-01-01T00:01:00Z</Timestamp>\
         <Unit>None</Unit><Sum>1.5</Sum><ExtendedStatistics><entry><key>p50</key><value>0.25</value></entry></ExtendedStatistics></member>\
         </Datapoints></GetMetricStatisticsResult>";

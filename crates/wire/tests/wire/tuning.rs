@@ -4,7 +4,7 @@ use http::Request;
 use serde_json::{Value, json};
 use shoal_wire::{
     Call, Child, CreateTuningJob, Error, ErrorCode, Goal, ParameterRange, RangeValues, Reply, ScalingType, Service, Strategy, Tag,
-    TrialSummary, TuningJobDescription, check_warm_start, parse, respond, restore_tuning_job,
+    TrialSummary, TuningJobDescription, UpdateTuningJob, check_warm_start, operations, parse, respond, restore_tuning_job,
 };
 
 use crate::{
@@ -12,12 +12,9 @@ use crate::{
     golden::goldens,
 };
 
-pub(crate) fn create(body: &Value) -> Result<Box<CreateTuningJob>, Error> {
+pub(crate) fn create(body: &Value) -> Result<CreateTuningJob, Error> {
     let request = Request::post("/").header("x-amz-target", "SageMaker.CreateHyperParameterTuningJob").body(()).expect("a request");
-    match parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())? {
-        Call::CreateTuningJob(job) => Ok(job),
-        other => panic!("{other:?}"),
-    }
+    parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())?.read()
 }
 
 fn definition() -> Value {
@@ -91,7 +88,7 @@ fn a_sound_request_becomes_a_typed_job() {
     );
     assert_eq!(Value::Object(job.raw.clone()), sound(), "numbers stay the strings that they were");
     let kept = serde_json::to_vec(&job.raw).expect("JSON");
-    assert_eq!(restore_tuning_job(&kept).as_ref(), Ok(job.as_ref()), "a kept request reads back the same");
+    assert_eq!(restore_tuning_job(&kept).as_ref(), Ok(&job), "a kept request reads back the same");
     let job = create(&several()).expect("a sound request");
     assert_eq!(job.definitions.iter().map(|it| it.name.as_deref()).collect::<Vec<_>>(), [Some("a"), Some("b")]);
 }
@@ -430,8 +427,9 @@ fn a_warm_start_keeps_what_its_parents_were_about() {
 fn describe_gives_what_the_clients_read() {
     let answer = |request: &Value, description: TuningJobDescription| -> Value {
         let request = request.as_object().expect("an object").clone();
-        let reply = Reply::DescribeTuningJob { request, description: Box::new(description) };
-        serde_json::from_slice(respond(&reply, shoal_wire::Protocol::Json, "id").body()).expect("JSON")
+        let reply = Reply::describe_tuning_job(&request, &description);
+        let describe = operations().find(|operation| operation.name == "DescribeHyperParameterTuningJob").expect("served");
+        serde_json::from_slice(respond(describe, &reply, shoal_wire::Protocol::Json, "id").body()).expect("JSON")
     };
     let told =
         answer(&sound(), TuningJobDescription { status: "InProgress".to_owned(), created_ms: 1500, ..TuningJobDescription::default() });
@@ -474,10 +472,10 @@ fn how_many_run_can_be_changed_within_limits() {
     let update = |parallel: u32| {
         let request = Request::post("/").header("x-amz-target", "Shoal.UpdateHyperParameterTuningJob").body(()).expect("a request");
         let body = json!({"HyperParameterTuningJobName": "titanic", "MaxParallelTrainingJobs": parallel});
-        parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())
+        parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes()).and_then(Call::read::<UpdateTuningJob>)
     };
     for parallel in [1, 1000] {
-        let Ok(Call::UpdateTuningJob(update)) = update(parallel) else { panic!("{parallel} may run") };
+        let Ok(update) = update(parallel) else { panic!("{parallel} may run") };
         assert_eq!((update.hyper_parameter_tuning_job_name.as_str(), update.max_parallel_training_jobs), ("titanic", parallel));
     }
     for parallel in [0, 1001] {

@@ -1,80 +1,13 @@
-//! Tuning jobs' rows, their trials' and their records'.
+//! Rows of tuning jobs' trials and of their tuners' records.
 
 use super::Reopen;
 use crate::{
-    Batch, JobFilter, JobProgress, JobRow, JobSort, Journal, RecordRow, RowChange, Rows, SortOrder, StoreError, TrialFilter, TrialProgress,
-    TrialRow, TrialSort, TuningProgress, TuningRow,
+    Batch, Journal, RecordRow, ResourceKind, ResourceProgress, ResourceRow, RowChange, Rows, SortOrder, StoreError, TrialFilter,
+    TrialProgress, TrialRow, TrialSort,
 };
 
 fn change(journal: &mut dyn Journal, rows: Vec<RowChange>) {
     journal.append(&Batch { events: Vec::new(), rows }).expect("append");
-}
-
-fn row(name: &str, created_ms: u64, status: &str) -> TuningRow {
-    TuningRow {
-        name: name.to_owned(),
-        uid: format!("uid of {name}"),
-        arn: format!("arn of {name}"),
-        created_ms,
-        modified_ms: created_ms + 1,
-        ended_ms: None,
-        status: status.to_owned(),
-        ended: false,
-        request: b"{\"a\":1}".to_vec(),
-        view: b"{}".to_vec(),
-        tags: b"[]".to_vec(),
-    }
-}
-
-pub(super) fn tuning_rows_change_and_go(reopen: &Reopen) {
-    let (mut journal, rows) = reopen();
-    let tuning = row("tune", 5, "InProgress");
-    change(&mut *journal, vec![RowChange::PutTuning(Box::new(tuning.clone()))]);
-    assert_eq!(rows.tuning("tune").expect("row"), Some(tuning.clone()));
-    assert_eq!(rows.tuning("Tune").expect("row"), None, "names are case-sensitive");
-    assert_eq!(rows.tuning_names("TUNE").expect("names"), ["tune"]);
-    assert_eq!(rows.job("tune").expect("row"), None, "names of training jobs are others");
-    let moved = |name: &str| TuningProgress {
-        name: name.to_owned(),
-        modified_ms: 9,
-        ended_ms: Some(8),
-        status: "Completed".to_owned(),
-        ended: true,
-        view: b"{1}".to_vec(),
-    };
-    change(&mut *journal, ["tune", "no-such"].map(|name| RowChange::MoveTuning(Box::new(moved(name)))).to_vec());
-    drop((journal, rows));
-
-    let (mut journal, rows) = reopen();
-    let TuningProgress { modified_ms, ended_ms, status, ended, view, .. } = moved("tune");
-    assert_eq!(rows.tuning("tune").expect("row"), Some(TuningRow { modified_ms, ended_ms, status, ended, view, ..tuning }));
-    assert_eq!(rows.tuning("no-such").expect("row"), None, "only rows that are there move");
-    change(&mut *journal, vec![RowChange::DeleteTuning("tune".to_owned())]);
-    assert_eq!(rows.tuning("tune").expect("row"), None);
-}
-
-pub(super) fn tuning_lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
-    let (mut journal, rows) = reopen();
-    let puts = [("c", 10, "Failed"), ("a", 20, "Completed"), ("ab", 20, "Failed"), ("B", 30, "InProgress")];
-    change(&mut *journal, puts.map(|(name, created, status)| RowChange::PutTuning(Box::new(row(name, created, status)))).to_vec());
-    let base = JobFilter::default();
-    for (filter, expected) in [
-        (base.clone(), "c a ab B"),
-        (JobFilter { sort: JobSort::Status, order: SortOrder::Descending, ..base.clone() }, "B c ab a"),
-        (JobFilter { sort: JobSort::Name, name_contains: Some("a".to_owned()), ..base.clone() }, "a ab"),
-        (JobFilter { status: Some("Failed".to_owned()), created_after_ms: Some(10), ..base.clone() }, "ab"),
-        (JobFilter { modified_before_ms: Some(31), ..base }, "c a ab"),
-    ] {
-        let mut filter = JobFilter { limit: 2, ..filter };
-        let mut names = Vec::new();
-        loop {
-            let page = rows.list_tunings(&filter).expect("list");
-            names.extend(page.rows.into_iter().map(|row| row.name));
-            let Some(next) = page.next else { break };
-            filter.after = Some(next.to_string().parse().expect("a cursor's text form is a cursor"));
-        }
-        assert_eq!(names.join(" "), expected, "{filter:?}");
-    }
 }
 
 pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
@@ -96,7 +29,8 @@ pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
         tuned: b"{\"eta\":\"0.1\"}".to_vec(),
         view: job.as_bytes().to_vec(),
     };
-    let job = |name: &str| RowChange::PutJob(Box::new(JobRow { name: name.to_owned(), uid: format!("of {name}"), ..JobRow::default() }));
+    let kind = ResourceKind::TRAINING_JOB;
+    let job = |name: &str| RowChange::Put(Box::new(ResourceRow { uid: format!("of {name}"), ..ResourceRow::new(kind, name) }));
     let mut changes: Vec<_> = trials.iter().map(|it| job(it.0)).collect();
     changes.extend(trials.map(|it| RowChange::PutTrial(Box::new(trial("t", it)))));
     changes.extend([job("u-1"), RowChange::PutTrial(Box::new(trial("u", ("u-1", 10, "Completed", Some(0.0)))))]);
@@ -141,24 +75,28 @@ pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
     assert!(matches!(rows.list_trials(&bad), Err(StoreError::BadCursor(_))));
 
     // The status is the training job's, the rest the trial's own.
-    let ended = JobProgress { name: "t-5".to_owned(), status: "Stopped".to_owned(), ..JobProgress::default() };
+    let ended = |kind: ResourceKind, name: &str| {
+        let (name, status, keys, view) = (name.to_owned(), "Stopped".to_owned(), [None, None], Vec::new());
+        RowChange::Move(Box::new(ResourceProgress { kind, name, modified_ms: 9, ended_ms: Some(9), status, ended: true, keys, view }))
+    };
     let valued = |job: &str| TrialProgress { job: job.to_owned(), value: Some(2.0), view: b"{}".to_vec() };
     change(
         &mut *journal,
         vec![
-            RowChange::MoveJob(Box::new(ended)),
+            ended(kind, "t-5"),
+            ended(ResourceKind::TUNING_JOB, "t-2"),
             RowChange::MoveTrial(Box::new(valued("t-5"))),
             RowChange::MoveTrial(Box::new(valued("no-such"))),
-            RowChange::DeleteJob("t-1".to_owned()),
+            RowChange::Delete(kind, "t-1".to_owned()),
         ],
     );
     let stopped = TrialFilter { sort: TrialSort::Value, status: Some("Stopped".to_owned()), ..base.clone() };
     let values: Vec<_> = rows.list_trials(&stopped).expect("list").rows.into_iter().map(|(row, _)| row.value).collect();
     assert_eq!(values, [Some(0.1 + 0.2), Some(2.0)]);
     assert_eq!(rows.list_trials(&base).expect("list").rows.len(), 4, "without the deleted job");
-    change(&mut *journal, vec![RowChange::DeleteTuning("t".to_owned())]);
+    change(&mut *journal, vec![RowChange::Delete(ResourceKind::TUNING_JOB, "t".to_owned())]);
     assert_eq!(rows.list_trials(&base).expect("list").rows, []);
-    assert!(rows.job("t-2").expect("job").is_some(), "training jobs outlive their tuning job");
+    assert!(rows.resource(kind, "t-2").expect("job").is_some(), "training jobs outlive their tuning job");
     assert!(rows.trial("u-1").expect("trial").is_some());
 }
 
@@ -183,7 +121,7 @@ pub(super) fn records_are_read_in_order(reopen: &Reopen) {
     assert_eq!(read(&*rows, "t", 2), [(10, Vec::new())]);
     let stop = rows.records("t", 0, &mut |_, _| Err(StoreError::BadCursor("stop".to_owned())));
     assert!(stop.is_err());
-    change(&mut *journal, vec![RowChange::DeleteTuning("t".to_owned())]);
+    change(&mut *journal, vec![RowChange::Delete(ResourceKind::TUNING_JOB, "t".to_owned())]);
     assert_eq!(read(&*rows, "t", 0), []);
     assert_eq!(read(&*rows, "u", 0), [(1, b"other".to_vec())]);
 }

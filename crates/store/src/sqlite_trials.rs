@@ -1,12 +1,11 @@
-//! Tuning jobs' rows, their trials' and their records', on SQLite.
+//! Rows of tuning jobs' trials and of their tuners' records, on SQLite.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use crate::sqlite_journal::{COLUMNS, job_of, list_sql, time};
+use crate::sqlite_resources::{COLUMNS, resource_of, time};
 use crate::{
-    Cursor, EachRecord, JobFilter, RecordRow, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort,
-    TuningPage, TuningProgress, TuningRow,
+    Cursor, EachRecord, RecordRow, ResourceKind, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort,
 };
 
 /// What format 3 adds.
@@ -29,27 +28,9 @@ pub(crate) const TABLES: &str = "
         tuning TEXT NOT NULL, seq INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (tuning, seq)) WITHOUT ROWID;
     ";
 
-const TUNING_COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, request, view, tags";
-
-pub(crate) fn put(tx: &Connection, row: &TuningRow) -> Result<(), StoreError> {
-    let upsert = "INSERT INTO tuning (name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, request, view, tags)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-        ON CONFLICT (name) DO UPDATE SET uid = ?2, arn = ?3, created_ms = ?4, modified_ms = ?5, ended_ms = ?6, status = ?7,
-            ended = ?8, request = ?9, view = ?10, tags = ?11";
-    let TuningRow { name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, request, view, tags } = row;
-    tx.prepare_cached(upsert)?.execute(params![name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, request, view, tags])?;
-    Ok(())
-}
-
-pub(crate) fn advance(tx: &Connection, progress: &TuningProgress) -> Result<(), StoreError> {
-    let update = "UPDATE tuning SET modified_ms = ?2, ended_ms = ?3, status = ?4, ended = ?5, view = ?6 WHERE name = ?1";
-    let TuningProgress { name, modified_ms, ended_ms, status, ended, view } = progress;
-    tx.prepare_cached(update)?.execute(params![name, modified_ms, ended_ms, status, ended, view])?;
-    Ok(())
-}
-
-pub(crate) fn delete(tx: &Connection, name: &str) -> Result<(), StoreError> {
-    for delete in ["DELETE FROM tuning WHERE name = ?", "DELETE FROM trial WHERE tuning = ?", "DELETE FROM tuner_record WHERE tuning = ?"] {
+/// What belongs to a tuning job, when that is deleted.
+pub(crate) fn forget_tuning(tx: &Connection, name: &str) -> Result<(), StoreError> {
+    for delete in ["DELETE FROM trial WHERE tuning = ?", "DELETE FROM tuner_record WHERE tuning = ?"] {
         tx.prepare_cached(delete)?.execute([name])?;
     }
     Ok(())
@@ -84,42 +65,6 @@ pub(crate) fn put_record(tx: &Connection, row: &RecordRow) -> Result<(), StoreEr
     let upsert = "INSERT OR REPLACE INTO tuner_record (tuning, seq, bytes) VALUES (?, ?, ?)";
     tx.prepare_cached(upsert)?.execute(params![row.tuning, row.seq, row.bytes])?;
     Ok(())
-}
-
-fn tuning_of(row: &Row<'_>) -> rusqlite::Result<TuningRow> {
-    Ok(TuningRow {
-        name: row.get(0)?,
-        uid: row.get(1)?,
-        arn: row.get(2)?,
-        created_ms: row.get(3)?,
-        modified_ms: row.get(4)?,
-        ended_ms: row.get(5)?,
-        status: row.get(6)?,
-        ended: row.get(7)?,
-        request: row.get(8)?,
-        view: row.get(9)?,
-        tags: row.get(10)?,
-    })
-}
-
-pub(crate) fn get(connection: &Connection, name: &str) -> Result<Option<TuningRow>, StoreError> {
-    let mut select = connection.prepare_cached(&format!("SELECT {TUNING_COLUMNS} FROM tuning WHERE name = ?"))?;
-    Ok(select.query_row([name], tuning_of).optional()?)
-}
-
-pub(crate) fn names(connection: &Connection, name: &str) -> Result<Vec<String>, StoreError> {
-    let mut select = connection.prepare_cached("SELECT name FROM tuning WHERE name = ? COLLATE NOCASE ORDER BY name")?;
-    Ok(select.query_map([name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
-}
-
-pub(crate) fn list(connection: &Connection, filter: &JobFilter) -> Result<TuningPage, StoreError> {
-    let (sql, values) = list_sql("tuning", TUNING_COLUMNS, filter)?;
-    let mut select = connection.prepare_cached(&sql)?;
-    let mut rows = select.query_map(params_from_iter(values), tuning_of)?.collect::<rusqlite::Result<Vec<_>>>()?;
-    let more = rows.len() > filter.limit;
-    rows.truncate(filter.limit);
-    let next = rows.last().filter(|_| more).map(|row| Cursor::of(filter.sort, row.created_ms, &row.status, &row.name));
-    Ok(TuningPage { rows, next })
 }
 
 pub(crate) fn trial(connection: &Connection, job: &str) -> Result<Option<TrialRow>, StoreError> {
@@ -177,15 +122,17 @@ pub(crate) fn trials(connection: &Connection, filter: &TrialFilter) -> Result<Tr
     };
     values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
     let page = format!("SELECT rowid FROM trial WHERE {} ORDER BY {} LIMIT ?", conditions.join(" AND "), order(""));
-    let jobs: Vec<_> = COLUMNS.split(", ").map(|column| format!("job.{column}")).collect();
+    let kind = ResourceKind::TRAINING_JOB;
+    let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("resource.{column}")).collect();
     let sql = format!(
         "SELECT {}, trial.tuning, trial.job, trial.created_ms, trial.status, trial.value, trial.tuned, trial.view
-            FROM trial JOIN job ON job.name = trial.job WHERE trial.rowid IN ({page}) ORDER BY {}",
-        jobs.join(", "),
+            FROM trial JOIN resource ON resource.kind = '{}' AND resource.name = trial.job WHERE trial.rowid IN ({page}) ORDER BY {}",
+        columns.join(", "),
+        kind.name(),
         order("trial.")
     );
     let mut select = connection.prepare_cached(&sql)?;
-    let read = |row: &Row<'_>| Ok((trial_of(row, jobs.len())?, job_of(row)?));
+    let read = |row: &Row<'_>| Ok((trial_of(row, columns.len())?, resource_of(kind, row)?));
     let mut rows = select.query_map(params_from_iter(values), read)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let more = rows.len() > filter.limit;
     rows.truncate(filter.limit);

@@ -1,53 +1,6 @@
-//! Rows of tuning jobs, their trials, and what their tuners have recorded.
+//! Rows of tuning jobs' trials, and what their tuners have recorded.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::{Cursor, JobRow, SortOrder, StoreError};
-
-/// A tuning job as lists and lookups see it. Times are milliseconds since the epoch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TuningRow {
-    /// Unique among tuning jobs' rows.
-    pub name: String,
-    /// Random, given at creation.
-    pub uid: String,
-    /// Amazon resource name.
-    pub arn: String,
-    /// Creation.
-    pub created_ms: u64,
-    /// Last change.
-    pub modified_ms: u64,
-    /// End, if it is over.
-    pub ended_ms: Option<u64>,
-    /// Status.
-    pub status: String,
-    /// The tuning job is over.
-    pub ended: bool,
-    /// The request as it came, JSON.
-    pub request: Vec<u8>,
-    /// What the core knows of it, JSON.
-    pub view: Vec<u8>,
-    /// Tags, JSON.
-    pub tags: Vec<u8>,
-}
-
-/// What changes of a tuning job's row while it goes on: all that the core knows of it, and nothing of what the client said.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TuningProgress {
-    /// Which row; nothing happens if there is none.
-    pub name: String,
-    /// As in [`TuningRow`].
-    pub modified_ms: u64,
-    /// As in [`TuningRow`].
-    pub ended_ms: Option<u64>,
-    /// As in [`TuningRow`].
-    pub status: String,
-    /// As in [`TuningRow`].
-    pub ended: bool,
-    /// As in [`TuningRow`].
-    pub view: Vec<u8>,
-}
+use crate::{Cursor, ResourceRow, SortOrder, StoreError};
 
 /// A training job as its tuning job's lists see it, beside the training job's own row.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -127,20 +80,11 @@ pub enum TrialSort {
     Value,
 }
 
-/// Tuning jobs of one page.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TuningPage {
-    /// In the filter's order.
-    pub rows: Vec<TuningRow>,
-    /// Where the next page starts; `None` at the end.
-    pub next: Option<Cursor>,
-}
-
 /// Trials of one page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialPage {
     /// In the filter's order, each with its training job's row.
-    pub rows: Vec<(TrialRow, JobRow)>,
+    pub rows: Vec<(TrialRow, ResourceRow)>,
     /// Where the next page starts; `None` at the end.
     pub next: Option<Cursor>,
 }
@@ -159,10 +103,5 @@ impl Cursor {
             TrialSort::Value => row.value.unwrap_or_default().to_string(),
         };
         Self { value, name: row.job.clone() }
-    }
-
-    /// The sort value of a list by a number.
-    pub(crate) fn number<T: FromStr + fmt::Debug>(&self) -> Result<T, StoreError> {
-        self.value.parse().map_err(|_| StoreError::BadCursor(self.to_string()))
     }
 }

@@ -1,0 +1,128 @@
+//! The operations that are served, and what answers each; those of plain resources are in `resource_types`. `cargo xtask codegen` reads the names and generates their table from AWS's
+//! service models (`wire/src/constraints`); the operations of `shoal` are ours and stand in `wire/src/operations.rs`.
+
+use std::pin::Pin;
+
+use shoal_wire::{Call, Error, ErrorCode, Reply};
+
+use super::{Api, Caller, resource_types};
+
+/// What answers a call whose input was read.
+pub(crate) type Answer = Box<dyn for<'a> FnOnce(&'a Api, &'a Caller) -> Answering<'a> + Send>;
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send + 'a>>;
+
+/// An operation's name, and what reads its input.
+type Route = (&'static str, fn(Call) -> Result<Answer, Error>);
+
+/// Reads a call's input.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub(crate) fn read(call: Call) -> Result<Answer, Error> {
+    if let Some((of, verb)) = resource_types::operation(call.operation) {
+        return answer(move |api, _| Box::pin(api.plain.answer(of, verb, call)));
+    }
+    let name = call.operation.name;
+    match ROUTES.iter().find(|(operation, _)| *operation == name) {
+        Some((_, read)) => read(call),
+        None => Err(Error::new(ErrorCode::UnknownOperationException, format!("Shoal does not serve the operation {name:?}."))),
+    }
+}
+
+/// Fixes the closure's lifetimes.
+fn answer(work: impl for<'a> FnOnce(&'a Api, &'a Caller) -> Answering<'a> + Send + 'static) -> Result<Answer, Error> {
+    Ok(Box::new(work))
+}
+
+macro_rules! routes {
+    (|$api:ident, $caller:ident| $($model:literal { $($operation:ident($input:pat) => $answer:expr,)* })*) => {
+        static ROUTES: &[Route] = &[$($((stringify!($operation), |call| {
+            let input = call.read()?;
+            answer(move |$api, $caller| {
+                // Most answers do not depend on the caller.
+                let _ = $caller;
+                Box::pin(async move {
+                    let $input = input;
+                    $answer
+                })
+            })
+        }),)*)*];
+    };
+}
+
+routes! { |api, caller|
+    "sagemaker" {
+        CreateTrainingJob(request) => api.create_training_job(request, caller).await,
+        DescribeTrainingJob(request) => api.describe_training_job(request, caller).await,
+        ListTrainingJobs(request) => api.list_training_jobs(request).await,
+        StopTrainingJob(request) => api.stop_training_job(request).await,
+        UpdateTrainingJob(request) => api.update_training_job(request).await,
+        DeleteTrainingJob(request) => api.delete_training_job(request).await,
+        CreateHyperParameterTuningJob(request) => api.create_tuning_job(request, caller).await,
+        DescribeHyperParameterTuningJob(request) => api.describe_tuning_job(request, caller).await,
+        ListHyperParameterTuningJobs(request) => api.list_tuning_jobs(request).await,
+        StopHyperParameterTuningJob(request) => api.stop_tuning_job(request).await,
+        DeleteHyperParameterTuningJob(request) => api.delete_tuning_job(request).await,
+        ListTrainingJobsForHyperParameterTuningJob(request) => api.list_trials(request).await,
+        Search(request) => api.search(request).await,
+        AddTags(request) => api.add_tags(request).await,
+        ListTags(request) => api.list_tags(request).await,
+        DeleteTags(request) => api.delete_tags(request).await,
+    }
+    "sagemaker-metrics" {
+        BatchPutMetrics(request) => api.put_metrics(request, &caller.holder).await,
+        BatchGetMetrics(queries) => api.get_metrics(queries).await,
+    }
+    "shoal" {
+        InterruptTrainingJob(request) => api.interrupt_training_job(request).await,
+        ListCheckpoints(request) => api.list_checkpoints(request).await,
+        DescribeStudy(request) => api.describe_study(request).await,
+        UpdateHyperParameterTuningJob(update) => api.update_tuning_job(update).await,
+        StartVisit(request) => api.start_visit(request, caller).await,
+        FeedVisit(request) => api.feed_visit(request).await,
+        ReadVisit(request) => api.read_visit(request).await,
+    }
+    "sts" {
+        GetCallerIdentity(()) => Ok(api.caller_identity(caller)),
+        AssumeRole(request) => api.assume_role(request),
+    }
+    "iam" {
+        GetRole(request) => Ok(api.get_role(request)),
+        ListRoles(request) => api.list_roles(&request),
+        SimulatePrincipalPolicy(request) => api.simulate_policy(&request),
+    }
+    "logs" {
+        CreateLogGroup(change) => api.change_logs(change).await,
+        DeleteLogGroup(change) => api.change_logs(change).await,
+        PutRetentionPolicy(change) => api.change_logs(change).await,
+        DeleteRetentionPolicy(change) => api.change_logs(change).await,
+        CreateLogStream(change) => api.change_logs(change).await,
+        DeleteLogStream(change) => api.change_logs(change).await,
+        PutLogEvents(change) => api.change_logs(change).await,
+        DescribeLogGroups(request) => api.log_groups(request).await,
+        DescribeLogStreams(request) => api.log_streams(request).await,
+        FilterLogEvents(request) => api.filter_log_events(request).await,
+        GetLogEvents(request) => api.log_events(request).await,
+    }
+    "cloudwatch" {
+        GetMetricData(request) => api.metric_data(request).await,
+        GetMetricStatistics(request) => api.metric_statistics(request).await,
+        ListMetrics(request) => api.list_metrics(request).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_operations_that_are_answered() {
+        let names = || ROUTES.iter().map(|(name, _)| *name).chain(resource_types::operations());
+        let answered: BTreeSet<_> = names().collect();
+        let served: BTreeSet<_> = shoal_wire::operations().map(|operation| operation.name).collect();
+        assert_eq!(answered, served, "run `cargo xtask codegen`");
+        assert_eq!((names().count(), shoal_wire::operations().count()), (served.len(), served.len()), "a name is there twice");
+    }
+}

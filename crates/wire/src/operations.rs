@@ -1,0 +1,173 @@
+//! The table of operations that are served. AWS's are generated from its service models, beside the constraints of their inputs; ours are
+//! declared here. Requests are routed, checked and answered by this table; what each does is `server`'s (`server/src/api/routes.rs`).
+
+use http::request::Parts;
+
+use crate::{
+    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Protocol, READ_VISIT, START_VISIT, Service,
+    UPDATE_TUNING_JOB,
+    constraints::{self, Member, Shape},
+    query,
+};
+
+/// An operation that is served.
+#[derive(Debug)]
+pub struct Operation {
+    /// Whose signature opens it.
+    pub service: Service,
+    /// Unique among its service's.
+    pub name: &'static str,
+    /// `X-Amz-Target` in awsJson: `SageMaker.ListTags`; empty in other protocols.
+    pub target: &'static str,
+    /// Method and path.
+    pub http: (&'static str, &'static str),
+    /// None: the typed input checks all.
+    pub(crate) input: Option<&'static Shape>,
+    /// Members of the output, each with those of its items if it is a list of structures. None: the response has no body.
+    pub output: Option<&'static [(&'static str, &'static [&'static str])]>,
+    /// Names of the errors that are its own, beside those that all operations have.
+    pub errors: &'static [&'static str],
+}
+
+impl Operation {
+    /// Members of the input, in the model's order.
+    pub fn input_members(&self) -> impl Iterator<Item = &'static str> {
+        self.members().iter().map(|member| member.name)
+    }
+
+    /// Whether the input must have this member.
+    pub fn requires(&self, member: &str) -> bool {
+        self.members().iter().any(|it| it.name == member && it.required)
+    }
+
+    /// The output's member of this name.
+    pub fn output_member(&self, member: &str) -> Option<&'static (&'static str, &'static [&'static str])> {
+        self.output?.iter().find(|(name, _)| *name == member)
+    }
+
+    /// The member of the output that is a list of structures, and their members.
+    pub fn output_list(&self) -> Option<&'static (&'static str, &'static [&'static str])> {
+        self.output?.iter().find(|(_, items)| !items.is_empty())
+    }
+
+    fn members(&self) -> &'static [Member] {
+        match self.input {
+            Some(Shape::Structure(members)) => members,
+            _ => &[],
+        }
+    }
+}
+
+/// Operations of our own, which no service model has.
+static OURS: [Operation; 7] = [
+    ours(INTERRUPT_TRAINING_JOB, &[]),
+    ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
+    ours(
+        DESCRIBE_STUDY,
+        &[
+            ("HyperParameterTuningJobName", &[]),
+            ("HyperParameterTuningJobStatus", &[]),
+            ("Message", &[]),
+            ("CreationTime", &[]),
+            ("EndTime", &[]),
+            ("MaxTrials", &[]),
+            ("MaxParallel", &[]),
+            ("Running", &[]),
+            ("Waiting", &[]),
+            ("Paused", &[]),
+            ("BestTrial", &[]),
+            ("Definitions", &[]),
+            ("Trials", &[]),
+            ("NextToken", &[]),
+        ],
+    ),
+    ours(UPDATE_TUNING_JOB, &[]),
+    ours(START_VISIT, &[("VisitId", &[])]),
+    ours(FEED_VISIT, &[("IsTaken", &[])]),
+    ours(READ_VISIT, &[("Output", &["Stream", "Data"]), ("End", &[])]),
+];
+
+const fn ours(target: &'static str, output: &'static [(&'static str, &'static [&'static str])]) -> Operation {
+    let (_, name) = target.split_at("Shoal.".len());
+    Operation { service: Service::SageMaker, name, target, http: ("POST", "/"), input: None, output: Some(output), errors: &[] }
+}
+
+/// All operations that are served.
+pub fn operations() -> impl Iterator<Item = &'static Operation> {
+    constraints::TABLES.iter().copied().flatten().chain(&OURS)
+}
+
+/// The input of an operation of AWS's; `None` if it is not served.
+pub(crate) fn input(service: Service, name: &str) -> Option<&'static Shape> {
+    named(service, name).and_then(|operation| operation.input)
+}
+
+/// Whether this is the target of an operation of our own.
+pub(crate) fn is_ours(target: &str) -> bool {
+    OURS.iter().any(|operation| operation.target == target)
+}
+
+/// The operation that a request names.
+///
+/// # Errors
+/// It names none, or one that is not served.
+pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Result<&'static Operation, Error> {
+    match Protocol::of(service, head) {
+        Protocol::Query => {
+            let pairs = query::request_pairs(head, body)?;
+            let Some((_, action)) = pairs.iter().find(|(name, _)| name == "Action") else {
+                return Err(unnamed("parameter Action"));
+            };
+            named(service, action).ok_or_else(|| unknown(service, action))
+        }
+        Protocol::Json => match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
+            Some(target) => {
+                let found = of(service).find(|operation| operation.target == target && !target.is_empty());
+                let own = target.split_once('.').filter(|(prefix, _)| Some(*prefix) == service.target_prefix());
+                found.ok_or_else(|| unknown(service, own.map_or(target, |(_, name)| name)))
+            }
+            None if service == Service::SageMaker && head.uri.path() != "/" => {
+                let asked = (head.method.as_str(), head.uri.path());
+                let found = of(service).find(|operation| operation.http == asked);
+                found.ok_or_else(|| unknown(service, &format!("{} {}", asked.0, asked.1)))
+            }
+            None => Err(unnamed("header X-Amz-Target")),
+        },
+    }
+}
+
+fn of(service: Service) -> impl Iterator<Item = &'static Operation> {
+    operations().filter(move |operation| operation.service == service)
+}
+
+fn named(service: Service, name: &str) -> Option<&'static Operation> {
+    of(service).find(|operation| operation.name == name)
+}
+
+fn unnamed(place: &str) -> Error {
+    Error::new(ErrorCode::UnknownOperationException, format!("The {place}, which names the operation, is missing."))
+}
+
+fn unknown(service: Service, operation: &str) -> Error {
+    let shown: String = operation.chars().take(128).collect();
+    Error::new(ErrorCode::UnknownOperationException, format!("Shoal does not serve the operation {shown:?} of {}.", service.scope()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn requests_cannot_mean_two_operations() {
+        let (mut names, mut targets, mut paths) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for operation in operations() {
+            assert!(names.insert((operation.service.scope(), operation.name)), "{operation:?}");
+            assert!(operation.target.is_empty() || targets.insert(operation.target), "{operation:?}");
+            assert!(operation.http.1 == "/" || paths.insert(operation.http), "{operation:?}");
+            assert_eq!(operation.target.is_empty() && operation.http.1 == "/", !operation.service.answers_json(), "{operation:?}");
+        }
+        assert_eq!(paths.len(), 2, "those of SageMaker's metrics");
+    }
+}
