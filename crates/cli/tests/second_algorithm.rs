@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    panic::catch_unwind,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Output, Stdio},
     sync::OnceLock,
@@ -93,13 +94,24 @@ fn main() -> ExitCode {
     if executable.file_name().is_some_and(|name| name == "shoal") {
         return shoal_cli::main(Algorithms::new(ALGORITHMS));
     }
-    for (name, test) in [("trains", trains as fn(&House)), ("is_tuned", is_tuned), ("mistakes_are_refused", mistakes_are_refused)] {
-        let (house, start) = (House::open(&executable), Instant::now());
-        test(&house);
-        println!("test {name} ... ok ({} ms)", start.elapsed().as_millis());
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let mut has_failed = false;
+    for (name, test) in TESTS.into_iter().filter(|(name, _)| name.contains(&filter)) {
+        let start = Instant::now();
+        let ended = catch_unwind(|| test(&House::open(&executable)));
+        println!("test {name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        has_failed |= ended.is_err();
     }
-    ExitCode::SUCCESS
+    if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
+
+type Test = (&'static str, fn(&House));
+
+const TESTS: [Test; 3] = [
+    ("second_algorithm::trains", trains),
+    ("second_algorithm::is_tuned", is_tuned),
+    ("second_algorithm::mistakes_are_refused", mistakes_are_refused),
+];
 
 /// A server on a free port in a directory of its own, ended when this goes.
 struct House {
