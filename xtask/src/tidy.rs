@@ -1,6 +1,7 @@
 //! The rules of ARCHITECTURE.md, executed. Each rule is a function from what there is to a list of complaints, tested with input
 //! that breaks it.
 
+mod algorithms;
 mod budget;
 mod edges;
 mod licences;
@@ -34,6 +35,7 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
     Ok([
         edges::check(&edges::packages(&workspace.metadata)),
         purity::check(&sources),
+        algorithms::check(&sources),
         budget::check(&sources),
         names::check(&sources),
         words::check(&sources),

@@ -242,8 +242,8 @@ fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
             mounts.push(Mount::Bind { source: place.base, target: checkpoint.local_path.clone().into() });
         }
     }
-    if let Program::Builtin { library_dir, .. } = &assignment.program {
-        mounts.extend(library_dir.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
+    if let Program::Builtin { library_dirs, .. } = &assignment.program {
+        mounts.extend(library_dirs.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
     }
     mounts
 }

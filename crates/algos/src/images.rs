@@ -1,117 +1,53 @@
-//! Which training images are built-in algorithms: SageMaker's image names, in every form in which SDKs and people write them.
+//! Which training images are built-in algorithms: SageMaker's image names, in every form in which
+//! SDKs and people write them.
+
+use std::fmt::Write;
 
 use thiserror::Error;
 
-use crate::xgboost::{HyperparameterError, hyperparameters, metrics, tunable};
-pub use crate::xgboost::{
-    metrics::{MetricDefinition, TuningObjective},
-    tunable::Tunable,
-};
+use crate::algorithm::Algorithm;
 
-/// An algorithm of this crate.
+/// A repository of an algorithm's images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Gradient boosted trees by the XGBoost library.
-    XGBoost,
+pub struct Repository {
+    /// Without registry: `sagemaker-xgboost`.
+    pub name: &'static str,
+    /// The published versions, oldest first. A tag is one of them, with or without what SageMaker
+    /// appends to it.
+    pub versions: &'static [&'static str],
+    /// Other tags, and the versions that they stand for; the empty tag is that of an image without
+    /// one.
+    pub other_tags: &'static [(&'static str, &'static str)],
 }
 
-impl Algorithm {
-    /// The name that [`crate::run`] takes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::XGBoost => "xgboost",
-        }
-    }
-}
-
-/// A built-in algorithm that an image name stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Builtin {
-    /// What runs.
-    pub algorithm: Algorithm,
-    /// The version in SageMaker's numbering that was asked for (`1.7-1`; `1` for the oldest, unnumbered image). Every one of them is served by
-    /// the current library.
+/// An image of a built-in algorithm.
+#[derive(Debug, Clone, Copy)]
+pub struct Image {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// The version in SageMaker's numbering that was asked for (`1.7-1`). Every one of them is
+    /// served by the algorithm's one build.
     pub version: &'static str,
-}
-
-impl Builtin {
-    /// The metric definitions that hold when a request for this image brings none.
-    pub fn metric_definitions(&self) -> Vec<MetricDefinition> {
-        match self.algorithm {
-            Algorithm::XGBoost => metrics::definitions(),
-        }
-    }
-
-    /// What a tuning job of this image can optimise, and which way.
-    pub fn tuning_objectives(&self) -> Vec<TuningObjective> {
-        match self.algorithm {
-            Algorithm::XGBoost => metrics::objectives(),
-        }
-    }
-
-    /// Names of the hyperparameters that it takes.
-    pub fn hyperparameters(&self) -> Vec<&'static str> {
-        match self.algorithm {
-            Algorithm::XGBoost => hyperparameters::names().collect(),
-        }
-    }
-
-    /// Those that every training job must have.
-    pub fn required_hyperparameters(&self) -> &'static [&'static str] {
-        match self.algorithm {
-            Algorithm::XGBoost => &["num_round"],
-        }
-    }
-
-    /// The channel that every training job must have, and those that it may have.
-    pub fn channels(&self) -> (&'static str, &'static [&'static str]) {
-        match self.algorithm {
-            Algorithm::XGBoost => ("train", &["validation", "code"]),
-        }
-    }
-
-    /// Checks one hyperparameter without the others: its name, and its value as the request has it.
-    ///
-    /// # Errors
-    /// In the words of the algorithm's image.
-    pub fn check_hyperparameter(&self, name: &str, value: &str) -> Result<(), HyperparameterError> {
-        match self.algorithm {
-            Algorithm::XGBoost => hyperparameters::validate_one(name, value),
-        }
-    }
-
-    /// What is recommended to be tuned, for requests that leave it to the service.
-    pub fn tunable(&self) -> &'static [Tunable] {
-        match self.algorithm {
-            Algorithm::XGBoost => &tunable::TUNABLE,
-        }
-    }
 }
 
 /// An image name that is of a built-in algorithm, but of no version of it.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("the image {image:?} names no published version of SageMaker's XGBoost; the versions are {}, and xgboost:1 and xgboost:latest", VERSIONS.join(", "))]
+#[error("the image {image:?} names no published version of SageMaker's {title}; the versions are {published}")]
 pub struct UnknownVersion {
     image: String,
+    title: &'static str,
+    published: String,
 }
-
-/// The published versions of the repository `sagemaker-xgboost`, as the SageMaker SDK 2.257 lists them.
-const VERSIONS: [&str; 9] = ["0.90-1", "0.90-2", "1.0-1", "1.2-1", "1.2-2", "1.3-1", "1.5-1", "1.7-1", "3.0-5"];
-
-/// The tags of the repository `xgboost`, which came before.
-const FIRST_IMAGE: [&str; 3] = ["1", "latest", ""];
 
 /// What may follow a version in a tag.
 const SUFFIXES: [&str; 5] = ["", "-cpu-py3", "-cpu", "-py3", "-gpu-py3"];
 
-/// The built-in algorithm that `image` stands for; `None` if it is none of ours.
+/// The algorithm that `image` stands for; `None` if it is of none of them.
 ///
-/// All registry forms count: `ACCOUNT.dkr.ecr.REGION.amazonaws.com/sagemaker-xgboost:1.7-1`, the same with another partition's suffix, and the
-/// plain `sagemaker-xgboost:1.7-1` and `xgboost:latest`. A digest after the tag is ignored: there is only one build of a built-in.
-///
-/// # Errors
-/// [`UnknownVersion`] lists the published versions when the repository is one of ours but the tag is not.
-pub fn resolve(image: &str) -> Result<Option<Builtin>, UnknownVersion> {
+/// All registry forms count: `ACCOUNT.dkr.ecr.REGION.amazonaws.com/sagemaker-xgboost:1.7-1`, the
+/// same with another partition's suffix, and the plain `sagemaker-xgboost:1.7-1` and
+/// `xgboost:latest`. A digest after the tag is ignored: there is only one build of an algorithm.
+pub(crate) fn resolve(algorithms: &[&'static Algorithm], image: &str) -> Result<Option<Image>, UnknownVersion> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),
@@ -127,24 +63,49 @@ pub fn resolve(image: &str) -> Result<Option<Builtin>, UnknownVersion> {
         Some((repository, tag)) => (repository, Some(tag)),
         None => (repository, None),
     };
-    let version = match (repository, tag) {
+    let known = algorithms.iter().flat_map(|it| it.repositories.iter().map(move |repository| (*it, repository)));
+    let Some((algorithm, repository)) = known.into_iter().find(|(_, known)| known.name == repository) else { return Ok(None) };
+    let version = match tag {
         // A digest alone says which build, but not of which version.
-        ("sagemaker-xgboost" | "xgboost", None) if digest.is_some() => VERSIONS.last().copied(),
-        ("sagemaker-xgboost", tag) => tag.and_then(version_of),
-        ("xgboost", tag) => match tag.unwrap_or_default() {
-            tag if FIRST_IMAGE.contains(&tag) => Some("1"),
-            tag => version_of(tag),
-        },
-        _ => return Ok(None),
+        None if digest.is_some() => repository.versions.last().copied(),
+        tag => repository.version_of(tag.unwrap_or_default()),
     };
     match version {
-        Some(version) => Ok(Some(Builtin { algorithm: Algorithm::XGBoost, version })),
-        None => Err(UnknownVersion { image: image.to_owned() }),
+        Some(version) => Ok(Some(Image { algorithm, version })),
+        None => Err(UnknownVersion { image: image.to_owned(), title: algorithm.title, published: published(algorithm) }),
     }
 }
 
-fn version_of(tag: &str) -> Option<&'static str> {
-    VERSIONS.into_iter().find(|version| tag.strip_prefix(version).is_some_and(|suffix| SUFFIXES.contains(&suffix)))
+impl Repository {
+    fn version_of(&self, tag: &str) -> Option<&'static str> {
+        let other = self.other_tags.iter().find(|(known, _)| *known == tag).map(|(_, version)| *version);
+        let is_of = |version: &&str| tag.strip_prefix(*version).is_some_and(|suffix| SUFFIXES.contains(&suffix));
+        other.or_else(|| self.versions.iter().copied().find(is_of))
+    }
+
+    /// Its newest image.
+    pub fn newest(&self) -> String {
+        match self.versions.last() {
+            Some(version) => format!("{}:{version}", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+}
+
+/// `0.90-1, 0.90-2, 1.0-1, and xgboost:1 and xgboost:latest`
+fn published(algorithm: &Algorithm) -> String {
+    let mut versions: Vec<&str> = Vec::new();
+    for version in algorithm.repositories.iter().flat_map(|repository| repository.versions) {
+        if !versions.contains(version) {
+            versions.push(version);
+        }
+    }
+    let mut text = versions.join(", ");
+    let tags = algorithm.repositories.iter().flat_map(|it| it.other_tags.iter().map(move |(tag, _)| (it.name, *tag)));
+    for (at, (repository, tag)) in tags.filter(|(_, tag)| !tag.is_empty()).enumerate() {
+        let _ = write!(text, "{} and {repository}:{tag}", if at == 0 { "," } else { "" });
+    }
+    text
 }
 
 /// `683313688378.dkr.ecr.us-east-1.amazonaws.com` and the same of other partitions.
@@ -156,7 +117,7 @@ fn is_sagemaker_registry(registry: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::BUILT_IN;
 
     #[test]
     fn every_published_name_resolves() {
@@ -176,10 +137,40 @@ mod tests {
             ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost@sha256:0f", "3.0-5"),
         ];
         for (image, version) in cases {
-            assert_eq!(resolve(image), Ok(Some(Builtin { algorithm: Algorithm::XGBoost, version })), "{image}");
+            let found = BUILT_IN.resolve(image).unwrap().expect(image);
+            assert_eq!((found.algorithm.name, found.version), ("xgboost", version), "{image}");
         }
-        for version in VERSIONS {
-            assert_eq!(resolve(&format!("sagemaker-xgboost:{version}")).unwrap().unwrap().version, version);
+    }
+
+    #[test]
+    fn what_algorithms_declare_fits_together() {
+        let mut repositories = Vec::new();
+        for algorithm in BUILT_IN.iter() {
+            for repository in algorithm.repositories {
+                assert!(!repositories.contains(&repository.name), "{}: two repositories of this name", repository.name);
+                repositories.push(repository.name);
+                assert_eq!(BUILT_IN.resolve(&repository.newest()).unwrap().map(|it| it.algorithm.name), Some(algorithm.name));
+                for version in repository.versions {
+                    let image = format!("{}:{version}", repository.name);
+                    assert_eq!(BUILT_IN.resolve(&image).unwrap().map(|it| it.version), Some(*version), "{image}");
+                }
+            }
+            let names = (algorithm.hyperparameters.names)();
+            for (name, value) in algorithm.hyperparameters.required {
+                assert_eq!((algorithm.hyperparameters.check)(name, value), Ok(()), "{name}");
+            }
+            for tunable in algorithm.hyperparameters.tunable {
+                assert!(names.contains(&tunable.name) && tunable.min < tunable.max, "{tunable:?}");
+                for end in [tunable.min, tunable.max] {
+                    assert_eq!((algorithm.hyperparameters.check)(tunable.name, &end.to_string()), Ok(()), "{tunable:?}");
+                }
+            }
+            assert!(algorithm.hyperparameters.resource.is_none_or(|resource| names.contains(&resource.name)));
+            for (name, objective) in algorithm.objectives() {
+                let Some(measured) = objective.measured_on else { continue };
+                assert!(algorithm.channels.optional.contains(&measured.channel), "{name}: {measured:?}");
+                assert!(measured.unless.is_none_or(|unless| names.contains(&unless)), "{name}: {measured:?}");
+            }
         }
     }
 
@@ -187,8 +178,11 @@ mod tests {
     fn unpublished_versions_are_told_with_the_published_ones() {
         for image in ["sagemaker-xgboost:2.0-1", "sagemaker-xgboost:1.7-11", "sagemaker-xgboost", "xgboost:1.7", "sagemaker-xgboost:latest"]
         {
-            let error = resolve(image).expect_err(image).to_string();
-            assert!(error.contains(image) && error.contains("0.90-1, ") && error.contains("3.0-5"), "{error}");
+            let expected = format!(
+                "the image {image:?} names no published version of SageMaker's XGBoost; the versions are 0.90-1, 0.90-2, 1.0-1, 1.2-1, 1.2-2, 1.3-1, \
+                 1.5-1, 1.7-1, 3.0-5, and xgboost:1 and xgboost:latest"
+            );
+            assert_eq!(BUILT_IN.resolve(image).expect_err(image).to_string(), expected);
         }
     }
 
@@ -202,28 +196,7 @@ mod tests {
             "my-sagemaker-xgboost:1.7-1",
             "",
         ] {
-            assert_eq!(resolve(image), Ok(None), "{image}");
+            assert!(BUILT_IN.resolve(image).unwrap().is_none(), "{image}");
         }
-    }
-
-    #[test]
-    fn definitions_find_every_metric_of_a_line() {
-        let definitions = Builtin { algorithm: Algorithm::XGBoost, version: "1.7-1" }.metric_definitions();
-        assert_eq!(definitions.len(), 2 * 33);
-        let auc = definitions.iter().find(|definition| definition.name == "validation:auc").expect("validation:auc");
-        assert_eq!(auc.regex, r".*\[[0-9]+\].*#011validation-auc:(\S+)");
-    }
-
-    #[test]
-    fn every_metric_of_the_validation_set_can_be_an_objective() {
-        let builtin = Builtin { algorithm: Algorithm::XGBoost, version: "1.7-1" };
-        let objectives = builtin.tuning_objectives();
-        let definitions = builtin.metric_definitions();
-        assert_eq!(objectives.len(), 33);
-        assert!(objectives.iter().all(|objective| definitions.iter().any(|definition| definition.name == objective.name)));
-        let is_maximized = |name: &str| objectives.iter().find(|objective| objective.name == name).map(|objective| objective.is_maximized);
-        assert_eq!(is_maximized("validation:auc"), Some(true));
-        assert_eq!(is_maximized("validation:rmse"), Some(false));
-        assert_eq!(is_maximized("train:auc"), None);
     }
 }

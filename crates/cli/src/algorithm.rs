@@ -3,21 +3,22 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use shoal_algos::Algorithms;
 
 use crate::exit;
 
 /// Arguments of `shoal algorithm`.
 #[derive(Debug, Args)]
 pub(crate) struct AlgorithmArgs {
-    /// Which.
+    /// As the algorithm declares it.
     name: String,
 }
 
 /// Runs it on this instance's `/opt/ml`; as a zygote, once for each training job that the agent has for it.
-pub(crate) fn run(args: &AlgorithmArgs) -> ExitCode {
+pub(crate) fn run(args: &AlgorithmArgs, algorithms: Algorithms) -> ExitCode {
     let code = match shoal_sandbox::line_of_zygote() {
-        Some(line) => shoal_sandbox::serve_as_zygote(&line, || shoal_algos::prepare(&args.name), || shoal_algos::run(&args.name)),
-        None => shoal_algos::run(&args.name),
+        Some(line) => shoal_sandbox::serve_as_zygote(&line, || algorithms.prepare(&args.name), || algorithms.run(&args.name)),
+        None => algorithms.run(&args.name),
     };
     exit::of_program(code)
 }

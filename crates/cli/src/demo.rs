@@ -22,7 +22,7 @@ use dataset::Dataset;
 use house::House;
 use instances::INSTANCES;
 
-use crate::{exit::Exit, output::show, setup::ensure_library};
+use crate::{exit::Exit, output::show, setup};
 
 /// Arguments of `shoal demo`.
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
         Some(dir) => bank::load(&dir.join("bank"))?,
         None => wine::load(),
     };
-    ensure_library()?;
+    setup::fetch(&shoal_algos::xgboost::LIBRARY)?;
     let house = House::open()?;
     let told = story(&house, &dataset);
     // Ctrl-C stops what runs; that it did not complete is then no news.

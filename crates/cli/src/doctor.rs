@@ -10,7 +10,7 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use shoal_algos::library;
+use shoal_algos::{Algorithms, Library};
 use shoal_environments::Environment;
 use shoal_sandbox::Support;
 use shoal_server::TlsOptions;
@@ -76,11 +76,11 @@ impl Check {
 }
 
 /// Checks everything and prints it; 1 if something is missing.
-pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
+pub(crate) fn run(args: &DoctorArgs, algorithms: Algorithms) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let mut checks = isolation();
-    checks.push(xgboost());
-    let images = OurImages::of(&settings);
+    checks.extend(algorithms.libraries().into_iter().map(library));
+    let images = OurImages::of(&settings, algorithms);
     checks.push(scripts(&images, &settings));
     checks.push(package(settings.python_package.as_deref()));
     checks.push(engine(&images));
@@ -123,13 +123,14 @@ fn isolation() -> Vec<Check> {
     Support::probe().report().into_iter().map(line).collect()
 }
 
-fn xgboost() -> Check {
-    match library::find() {
-        Ok(found) => Check::new("libxgboost", State::Ok, found.file.display().to_string(), ""),
+fn library(library: &'static Library) -> Check {
+    let name = library.file_stem();
+    match library.find() {
+        Ok(found) => Check::new(&name, State::Ok, found.file.display().to_string(), ""),
         Err(error) => {
             let pip = Command::new("python3").args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success());
             let todo = if pip { "shoal setup" } else { "install python3 with pip (only to fetch the library), then: shoal setup" };
-            Check::new("libxgboost", State::Missing, error.to_string(), todo)
+            Check::new(&name, State::Missing, error.to_string(), todo)
         }
     }
 }

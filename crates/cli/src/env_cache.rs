@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use shoal_algos::Algorithms;
 use shoal_environments::{Cache, Cached, Engine, Environment, Images, Source, Table, Watcher};
 use shoal_link::Root;
 use shoal_server::{Image, Images as _};
@@ -68,10 +69,10 @@ pub(crate) struct PruneArgs {
 }
 
 /// Runs a subcommand.
-pub(crate) fn run(command: &EnvCacheCommand) -> Result<Exit> {
+pub(crate) fn run(command: &EnvCacheCommand, algorithms: Algorithms) -> Result<Exit> {
     match command {
         EnvCacheCommand::List(args) => list(&cache(&args.settings.settings()?), &images()),
-        EnvCacheCommand::Prepare(args) => prepare(args),
+        EnvCacheCommand::Prepare(args) => prepare(args, algorithms),
         EnvCacheCommand::Verify(args) => verify(args),
         EnvCacheCommand::Prune(args) => prune(args),
     }
@@ -107,9 +108,9 @@ fn short(id: &str) -> &str {
     id.get(..digest + 12).unwrap_or(id)
 }
 
-fn prepare(args: &PrepareArgs) -> Result<Exit> {
+fn prepare(args: &PrepareArgs, algorithms: Algorithms) -> Result<Exit> {
     let settings = args.settings.settings()?;
-    let wanted = args.names.iter().map(|name| wanted(&settings, name)).collect::<Result<Vec<_>>>()?;
+    let wanted = args.names.iter().map(|name| wanted(&settings, name, algorithms)).collect::<Result<Vec<_>>>()?;
     for wanted in wanted {
         let environment = match wanted {
             Wanted::Environment(environment) => environment,
@@ -133,7 +134,7 @@ enum Wanted {
     Image(Engine, String),
 }
 
-fn wanted(settings: &Settings, name: &str) -> Result<Wanted> {
+fn wanted(settings: &Settings, name: &str, algorithms: Algorithms) -> Result<Wanted> {
     let table = Table::read(&table_file(&settings.data_dir))?;
     if let Some(environment) = table.environment(name)? {
         return Ok(Wanted::Environment(environment));
@@ -142,7 +143,7 @@ fn wanted(settings: &Settings, name: &str) -> Result<Wanted> {
         return Ok(Wanted::Environment(found.environment));
     }
     // Where jobs with this image would get it from.
-    let why = match OurImages::of(settings).resolve(name) {
+    let why = match OurImages::of(settings, algorithms).resolve(name) {
         Ok(Image::Root(Root::Engine { program, .. })) => {
             return Ok(Wanted::Image(Engine::at(program.into(), &Source::of_this_process(None)), name.to_owned()));
         }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use shoal_algos::library;
 use shoal_environments::{Cache, Images, Source, is_for_installers};
 
 use crate::settings::Settings;
@@ -42,7 +41,7 @@ pub(crate) fn package_of_agent() -> Option<PathBuf> {
 
 /// What agents are to have in their environment, which is empty otherwise.
 pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
-    let cache = library::cache();
+    let cache = shoal_algos::cache();
     let cache = std::path::absolute(&cache).unwrap_or(cache);
     let ours = [
         (CACHE_VARIABLE, Some(cache)),
@@ -64,6 +63,6 @@ fn directory() -> PathBuf {
 }
 
 fn below_cache(name: &str) -> PathBuf {
-    let place = library::cache().join(name);
+    let place = shoal_algos::cache().join(name);
     std::path::absolute(&place).unwrap_or(place)
 }

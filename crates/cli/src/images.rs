@@ -1,16 +1,14 @@
 //! Which image names this binary serves: the built-in algorithms under SageMaker's names, the environments of the table, and `shoal/host`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use shoal_algos::{
-    images::{self, Tunable, TuningObjective},
-    library,
-};
+use shoal_algos::{Algorithm, Algorithms, Tunable};
 use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table, TableError};
 use shoal_link::{PythonEnvironment, Root};
-use shoal_server::{Image, ImageError, Images};
+use shoal_server::{Builtin, BuiltinObjective, Image, ImageError, Images};
 use shoal_tuner::near;
 use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
 
@@ -21,6 +19,8 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// The table that a server of this binary is given.
 pub(crate) struct OurImages {
+    /// Which images are built-in algorithms.
+    algorithms: Algorithms,
     /// The user's rows of the table of images.
     table: PathBuf,
     /// Where images come from that are in no table.
@@ -60,19 +60,10 @@ impl Images for OurImages {
         if let Some(directory) = self.table()?.root(image) {
             return Ok(Some(Image::Root(Root::Directory { path: directory.display().to_string() })));
         }
-        let builtin = images::resolve(image).map_err(|error| ImageError(error.to_string()))?;
-        let Some(builtin) = builtin else {
-            return Ok(self.framework(image)?.map(Image::Python));
-        };
-        let found = library::find().map_err(|error| ImageError(format!("{image} cannot run here: {error}")))?;
-        Ok(Some(Image::Builtin {
-            name: builtin.algorithm.name().to_owned(),
-            hyperparameters: builtin.hyperparameters().into_iter().map(str::to_owned).collect(),
-            objectives: builtin.tuning_objectives().into_iter().map(objective).collect(),
-            tunable: builtin.tunable().iter().map(range).collect(),
-            library_dir: Some(found.directory.display().to_string()),
-            variables: [(library::FILE_VARIABLE.to_owned(), found.file.display().to_string())].into(),
-        }))
+        match self.algorithms.resolve(image).map_err(|error| ImageError(error.to_string()))? {
+            Some(found) => Ok(Some(Image::Builtin(builtin(found.algorithm, image)?))),
+            None => Ok(self.framework(image)?.map(Image::Python)),
+        }
     }
 
     fn framework(&self, image: &str) -> Result<Option<PythonEnvironment>, ImageError> {
@@ -91,16 +82,20 @@ impl Images for OurImages {
 
     fn metric_definitions(&self, image: &str) -> Vec<(String, String)> {
         let is_replaced = self.table().is_ok_and(|table| table.root(image).is_some());
-        let builtin = images::resolve(image).ok().flatten().filter(|_| !is_replaced);
-        let definitions = builtin.iter().flat_map(images::Builtin::metric_definitions);
-        definitions.map(|definition| (definition.name, definition.regex)).collect()
+        let found = self.algorithms.resolve(image).ok().flatten().filter(|_| !is_replaced);
+        let metrics = found.iter().flat_map(|found| (found.algorithm.metrics)());
+        metrics.map(|metric| (metric.name, metric.regex)).collect()
+    }
+
+    fn resources(&self) -> Vec<String> {
+        self.algorithms.iter().filter_map(|algorithm| Some(algorithm.hyperparameters.resource?.name.to_owned())).collect()
     }
 }
 
 impl OurImages {
     /// Those of a server with these settings.
-    pub(crate) fn of(settings: &Settings) -> Self {
-        Self { table: table_file(&settings.data_dir), engine: settings.engine.clone(), answered: Mutex::new(None) }
+    pub(crate) fn of(settings: &Settings, algorithms: Algorithms) -> Self {
+        Self { algorithms, table: table_file(&settings.data_dir), engine: settings.engine.clone(), answered: Mutex::new(None) }
     }
 
     /// Whether the setting `engine` names a command that is there.
@@ -155,7 +150,8 @@ impl OurImages {
         let plain = |image: &str| image.rsplit('/').next().unwrap_or(image).split([':', '@', '*']).next().unwrap_or_default().to_owned();
         let table = self.table().unwrap_or_default();
         let rows = table.images().map(|(pattern, ..)| pattern).chain(table.roots().map(|(pattern, _)| pattern));
-        let known = Vec::from_iter(["xgboost", "sagemaker-xgboost"].into_iter().chain(rows).map(plain));
+        let repositories = self.algorithms.iter().flat_map(|algorithm| algorithm.repositories).map(|repository| repository.name);
+        let known = Vec::from_iter(repositories.chain(rows).map(plain));
         let hint = match image.strip_prefix("shoal") {
             Some(_) => near(image, ["shoal/host"]),
             None => near(&plain(image), known.iter().map(String::as_str)),
@@ -167,8 +163,10 @@ impl OurImages {
     fn of_engine(&self, image: &str) -> Result<Image, ImageError> {
         let near = self.near(image);
         let unknown = |why: &str| {
+            let newest = |algorithm: &Algorithm| Some(format!("{}, {}", algorithm.title, algorithm.repositories.first()?.newest()));
+            let builtins = Vec::from_iter(self.algorithms.iter().filter_map(newest)).join("; ");
             ImageError(format!(
-                "The image {image:?} is none that this server can run{near} There are SageMaker's XGBoost images (sagemaker-xgboost:1.7-1 in every \
+                "The image {image:?} is none that this server can run{near} There are SageMaker's images of built-in algorithms ({builtins}; in every \
                  registry), its images of frameworks and those of your own (`shoal image list`), and shoal/host, which runs the request's \
                  ContainerEntrypoint on this machine. {why}"
             ))
@@ -212,9 +210,33 @@ fn names_a_registry(image: &str) -> bool {
     image.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
 }
 
-fn objective(objective: TuningObjective) -> Objective {
-    let goal = if objective.is_maximized { Goal::Maximize } else { Goal::Minimize };
-    Objective { goal, metric: objective.name }
+/// What a server needs to know of an algorithm.
+///
+/// # Errors
+/// A library that it needs is not there.
+fn builtin(algorithm: &Algorithm, image: &str) -> Result<Builtin, ImageError> {
+    let (mut library_dirs, mut variables) = (Vec::new(), BTreeMap::new());
+    for library in algorithm.libraries {
+        let found = library.find().map_err(|error| ImageError(format!("{image} cannot run here: {error}")))?;
+        library_dirs.push(found.directory.display().to_string());
+        variables.insert(library.variable.to_owned(), found.file.display().to_string());
+    }
+    let objective = |(metric, objective): (String, shoal_algos::Objective)| BuiltinObjective {
+        objective: Objective { goal: if objective.is_maximized { Goal::Maximize } else { Goal::Minimize }, metric },
+        channel: objective.measured_on.map(|it| it.channel.to_owned()),
+        unless: objective.measured_on.and_then(|it| Some(it.unless?.to_owned())),
+    };
+    let declared = &algorithm.hyperparameters;
+    Ok(Builtin {
+        name: algorithm.name.to_owned(),
+        hyperparameters: (declared.names)().into_iter().map(str::to_owned).collect(),
+        objectives: algorithm.objectives().map(objective).collect(),
+        tunable: declared.tunable.iter().map(range).collect(),
+        resource: declared.resource.map(|resource| resource.name.to_owned()),
+        resumes: algorithm.resumes,
+        library_dirs,
+        variables,
+    })
 }
 
 /// A recommended range as the API has ranges.
@@ -231,12 +253,18 @@ fn range(tunable: &Tunable) -> ParameterRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_algos::BUILT_IN;
     use std::fs;
     use std::process::Command;
 
     #[test]
     fn a_misspelt_image_is_told_the_one_that_was_meant() {
-        let images = OurImages { table: "/nowhere/environments.txt".into(), engine: EngineChoice::None, answered: Mutex::new(None) };
+        let images = OurImages {
+            algorithms: BUILT_IN,
+            table: "/nowhere/environments.txt".into(),
+            engine: EngineChoice::None,
+            answered: Mutex::new(None),
+        };
         for (image, expected) in [
             ("xgbost", "; did you mean xgboost? There are"),
             ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgbost:1.7-1", "; did you mean sagemaker-xgboost? There are"),
@@ -253,7 +281,7 @@ mod tests {
     fn metric_definitions_are_an_images_own() {
         let temp = tempfile::tempdir().unwrap();
         let table = temp.path().join("environments.txt");
-        let images = OurImages { table: table.clone(), engine: EngineChoice::None, answered: Mutex::new(None) };
+        let images = OurImages { algorithms: BUILT_IN, table: table.clone(), engine: EngineChoice::None, answered: Mutex::new(None) };
         let names = |image: &str| images.metric_definitions(image).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert!(names("sagemaker-xgboost:1.7-1").contains(&"validation:auc".to_owned()));
         assert!(names("sagemaker-scikit-learn:1.2-1").is_empty() && names("sagemaker-xgboost:7").is_empty());
@@ -270,6 +298,7 @@ mod tests {
         // By another process: what this one has open for writing, a child that another test starts just now would hold open, too, and then it is busy.
         assert!(Command::new("install").args(["-m", "755"]).args([&source, &engine]).status().unwrap().success());
         let images = OurImages {
+            algorithms: BUILT_IN,
             table: temp.path().join("environments.txt"),
             engine: EngineChoice::Command(engine.display().to_string()),
             answered: Mutex::new(None),

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
+use shoal_algos::{Algorithms, BUILT_IN};
 use shoal_launch::Local;
 use shoal_plane::{Capacity, Catalog};
 use shoal_sandbox::Support;
@@ -47,17 +48,21 @@ fn port(typed: &str) -> Result<Infallible, String> {
 }
 
 /// Serves. Running training jobs outlive the server: the next one takes them up.
-pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    with(&args.settings, |_| {})
+pub(crate) fn run(args: &ServeArgs, algorithms: Algorithms) -> Result<Exit> {
+    serve(&args.settings, algorithms, |_| {})
 }
 
-/// The same with options changed.
+/// Serves with the product's algorithms and options changed.
 ///
 /// # Errors
 /// The server cannot be started.
 pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
+    serve(flags, BUILT_IN, change)
+}
+
+fn serve(flags: &ServerFlags, algorithms: Algorithms, change: impl FnOnce(&mut Options)) -> Result<Exit> {
     let settings = flags.settings()?;
-    for doubt in settings.doubts(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+    for doubt in settings.doubts(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()), algorithms) {
         eprintln!("warning: {doubt}");
     }
     log::install(settings.log);
@@ -65,7 +70,7 @@ pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Re
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
-        let mut options = options(&settings, &support)?;
+        let mut options = options(&settings, algorithms, &support)?;
         change(&mut options);
         let server = Server::start(options).await?;
         announce(&settings, &server);
@@ -113,8 +118,8 @@ fn running(settings: &Settings) -> Result<usize> {
 ///
 /// # Errors
 /// The user's catalogue of instance types is wrong, the setting `engine` names nothing, or this executable cannot be named.
-pub(crate) fn options(settings: &Settings, support: &Support) -> Result<Options> {
-    let images = OurImages::of(settings);
+pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Support) -> Result<Options> {
+    let images = OurImages::of(settings, algorithms);
     images.check()?;
     Ok(Options {
         data_dir: settings.data_dir.clone(),

@@ -1,8 +1,8 @@
-//! `shoal setup`: fetches libxgboost once, so that no training job waits for it.
+//! `shoal setup`: fetches the libraries of built-in algorithms once, so that no training job waits for them.
 
 use anyhow::Result;
 use clap::Args;
-use shoal_algos::library;
+use shoal_algos::{Algorithms, Library, LibraryPath};
 
 use crate::{
     exit::Exit,
@@ -13,18 +13,20 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct SetupArgs {}
 
-/// Fetches unless it is there.
-pub(crate) fn run(_: &SetupArgs) -> Result<Exit> {
-    let found = ensure_library()?;
-    show(&format!("libxgboost is at {}\n", found.file.display()))?;
+/// Fetches those that are not there.
+pub(crate) fn run(_: &SetupArgs, algorithms: Algorithms) -> Result<Exit> {
+    for library in algorithms.libraries() {
+        let found = fetch(library)?;
+        show(&format!("{} is at {}\n", library.file_stem(), found.file.display()))?;
+    }
     Ok(Exit::Ok)
 }
 
-/// The library, fetched with progress shown where it is not there.
+/// A library, fetched with progress shown where it is not there.
 ///
 /// # Errors
 /// It can neither be found nor fetched; the text says what to do.
-pub(crate) fn ensure_library() -> Result<library::LibraryPath> {
+pub(crate) fn fetch(library: &'static Library) -> Result<LibraryPath> {
     let mut progress = Progress::new();
-    Ok(library::fetch(&mut |step| progress.line(step))?)
+    Ok(library.fetch(&mut |step| progress.line(step))?)
 }

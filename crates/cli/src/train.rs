@@ -16,6 +16,7 @@ use std::{convert::Infallible, io::Read, path::PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
+use shoal_algos::Algorithms;
 use shoal_environments::Table;
 
 pub(crate) use self::{
@@ -133,7 +134,7 @@ pub(crate) fn misplaced(_: &str) -> Result<Infallible, String> {
 }
 
 /// Creates the job and waits for its end.
-pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
+pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let table = Table::read(&table_file(&settings.data_dir))?;
     let script = Script::take(&mut args, &table).map_err(UsageError)?;
@@ -148,7 +149,7 @@ pub(crate) fn run(mut args: TrainArgs) -> Result<Exit> {
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     limits::check(&request).map_err(UsageError)?;
-    builtin::check(&request).map_err(UsageError)?;
+    builtin::check(&request, algorithms).map_err(UsageError)?;
     let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
     if args.dry_run {
         plan(&uploads, &name, &mut request, &settings.default_bucket)?;

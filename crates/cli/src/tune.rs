@@ -11,6 +11,7 @@ use std::{convert::Infallible, path::PathBuf};
 use anyhow::Result;
 use clap::{Args, value_parser};
 use serde_json::Value;
+use shoal_algos::Algorithms;
 use shoal_environments::Table;
 
 use crate::{
@@ -186,7 +187,7 @@ impl TuneArgs {
 }
 
 /// Creates the tuning job and waits for its end.
-pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
+pub(crate) fn run(args: &TuneArgs, algorithms: Algorithms) -> Result<Exit> {
     let settings = args.settings.settings()?;
     let mut trial = args.trial();
     let script = Script::take(&mut trial, &Table::read(&table_file(&settings.data_dir))?).map_err(UsageError)?;
@@ -200,7 +201,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
-    checks::check(&request, args).map_err(UsageError)?;
+    checks::check(&request, args, algorithms).map_err(UsageError)?;
     if !args.command.is_empty() && script.is_none() {
         eprintln!("{FROM_A_FILE}");
     }
@@ -289,7 +290,7 @@ mod tests {
             let script = Script::take(&mut trial, &Table::shipped().unwrap())?.expect("a script");
             let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
             let (mut request, _) = request::build(&args, &trial, None, &crate::settings::Settings::of(&typed).unwrap(), 0)?;
-            checks::check(&request, &args)?;
+            checks::check(&request, &args, shoal_algos::BUILT_IN)?;
             script.plan("t", &mut request["TrainingJobDefinition"], "bucket");
             Ok(request)
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Egress;
+use crate::{Egress, one_or_many};
 
 /// The work of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -127,12 +127,13 @@ pub struct Checkpoint {
 pub enum Program {
     /// One of ours: this binary, started as `shoal algorithm NAME`.
     Builtin {
-        /// `xgboost`.
+        /// The algorithm's name.
         name: String,
         /// The image as requested, for messages.
         image: String,
-        /// Directory on this machine that the program needs to see (libxgboost and its companions), mounted read-only at the same path.
-        library_dir: Option<String>,
+        /// Directories on this machine with the libraries that the program loads, mounted read-only at the same paths.
+        #[serde(rename = "library_dir", with = "one_or_many")]
+        library_dirs: Vec<String>,
         /// Variables that it gets besides the contract's.
         variables: BTreeMap<String, String>,
     },

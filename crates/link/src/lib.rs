@@ -14,6 +14,7 @@ mod assignment;
 mod egress;
 mod frame;
 mod message;
+mod one_or_many;
 mod visit;
 
 pub use assignment::{

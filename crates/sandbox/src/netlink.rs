@@ -105,7 +105,7 @@ impl Netlink {
     }
 
     /// Has what comes over the interface with this address acknowledged at once, from its network and from itself; the interface is up. TCP waits 40 ms for an answer
-    /// to send the acknowledgement with, and a program that writes a length and then what is so long waits for it (Nagle). So does XGBoost's tracker.
+    /// to send the acknowledgement with, and a program that writes a length and then what is so long waits for it (Nagle).
     pub(crate) fn acknowledge_at_once(&self, index: i32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let network = Ipv4Addr::from(u32::from(address) & !(u32::MAX.checked_shr(prefix.into()).unwrap_or(0)));
         let to_network = (network, prefix, libc::RT_TABLE_MAIN, libc::RT_SCOPE_LINK, libc::RTN_UNICAST);

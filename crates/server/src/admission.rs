@@ -7,7 +7,7 @@ use shoal_wire::{
 };
 
 use crate::{
-    Image,
+    Builtin, BuiltinObjective, Image,
     channels::{self, ChannelError},
     effects::World,
     options::{image_of, known_image_of},
@@ -54,9 +54,9 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
             _ => error,
         };
         check(world, &definition.training).map_err(relocated)?;
-        if let Some(Image::Builtin { name, hyperparameters, .. }) = known_image_of(&*world.images, &definition.training) {
+        if let Some(Image::Builtin(algorithm)) = known_image_of(&*world.images, &definition.training) {
             let tuned = definition.ranges.iter().map(|range| &range.name);
-            known_hyperparameters(&name, &hyperparameters, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
+            known_hyperparameters(&algorithm, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
         }
         if let Some(config) = &definition.training.checkpoint {
             room_below(&config.uri, &request.name, &definition.path)?;
@@ -124,8 +124,8 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
 pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
         let image = known_image_of(&*world.images, &definition.training);
-        if let Some(Image::Builtin { objectives, .. }) = &image {
-            objective_of_ours(request, definition, objectives)?;
+        if let Some(Image::Builtin(algorithm)) = &image {
+            objective_of_builtin(request, definition, &algorithm.objectives)?;
         }
         let algorithm = &definition.training.algorithm;
         let names: Vec<String> = match &algorithm.metric_definitions[..] {
@@ -147,19 +147,16 @@ pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs
     })
 }
 
-/// The channel of which metrics `validation:..` tell.
-const VALIDATION: &str = "validation";
-
 /// The image would refuse the objective in each trial.
-fn objective_of_ours(request: &CreateTuningJob, definition: &TuningDefinition, objectives: &[Objective]) -> Result<(), Error> {
+fn objective_of_builtin(request: &CreateTuningJob, definition: &TuningDefinition, objectives: &[BuiltinObjective]) -> Result<(), Error> {
     let Objective { metric, goal } = &definition.objective;
     let image = definition.training.algorithm.training_image.as_deref().unwrap_or_default();
     let field = match request.raw.get("HyperParameterTuningJobConfig").and_then(|config| config.get("HyperParameterTuningJobObjective")) {
         Some(_) => "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective".to_owned(),
         None => format!("{}.tuningObjective", definition.path),
     };
-    let Some(known) = objectives.iter().find(|known| known.metric == *metric) else {
-        let names: Vec<&str> = objectives.iter().map(|known| known.metric.as_str()).collect();
+    let Some(known) = objectives.iter().find(|known| known.objective.metric == *metric) else {
+        let names: Vec<&str> = objectives.iter().map(|known| known.objective.metric.as_str()).collect();
         let hint = Some(near(metric, names.iter().copied())).filter(|hint| !hint.is_empty()).unwrap_or_else(|| ".".to_owned());
         return Err(Error::validation(format!(
             "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, [{metric}], isn't valid for the \
@@ -167,21 +164,24 @@ fn objective_of_ours(request: &CreateTuningJob, definition: &TuningDefinition, o
             names.join(", ")
         )));
     };
-    if known.goal != *goal {
+    if known.objective.goal != *goal {
         return Err(Error::validation(format!(
             "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric [{metric}] of the [{image}] \
          algorithm. Choose a valid objective metric type: {}.",
             goal.as_str(),
-            known.goal.as_str()
+            known.objective.goal.as_str()
         )));
     }
-    // Cross-validation has metrics of this name without the channel.
-    let is_validated = definition.training.channels.iter().any(|channel| channel.name == VALIDATION)
-        || [&definition.static_hyperparameters, &definition.training.hyperparameters].iter().any(|given| given.contains_key("_kfold"));
-    if metric.starts_with("validation:") && !is_validated {
+    let is_given = |name: &String| {
+        [&definition.static_hyperparameters, &definition.training.hyperparameters].iter().any(|given| given.contains_key(name))
+    };
+    if let Some(needed) = &known.channel
+        && !definition.training.channels.iter().any(|channel| channel.name == *needed)
+        && !known.unless.as_ref().is_some_and(is_given)
+    {
         let names = Vec::from_iter(definition.training.channels.iter().map(|channel| channel.name.as_str()));
         return Err(Error::validation(format!(
-            "Invalid value at '{field}.metricName': the objective metric [{metric}] is measured on the channel {VALIDATION}, and {} has {}: add it to \
+            "Invalid value at '{field}.metricName': the objective metric [{metric}] is measured on the channel {needed}, and {} has {}: add it to \
              InputDataConfig.",
             definition.path,
             if names.is_empty() { "no channels".to_owned() } else { format!("only {}", names.join(", ")) }
@@ -218,13 +218,13 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, or the script that the \
              hyperparameter sagemaker_program names, and there is neither",
         )),
-        Image::Builtin { name, .. } if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() => {
+        Image::Builtin(Builtin { name, .. }) if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() => {
             Err(Error::validation(format!(
                 "algorithmSpecification.containerEntrypoint: {name} is a program of its own here and takes no command; \
                  run yours by image shoal/host, or leave containerEntrypoint and containerArguments out"
             )))
         }
-        Image::Builtin { name, .. } if request.script.is_some() => Err(Error::validation(format!(
+        Image::Builtin(Builtin { name, .. }) if request.script.is_some() => Err(Error::validation(format!(
             "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, and there is no environment for scripts; \
              run yours by image shoal/host"
         ))),
@@ -235,25 +235,19 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
                 environment.name
             )))
         }
-        Image::Builtin { name, hyperparameters, .. } => {
-            known_hyperparameters(&name, &hyperparameters, request.hyperparameters.keys(), "hyperParameters")
-        }
+        Image::Builtin(algorithm) => known_hyperparameters(&algorithm, request.hyperparameters.keys(), "hyperParameters"),
         Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
     }
 }
 
 /// A built-in algorithm has all of these hyperparameters; it would refuse others when it starts, in the same words.
-fn known_hyperparameters<'a>(
-    algorithm: &str,
-    known: &[String],
-    given: impl IntoIterator<Item = &'a String>,
-    field: &str,
-) -> Result<(), Error> {
+fn known_hyperparameters<'a>(algorithm: &Builtin, given: impl IntoIterator<Item = &'a String>, field: &str) -> Result<(), Error> {
+    let Builtin { name, hyperparameters: known, .. } = algorithm;
     let Some(unknown) = given.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
     // Those that begin with an underscore are the service's own.
     let hint = near(unknown, known.iter().map(String::as_str).filter(|name| !name.starts_with('_')));
     Err(Error::validation(format!(
-        "Invalid value at '{field}': {algorithm} has no such hyperparameter. Extraneous hyperparameter found: {unknown}{hint}"
+        "Invalid value at '{field}': {name} has no such hyperparameter. Extraneous hyperparameter found: {unknown}{hint}"
     )))
 }
 

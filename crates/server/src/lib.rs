@@ -47,7 +47,7 @@ pub use core::{SnapshotDelays, snapshot_delays};
 pub use error::ServerError;
 pub use keys::AccessKeys;
 pub use network::NetworkOptions;
-pub use options::{Image, ImageError, Images, Options, RemoveTree, Sweep, TelemetryLimits};
+pub use options::{Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoveTree, Sweep, TelemetryLimits};
 pub use serve::Server;
 pub use tls::{TlsError, TlsOptions};
 pub use tuning::near_misses;

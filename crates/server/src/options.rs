@@ -83,20 +83,7 @@ pub type RemoveTree = fn(&Path) -> std::io::Result<()>;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Image {
     /// A built-in algorithm.
-    Builtin {
-        /// `xgboost`.
-        name: String,
-        /// Names of the hyperparameters that it takes.
-        hyperparameters: Vec<String>,
-        /// Metrics that tuning jobs can optimise, with the way in which each is better.
-        objectives: Vec<Objective>,
-        /// Ranges that Autotune takes for its hyperparameters.
-        tunable: Vec<ParameterRange>,
-        /// A directory that the program needs to see.
-        library_dir: Option<String>,
-        /// Variables that it gets besides the contract's.
-        variables: BTreeMap<String, String>,
-    },
+    Builtin(Builtin),
     /// A framework: the request's ContainerEntrypoint, or the script that it brings, in a Python environment, which the instance's machine makes if it must.
     Python(PythonEnvironment),
     /// A tree of files that is the instance's root: the request's ContainerEntrypoint in it, or what the image starts by itself; in a directory the
@@ -104,6 +91,38 @@ pub enum Image {
     Root(Root),
     /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the machine's own `/usr`.
     Host,
+}
+
+/// A built-in algorithm, as far as the server's decisions depend on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Builtin {
+    /// What messages call it, and the argument of `shoal algorithm`.
+    pub name: String,
+    /// Names of the hyperparameters that it takes.
+    pub hyperparameters: Vec<String>,
+    /// Metrics that tuning jobs can optimise.
+    pub objectives: Vec<BuiltinObjective>,
+    /// Ranges that Autotune takes for its hyperparameters.
+    pub tunable: Vec<ParameterRange>,
+    /// The hyperparameter that says how long a training is, as `epochs` does elsewhere.
+    pub resource: Option<String>,
+    /// It writes checkpoints and resumes from them, though no request says where.
+    pub resumes: bool,
+    /// Directories of the libraries that it loads.
+    pub library_dirs: Vec<String>,
+    /// Variables that it gets besides the contract's.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// A metric that tuning jobs can optimise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuiltinObjective {
+    /// Its name, and which way is better.
+    pub objective: Objective,
+    /// The channel that it is measured on, if a training job may lack it.
+    pub channel: Option<String>,
+    /// The hyperparameter with which no such channel is needed.
+    pub unless: Option<String>,
 }
 
 /// What the image of a request stands for: a built-in algorithm whose image runs scripts, too, is a framework to a request that brings one.
@@ -162,4 +181,7 @@ pub trait Images: Send + Sync {
     /// Names and regexes that hold where a request for `image` brings no metric definitions; of a built-in algorithm's image also where it
     /// runs the request's own program. None for most images.
     fn metric_definitions(&self, image: &str) -> Vec<(String, String)>;
+
+    /// All hyperparameters by which built-in algorithms are told how long a training is. Scripts use these names, too.
+    fn resources(&self) -> Vec<String>;
 }

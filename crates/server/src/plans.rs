@@ -4,12 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
 use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
-use shoal_wire::{Channel, CreateTrainingJob, Resources, S3Uri, arn};
+use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
-
-/// The hyperparameter by which a tuning job tells its trials the objective metric's name.
-const TUNING_OBJECTIVE: &str = "_tuning_objective_metric";
+use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
 
 /// `shoal_plane::Action::Launch`.
 pub(crate) struct Launch {
@@ -58,9 +55,9 @@ impl World {
             Ok(Program::Script { source: source.map(|tree| tree.display().to_string()), arguments })
         };
         let program = match image {
-            Image::Builtin { name, library_dir, variables, .. } => {
+            Image::Builtin(Builtin { name, library_dirs, variables, .. }) => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
-                Program::Builtin { name, image, library_dir, variables }
+                Program::Builtin { name, image, library_dirs, variables }
             }
             Image::Host => own()?,
             Image::Root(of) => {
@@ -245,7 +242,7 @@ fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
 
 /// The metric that a tuning job looks at, in the request of its trial.
 fn objective(request: &CreateTrainingJob) -> Option<String> {
-    request.hyperparameters.get(TUNING_OBJECTIVE).cloned()
+    request.hyperparameters.get(OBJECTIVE_HYPERPARAMETER).cloned()
 }
 
 fn place(uri: &S3Uri) -> (String, String) {

@@ -43,7 +43,7 @@ pub(crate) fn settle(request: &mut CreateTuningJob, images: &dyn Images) {
     let autotune = request.autotune;
     let settled = |definition: TuningDefinition| {
         let tunable = match known_image_of(images, &definition.training) {
-            Some(Image::Builtin { tunable, .. }) if autotune => tunable,
+            Some(Image::Builtin(algorithm)) if autotune => algorithm.tunable,
             _ => Vec::new(),
         };
         definition.with_auto_ranges(&tunable, autotune)

@@ -68,9 +68,9 @@ pub use training_job::{
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, NamedTuningJob, OBJECTIVE_HYPERPARAMETER,
-    Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters,
-    TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
-    tuning_search_record,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, EPOCH_HYPERPARAMETERS, Goal, ListTrials, ListTuningJobs,
+    OBJECTIVE_HYPERPARAMETER, Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType,
+    Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary,
+    WarmStart, check_warm_start, tuning_search_record,
 };
 pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};

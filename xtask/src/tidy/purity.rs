@@ -74,7 +74,7 @@ fn complaints(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Lines of code with their numbers: comments cut off, items under `#[cfg(test)]` left out. Relies on rustfmt's indentation.
-fn code(text: &str) -> Vec<(usize, &str)> {
+pub(super) fn code(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut all = text.lines().enumerate();
     while let Some((index, line)) = all.next() {

@@ -117,8 +117,8 @@ fn a_builtin_runs(_: &Support) {
     let mut assignment = stage.assignment(1, 1, "");
     // By the environment, so that the algorithm of this test knows where to look.
     assignment.environment.insert("GREETING".into(), library.join("lib").display().to_string());
-    let library_dir = Some(library.display().to_string());
-    assignment.program = Program::Builtin { name: "echo".into(), image: "x/echo:1".into(), library_dir, variables: BTreeMap::new() };
+    let library_dirs = vec![library.display().to_string()];
+    assignment.program = Program::Builtin { name: "echo".into(), image: "x/echo:1".into(), library_dirs, variables: BTreeMap::new() };
     stage.start(assignment);
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
     assert_eq!(heard.lines(), ["echo: rank 0 of 1, epochs 3", "1,2", "library: is seen"]);

@@ -28,7 +28,7 @@ pub(super) fn check(instance: &Instance, hyperparameters: &Hyperparameters) -> R
     })
 }
 
-/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::prepare`]. `each_time` gets the sources if all channels have rows.
+/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::Algorithm::prepare`]. `each_time` gets the sources if all channels have rows.
 pub(super) fn prepare(instance: &Instance, format: Format, each_time: impl FnOnce(&mut [&mut Source])) {
     let names = ["train", "validation"].into_iter().filter(|name| instance.job.channels.contains_key(*name));
     let paths: Vec<PathBuf> = names.map(|name| instance.paths.channel(name)).collect();

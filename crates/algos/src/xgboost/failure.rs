@@ -8,8 +8,7 @@ use thiserror::Error;
 use super::data::DataError;
 use super::ffi::api::XGBoostError;
 use super::ffi::matrix::MatrixError;
-use super::hyperparameters::HyperparameterError;
-use super::library::LibraryError;
+use crate::{HyperparameterError, LibraryError};
 
 /// The end of a failed training.
 #[derive(Debug, Error)]

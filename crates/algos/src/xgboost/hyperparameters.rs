@@ -3,14 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use thiserror::Error;
-
 use super::ranges::{ALIASES, TABLE, check};
-
-/// What is wrong with the hyperparameters, in the image's words.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct HyperparameterError(pub(super) String);
+use crate::HyperparameterError;
 
 pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, HyperparameterError> {
     Err(HyperparameterError(message.into()))
@@ -63,15 +57,15 @@ pub fn validate(given: &BTreeMap<String, String>) -> Result<(), HyperparameterEr
 }
 
 /// Names of all hyperparameters, other names of them too.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|(name, _)| *name).chain(ALIASES.iter().map(|(alias, _)| *alias))
+pub(super) fn names() -> Vec<&'static str> {
+    TABLE.iter().map(|(name, _)| *name).chain(ALIASES.iter().map(|(alias, _)| *alias)).collect()
 }
 
 /// Checks one hyperparameter without the others.
 ///
 /// # Errors
 /// There is none of this name, or it does not take this value.
-pub(crate) fn validate_one(name: &str, value: &str) -> Result<(), HyperparameterError> {
+pub(super) fn validate_one(name: &str, value: &str) -> Result<(), HyperparameterError> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     match TABLE.iter().find(|(known, _)| *known == name) {
         Some((_, kind)) => check(name, value, *kind),

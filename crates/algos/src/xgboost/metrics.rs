@@ -1,5 +1,7 @@
 //! The metrics by name: which way is better, who computes them, and the regular expressions that find them in the log.
 
+use crate::{MeasuredOn, Metric, Objective};
+
 /// Greater is better.
 const MAXIMIZE: [&str; 16] = [
     "accuracy",
@@ -83,42 +85,47 @@ pub(super) fn default_of(objective: &str) -> &'static str {
     }
 }
 
-/// A metric that SageMaker's platform looks for in the log of its XGBoost images.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetricDefinition {
-    /// `validation:auc`
-    pub name: String,
-    /// What finds it in an escaped log line; its first group is the value.
-    pub regex: String,
-}
-
-/// The definitions that hold for the built-in images when a request brings none: every metric on both sets. Tabs are `#011` in the log.
-pub(crate) fn definitions() -> Vec<MetricDefinition> {
-    let of_set = |set: &'static str| {
-        names().map(move |metric| MetricDefinition {
+/// The metrics that SageMaker's platform looks for in the log of its XGBoost images: each on both sets, of which tuning jobs can optimise those on the
+/// validation set. Tabs are `#011` in the log.
+pub(super) fn all() -> Vec<Metric> {
+    // Cross-validation has metrics of the same names without the channel.
+    let measured_on = MeasuredOn { channel: "validation", unless: Some("_kfold") };
+    let of_set = |set: &'static str, measured_on: Option<MeasuredOn>| {
+        names().map(move |metric| Metric {
             name: format!("{set}:{metric}"),
             regex: format!(r".*\[[0-9]+\].*#011{set}-{metric}:(\S+)"),
+            objective: measured_on.map(|it| Objective { is_maximized: is_maximized(metric), measured_on: Some(it) }),
         })
     };
-    of_set("train").chain(of_set("validation")).collect()
-}
-
-/// What a tuning job can optimise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TuningObjective {
-    /// `validation:auc`
-    pub name: String,
-    /// A greater value is better.
-    pub is_maximized: bool,
-}
-
-/// What a tuning job can optimise with the built-in images: every metric on the validation set, its way being what the image says of it.
-pub(crate) fn objectives() -> Vec<TuningObjective> {
-    names().map(|metric| TuningObjective { name: format!("validation:{metric}"), is_maximized: is_maximized(metric) }).collect()
+    of_set("train", None).chain(of_set("validation", Some(measured_on))).collect()
 }
 
 /// Whether the library's name of a metric is the one that was asked for: it prints `error@0.70` as `error@0.7`.
 pub(super) fn is_same(printed: &str, asked: &str) -> bool {
     let threshold = |metric: &str| metric.split_once('@').and_then(|(_, threshold)| threshold.parse::<f64>().ok());
     printed == asked || (base(printed) == base(asked) && threshold(printed).is_some() && threshold(printed) == threshold(asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_find_every_metric_of_a_line() {
+        let metrics = all();
+        assert_eq!(metrics.len(), 2 * 33);
+        let auc = metrics.iter().find(|metric| metric.name == "validation:auc").expect("validation:auc");
+        assert_eq!(auc.regex, r".*\[[0-9]+\].*#011validation-auc:(\S+)");
+    }
+
+    #[test]
+    fn every_metric_of_the_validation_set_can_be_an_objective() {
+        let metrics = all();
+        assert_eq!(metrics.iter().filter(|metric| metric.objective.is_some()).count(), 33);
+        let objective = |name: &str| metrics.iter().find(|metric| metric.name == name).expect(name).objective;
+        let is_maximized = |name: &str| objective(name).map(|objective| objective.is_maximized);
+        assert_eq!(is_maximized("validation:auc"), Some(true));
+        assert_eq!(is_maximized("validation:rmse"), Some(false));
+        assert_eq!(is_maximized("train:auc"), None);
+    }
 }

@@ -1,5 +1,5 @@
 //! SageMaker's XGBoost image as a program of ours, in algorithm mode: the same hyperparameters, channels, log lines, metrics and model file,
-//! on the current XGBoost library. From the outside in: `instance` is what the process is told, `hyperparameters` and `channels`
+//! on the current XGBoost library. `declaration` is what others know of it. From the outside in: `instance` is what the process is told, `hyperparameters` and `channels`
 //! check what the user gave, `roll` finds out which hosts take part and who was lost, `train` trains.
 
 mod auc;
@@ -9,20 +9,20 @@ mod checkpoints;
 mod container_metrics;
 mod cross_validation;
 mod data;
+mod declaration;
 mod early_stopping;
 mod evaluate;
 mod failure;
 mod ffi;
 mod group;
-pub(crate) mod hyperparameters;
+mod hyperparameters;
 mod instance;
 mod intercept;
 mod judge;
 mod labels;
-pub mod library;
 mod log;
 mod metric_plan;
-pub(crate) mod metrics;
+mod metrics;
 mod model_file;
 mod predict;
 mod ranges;
@@ -31,13 +31,13 @@ mod termination;
 mod together;
 mod train;
 mod translate;
-pub(crate) mod tunable;
 mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-pub use hyperparameters::{HyperparameterError, validate};
+pub use declaration::{ALGORITHM, LIBRARY};
+pub use hyperparameters::validate;
 pub use predict::{PredictError, predict};
 
 use channels::Rows;
@@ -66,8 +66,8 @@ pub fn read_rows(directory: &Path, content_type: &str, weights: bool) -> Result<
     read().map(|source| source.map_or(0, |source| source.labels().len())).map_err(|error: data::DataError| error.to_string())
 }
 
-/// Runs the training of this process; see [`crate::run`].
-pub(crate) fn run() -> i32 {
+/// Runs the training of this process.
+fn run() -> i32 {
     ffi::api::let_threads_sleep();
     let paths = instance::paths();
     match train(paths.clone()) {
@@ -79,8 +79,8 @@ pub(crate) fn run() -> i32 {
     }
 }
 
-/// See [`crate::prepare`].
-pub(crate) fn prepare() {
+/// Loads the library and reads the data.
+fn prepare() {
     ffi::api::let_threads_sleep();
     // Everything here is done again, and its failure told, by the training itself.
     let Ok(instance) = Instance::read(instance::paths()) else { return };
@@ -180,13 +180,12 @@ fn open_library() -> Result<&'static Api, Failure> {
 /// The library, loaded once.
 fn load_library() -> Result<(&'static Api, PathBuf), Failure> {
     static LOADED: OnceLock<(&'static Api, PathBuf)> = OnceLock::new();
-    let path = library::find()?;
+    let path = LIBRARY.find()?;
     if let Some((api, file)) = LOADED.get()
         && *file == path.file
     {
         return Ok((*api, file.clone()));
     }
-    let api =
-        Api::open(&path.file).map_err(|error| library::LibraryError::Unusable { file: path.file.clone(), reason: error.to_string() })?;
+    let api = Api::open(&path.file).map_err(|error| LIBRARY.unusable(&path.file, &error))?;
     Ok(LOADED.get_or_init(|| (api, path.file)).clone())
 }

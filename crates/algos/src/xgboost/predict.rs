@@ -1,13 +1,14 @@
 //! Predictions of a trained model, for those who compare models.
 
 use super::{
+    LIBRARY,
     ffi::{
         api::{Api, XGBoostError},
         booster::{Booster, Output},
         matrix::Matrix,
     },
-    library::{self, LibraryError},
 };
+use crate::LibraryError;
 
 /// Why nothing was predicted.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,7 @@ pub fn predict(model: &[u8], rows: &str) -> Result<Vec<f32>, PredictError> {
         }
         columns = values.len() - before;
     }
-    let api = Api::open(&library::find()?.file).map_err(|error| PredictError::XGBoost(error.into()))?;
+    let api = Api::open(&LIBRARY.find()?.file).map_err(|error| PredictError::XGBoost(error.into()))?;
     let mut booster = Booster::load(api, model)?;
     let matrix = Matrix::from_dense(api, &values, columns, 1)?;
     Ok(booster.predict(&matrix, Output::Transformed)?.values)

@@ -1,7 +1,8 @@
 //! The table of hyperparameters: names, aliases, and what values each takes.
 
-use super::hyperparameters::{HyperparameterError, refuse};
+use super::hyperparameters::refuse;
 use super::metrics;
+use crate::HyperparameterError;
 
 /// One or two sided range; `None` is open to infinity.
 #[derive(Debug, Clone, Copy)]

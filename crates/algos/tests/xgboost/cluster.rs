@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::json;
-use shoal_algos::library::{self, LibraryPath};
+use shoal_algos::{BUILT_IN, LibraryPath, xgboost};
 
 /// Set in the processes that are instances.
 const INSTANCE: &str = "SHOAL_TEST_INSTANCE";
@@ -14,14 +14,14 @@ const INSTANCE: &str = "SHOAL_TEST_INSTANCE";
 /// Becomes an instance, if this process was started as one; the test of the same name calls it.
 pub(crate) fn become_instance() {
     if std::env::var_os(INSTANCE).is_some() {
-        std::process::exit(shoal_algos::run("xgboost"));
+        std::process::exit(BUILT_IN.run("xgboost"));
     }
 }
 
 /// The real library, fetched once; `None` after telling why the test is skipped.
 pub(crate) fn library() -> Option<&'static LibraryPath> {
     static LIBRARY: OnceLock<Result<LibraryPath, String>> = OnceLock::new();
-    match LIBRARY.get_or_init(|| library::fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
+    match LIBRARY.get_or_init(|| xgboost::LIBRARY.fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
         Ok(path) => Some(path),
         Err(reason) => {
             println!("skipped: needs the XGBoost library: {reason}");
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Model {
 impl Model {
     /// What it predicts for csv rows without labels.
     pub(crate) fn predict(&self, features: &str) -> Vec<f32> {
-        shoal_algos::xgboost::predict(&self.0, features).unwrap()
+        xgboost::predict(&self.0, features).unwrap()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use shoal_algos::library;
+use shoal_algos::xgboost::LIBRARY;
 
 /// Set in the processes that fetch.
 const FETCHER: &str = "SHOAL_TEST_FETCHER";
@@ -13,7 +13,7 @@ pub(crate) fn become_fetcher() {
     if std::env::var_os(FETCHER).is_none() {
         return;
     }
-    match library::fetch(&mut |line| println!("{line}")) {
+    match LIBRARY.fetch(&mut |line| println!("{line}")) {
         Ok(path) => println!("found {}", path.file.display()),
         Err(error) => {
             println!("failed: {error}");
@@ -44,7 +44,7 @@ fn two_processes_fetch_at_once() {
         assert!(output.status.success() && text.contains("fetching XGBoost") && text.contains("found "), "{text}");
     }
     let names: Vec<_> = std::fs::read_dir(cache.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, [format!("xgboost-{}", library::VERSION).as_str()], "nothing else is left in the cache");
+    assert_eq!(names, [format!("xgboost-{}", LIBRARY.wheel.version).as_str()], "nothing else is left in the cache");
     // A third finds it without asking anyone.
     let output = fetch(cache.path(), &[("PATH", "/nowhere")]).wait_with_output().unwrap();
     assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("fetching"));

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use shoal_algos::xgboost::LIBRARY;
+
 use crate::cluster::{Job, library, start};
 use crate::data::Table;
 use crate::together::same;
@@ -74,7 +76,7 @@ fn python() -> Option<PathBuf> {
             let install = |xgboost: &str| {
                 run(Command::new(&python).args(["-m", "pip", "install", "--quiet", xgboost, "numpy", "scipy", "scikit-learn"]))
             };
-            install(&format!("xgboost-cpu=={}", shoal_algos::library::VERSION)).or_else(|_| install("xgboost-cpu>=3"))?;
+            install(&format!("xgboost-cpu=={}", LIBRARY.wheel.version)).or_else(|_| install("xgboost-cpu>=3"))?;
         }
         Ok(python)
     });
@@ -89,7 +91,7 @@ fn python() -> Option<PathBuf> {
 
 fn is_of_the_librarys_version(python: &Path) -> bool {
     let output = Command::new(python).args(["-c", "import xgboost; print(xgboost.__version__)"]).output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == shoal_algos::library::VERSION)
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == LIBRARY.wheel.version)
 }
 
 fn check(table: &Table, parameters: &[(&str, &str)], metrics: &str) {
@@ -132,7 +134,7 @@ fn python_loads_a_regression_and_agrees() {
     if python().is_some_and(|python| is_of_the_librarys_version(&python)) {
         check(&wine, &[("booster", "dart"), ("rate_drop", "0.2"), ("seed", "3")], "mphe,rmse");
     } else {
-        println!("without booster dart: the Python package is not of version {}", shoal_algos::library::VERSION);
+        println!("without booster dart: the Python package is not of version {}", LIBRARY.wheel.version);
     }
     check(&wine, &[("tree_method", "exact")], "mphe,mae");
     check(&wine, &[("tree_method", "approx"), ("sketch_eps", "0.01")], "mphe,mae");

@@ -26,8 +26,7 @@ use crate::{
     },
     exit::Exit,
     output::{Progress, show},
-    setup::ensure_library,
-    watch,
+    setup, watch,
 };
 
 /// How often the client asks, as the issue of measuring has it.
@@ -67,7 +66,7 @@ pub(crate) struct StartArgs {
 
 /// Measures and reports.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
-    ensure_library()?;
+    setup::fetch(&shoal_algos::xgboost::LIBRARY)?;
     let machine = machine::describe();
     let dataset = titanic::load(&args.data.join("titanic"))?;
     let mut progress = Progress::new();

@@ -22,7 +22,7 @@ use crate::{
     client::{Client, LogReader, now_ms},
     exit::Exit,
     output::{Progress, show},
-    setup::ensure_library,
+    setup,
 };
 
 /// How often the client asks.
@@ -53,7 +53,7 @@ struct Took {
 
 /// Measures and reports.
 pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
-    ensure_library()?;
+    setup::fetch(&shoal_algos::xgboost::LIBRARY)?;
     let machine = machine::describe();
     let mut progress = Progress::new();
     let server = Server::start()?;

@@ -47,7 +47,7 @@ impl House {
         leftovers::sweep(&std::env::temp_dir());
         let dir = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir().context("could not make a temporary directory")?;
         let settings = settings(&dir)?;
-        let options = serve::options(&settings, &shoal_sandbox::Support::probe())?;
+        let options = serve::options(&settings, shoal_algos::BUILT_IN, &shoal_sandbox::Support::probe())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
         let stop = Arc::new(Notify::new());
         let (tell, told) = mpsc::channel();

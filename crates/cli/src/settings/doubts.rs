@@ -1,5 +1,6 @@
 //! What is allowed and surely not meant: told when a server starts.
 
+use shoal_algos::{Algorithm, Algorithms};
 use shoal_link::NetworkMode;
 use shoal_tuner::near;
 
@@ -21,12 +22,12 @@ const OTHERS: [&str; 13] = [
     "SHOAL_SUPPORT",
     "SHOAL_TORCH_PYTHON",
 ];
-/// Beginnings of whole families of them.
-const FAMILIES: [&str; 4] = ["SHOAL_COMM_", "SHOAL_MPI_", "SHOAL_TEST_", "SHOAL_XGBOOST_"];
+/// Beginnings of whole families of them, beside those of each algorithm.
+const FAMILIES: [&str; 3] = ["SHOAL_COMM_", "SHOAL_MPI_", "SHOAL_TEST_"];
 
 impl Settings {
     /// Warnings, given the names of the environment's variables.
-    pub(crate) fn doubts(&self, variables: impl IntoIterator<Item = String>) -> Vec<String> {
+    pub(crate) fn doubts(&self, variables: impl IntoIterator<Item = String>, algorithms: Algorithms) -> Vec<String> {
         let network = &self.network;
         let reaches_a_list = network.max == NetworkMode::AllowList;
         let of_the_network = match (network.allow.is_empty(), reaches_a_list) {
@@ -39,11 +40,12 @@ impl Settings {
             ),
             _ => None,
         };
+        let families = Vec::from_iter(FAMILIES.map(str::to_owned).into_iter().chain(algorithms.iter().map(Algorithm::variable_prefix)));
         let known = || SETTINGS.iter().map(|setting| format!("SHOAL_{}", setting.name.to_uppercase()));
         let is_ours = |name: &String| {
             name.starts_with("SHOAL_")
                 && !OTHERS.contains(&name.as_str())
-                && !FAMILIES.iter().any(|family| name.starts_with(family))
+                && !families.iter().any(|family| name.starts_with(family))
                 && !known().any(|known| known == *name)
         };
         let names = Vec::from_iter(known());
@@ -64,13 +66,13 @@ mod tests {
     fn doubts(flags: &[(&str, &str)], variables: &[&str]) -> Vec<String> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let settings = Settings::of(&Typed::gather(&flags, &|_| None, &|_| Ok(None)).unwrap()).unwrap();
-        settings.doubts(variables.iter().map(|name| (*name).to_owned()))
+        settings.doubts(variables.iter().map(|name| (*name).to_owned()), shoal_algos::BUILT_IN)
     }
 
     #[test]
     fn what_is_surely_not_meant_is_told() {
         let none: [&str; 0] = [];
-        assert_eq!(doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_CACHE", "HOME"]), none);
+        assert_eq!(doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_XGBOOST_PORT", "SHOAL_CACHE", "HOME"]), none);
         let hosts = ("network_allow", "pypi.org");
         assert_eq!(doubts(&[("network", "allow-list"), hosts], &[]), none);
         assert_eq!(doubts(&[("network_max", "host"), hosts], &[]), none);

@@ -3,43 +3,46 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use shoal_algos::images::{self, Builtin};
+use shoal_algos::{Algorithm, Algorithms, Channels};
 use shoal_tuner::near;
 
 /// The algorithm of a request or of a definition; none where the algorithm's image runs a script of the user's.
-pub(crate) fn of(request: &Value, hyperparameters: &Value) -> Option<Builtin> {
+pub(crate) fn of(request: &Value, hyperparameters: &Value, algorithms: Algorithms) -> Option<&'static Algorithm> {
     let image = request["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default();
-    let builtin = images::resolve(image).ok().flatten();
-    builtin.filter(|_| hyperparameters.get("sagemaker_program").is_none() && request["Environment"].get("SAGEMAKER_PROGRAM").is_none())
+    let algorithm = algorithms.resolve(image).ok().flatten().map(|image| image.algorithm);
+    algorithm.filter(|_| hyperparameters.get("sagemaker_program").is_none() && request["Environment"].get("SAGEMAKER_PROGRAM").is_none())
 }
 
 /// All that a training job's request can have wrong.
 ///
 /// # Errors
 /// The first mistake, and what would be right.
-pub(super) fn check(request: &Value) -> Result<(), String> {
+pub(super) fn check(request: &Value, algorithms: Algorithms) -> Result<(), String> {
     let given = &request["HyperParameters"];
-    let Some(builtin) = of(request, given) else { return Ok(()) };
+    let Some(algorithm) = of(request, given, algorithms) else { return Ok(()) };
     let pairs = given.as_object().into_iter().flatten();
     let named = pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
-    hyperparameters(builtin, named)?;
-    required(builtin, |name| given.get(name).is_some(), "")?;
-    channels(builtin, request)
+    hyperparameters(algorithm, named)?;
+    required(algorithm, |name| given.get(name).is_some(), "")?;
+    channels(algorithm, request)
 }
 
 /// Names and values, each with the flag that it was given by.
 ///
 /// # Errors
 /// There is none of a name, or it does not take its value.
-pub(crate) fn hyperparameters<'a>(builtin: Builtin, given: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Result<(), String> {
-    let algorithm = builtin.algorithm.name();
-    let known: BTreeSet<&str> = builtin.hyperparameters().into_iter().collect();
+pub(crate) fn hyperparameters<'a>(
+    algorithm: &Algorithm,
+    given: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
+) -> Result<(), String> {
+    let Algorithm { name: algorithm, hyperparameters: declared, .. } = algorithm;
+    let known: BTreeSet<&str> = (declared.names)().into_iter().collect();
     for (name, value, flag) in given {
         if !known.contains(name) {
             let hint = near(name, known.iter().copied().filter(|name| !name.starts_with('_')));
             return Err(format!("{flag} {name}: {algorithm} has no such hyperparameter{hint}"));
         }
-        builtin.check_hyperparameter(name, value).map_err(|error| {
+        (declared.check)(name, value).map_err(|error| {
             // Of a choice, its message lists the values: 'reg:squarederror', 'reg:logistic'.
             let error = error.to_string();
             let hint = near(value, error.split('\'').skip(1).step_by(2));
@@ -53,10 +56,12 @@ pub(crate) fn hyperparameters<'a>(builtin: Builtin, given: impl IntoIterator<Ite
 ///
 /// # Errors
 /// One is missing; `or_else` is what else could be done about it.
-pub(crate) fn required(builtin: Builtin, has: impl Fn(&str) -> bool, or_else: &str) -> Result<(), String> {
-    match builtin.required_hyperparameters().iter().find(|name| !has(name)) {
+pub(crate) fn required(algorithm: &Algorithm, has: impl Fn(&str) -> bool, or_else: &str) -> Result<(), String> {
+    match algorithm.hyperparameters.required.iter().find(|(name, _)| !has(name)) {
         None => Ok(()),
-        Some(missing) => Err(format!("{} needs the hyperparameter {missing}: give --hp {missing}=100{or_else}", builtin.algorithm.name())),
+        Some((missing, example)) => {
+            Err(format!("{} needs the hyperparameter {missing}: give --hp {missing}={example}{or_else}", algorithm.name))
+        }
     }
 }
 
@@ -64,9 +69,8 @@ pub(crate) fn required(builtin: Builtin, has: impl Fn(&str) -> bool, or_else: &s
 ///
 /// # Errors
 /// One is unknown, or one that every job needs is missing.
-pub(crate) fn channels(builtin: Builtin, request: &Value) -> Result<(), String> {
-    let algorithm = builtin.algorithm.name();
-    let (needed, others) = builtin.channels();
+pub(crate) fn channels(algorithm: &Algorithm, request: &Value) -> Result<(), String> {
+    let Algorithm { name: algorithm, channels: Channels { required: needed, optional: others }, .. } = *algorithm;
     let given: Vec<&str> =
         request["InputDataConfig"].as_array().into_iter().flatten().filter_map(|channel| channel["ChannelName"].as_str()).collect();
     let is_known = |name: &str| name == needed || others.contains(&name);
@@ -116,9 +120,9 @@ mod tests {
             ),
             (json!({"sagemaker_program": "train.py"}), &["training"], ""),
         ] {
-            let said = check(&request(hyperparameters, channels)).err().unwrap_or_default();
+            let said = check(&request(hyperparameters, channels), shoal_algos::BUILT_IN).err().unwrap_or_default();
             assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
         }
-        assert_eq!(check(&json!({"AlgorithmSpecification": {"TrainingImage": "shoal/host"}})), Ok(()));
+        assert_eq!(check(&json!({"AlgorithmSpecification": {"TrainingImage": "shoal/host"}}), shoal_algos::BUILT_IN), Ok(()));
     }
 }

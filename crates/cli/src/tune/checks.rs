@@ -2,14 +2,12 @@
 //! all of it again, in the words of the API.
 
 use serde_json::{Map, Value};
-use shoal_algos::images::Builtin;
+use shoal_algos::{Algorithm, Algorithms, MeasuredOn, Resource};
 use shoal_tuner::near;
+use shoal_wire::EPOCH_HYPERPARAMETERS;
 
 use super::{TuneArgs, request::MOST_NAME, strategy::Strategy};
 use crate::train::builtin;
-
-/// Static hyperparameters that say how long a trial is, for the API's strategies; built-in algorithms have one of their own.
-const EPOCHS: [&str; 6] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs", "num_round"];
 
 /// Longest S3 URI, and longest key in bytes.
 const MOST_URI: usize = 1024;
@@ -24,14 +22,14 @@ const FILE_NAME: usize = 64;
 ///
 /// # Errors
 /// The first mistake, and what to do about it.
-pub(super) fn check(request: &Value, args: &TuneArgs) -> Result<(), String> {
+pub(super) fn check(request: &Value, args: &TuneArgs, algorithms: Algorithms) -> Result<(), String> {
     let name = request["HyperParameterTuningJobName"].as_str().unwrap_or_default();
     job_name(name)?;
     let strategy = args.strategy.as_deref().map(Strategy::of).transpose()?;
     let config = &request["HyperParameterTuningJobConfig"];
     let listed = request["TrainingJobDefinitions"].as_array().into_iter().flatten();
     for definition in request.get("TrainingJobDefinition").into_iter().chain(listed) {
-        let definition = Definition::of(config, definition);
+        let definition = Definition::of(config, definition, algorithms);
         definition.has_an_objective()?;
         definition.has_something_to_tune(!request["Autotune"].is_null())?;
         definition.tunes_nothing_that_is_fixed()?;
@@ -67,11 +65,15 @@ struct Definition<'a> {
     /// Name, which list of `ParameterRanges`, and its values as they are typed: both ends, or all.
     ranges: Vec<(&'a str, &'a str, Vec<&'a str>)>,
     fixed: Option<&'a Map<String, Value>>,
-    builtin: Option<Builtin>,
+    algorithm: Option<&'static Algorithm>,
+    /// What may say how long a trial is: of the algorithm, or of all of them, as scripts use their names.
+    resources: Vec<Resource>,
 }
 
 impl<'a> Definition<'a> {
-    fn of(config: &'a Value, raw: &'a Value) -> Self {
+    fn of(config: &'a Value, raw: &'a Value, algorithms: Algorithms) -> Self {
+        let algorithm = builtin::of(raw, &raw["StaticHyperParameters"], algorithms);
+        let candidates = algorithms.iter().filter(|it| algorithm.is_none_or(|algorithm| it.name == algorithm.name));
         let first = |here: &'a Value, there: &'a Value| if here.is_object() { here } else { there };
         let objective = first(&raw["TuningObjective"], &config["HyperParameterTuningJobObjective"]);
         let ranges = first(&raw["HyperParameterRanges"], &config["ParameterRanges"]);
@@ -80,7 +82,8 @@ impl<'a> Definition<'a> {
             objective: objective["MetricName"].as_str().map(|metric| (objective["Type"].as_str().unwrap_or("Maximize"), metric)),
             ranges: ranges.as_object().into_iter().flatten().flat_map(|(list, entries)| ranges_of(list, entries)).collect(),
             fixed: raw["StaticHyperParameters"].as_object(),
-            builtin: builtin::of(raw, &raw["StaticHyperParameters"]),
+            algorithm,
+            resources: candidates.filter_map(|it| it.hyperparameters.resource).collect(),
         }
     }
 
@@ -88,9 +91,9 @@ impl<'a> Definition<'a> {
         if self.objective.is_some() {
             return Ok(());
         }
-        let examples = match self.builtin {
-            Some(builtin) => {
-                let names: Vec<String> = builtin.tuning_objectives().into_iter().take(3).map(|it| it.name).collect();
+        let examples = match self.algorithm {
+            Some(algorithm) => {
+                let names: Vec<String> = algorithm.objectives().take(3).map(|(name, _)| name).collect();
                 format!("; this image has {}, and more", names.join(", "))
             }
             None => format!("; {}", how_to_read("loss")),
@@ -102,7 +105,12 @@ impl<'a> Definition<'a> {
         if autotune || !self.ranges.is_empty() {
             return Ok(());
         }
-        let recommended = self.builtin.map_or(&[][..], |builtin| builtin.tunable()).iter().filter(|it| !self.is_fixed(it.name)).take(3);
+        let recommended = self
+            .algorithm
+            .map_or(&[][..], |algorithm| algorithm.hyperparameters.tunable)
+            .iter()
+            .filter(|it| !self.is_fixed(it.name))
+            .take(3);
         let ranges: Vec<String> = recommended.map(|it| format!("--range {}={}..{}", it.name, it.min, it.max)).collect();
         let example = if ranges.is_empty() {
             "--range lr=1e-5..1e-1,log for a number, --choice optimizer=sgd,adam for a choice".to_owned()
@@ -139,14 +147,14 @@ impl<'a> Definition<'a> {
                 ));
             }
         }
-        if let Some(builtin) = self.builtin {
-            let all = builtin.tuning_objectives();
-            let Some(known) = all.iter().find(|it| it.name == metric) else {
-                let hint = near(metric, all.iter().map(|it| it.name.as_str()));
-                let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        if let Some(algorithm) = self.algorithm {
+            let all: Vec<_> = algorithm.objectives().collect();
+            let Some((_, known)) = all.iter().find(|(name, _)| name == metric) else {
+                let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+                let hint = near(metric, names.iter().copied());
                 return Err(format!(
                     "the objective {metric}: {} has no such metric for tuning{hint} (it has {})",
-                    builtin.algorithm.name(),
+                    algorithm.name,
                     names.join(", ")
                 ));
             };
@@ -189,16 +197,19 @@ impl<'a> Definition<'a> {
             return Err(format!("--min-resource {min} is greater than --max-resource {max}"));
         }
         let needs = strategy.map_or(config["Strategy"] == "Hyperband", Strategy::needs_max_resource);
-        // AWS's Hyperband knows epochs by these names; strategies of ours know rounds, too.
+        // AWS's Hyperband infers it from these names only; strategies of ours do from those of algorithms, too.
         let is_of_the_api = strategy.is_none_or(|it| matches!(it, Strategy::OfTheApi(_)));
-        let inferred = EPOCHS.iter().take(if is_of_the_api { EPOCHS.len() - 1 } else { EPOCHS.len() }).any(|name| self.is_fixed(name));
-        if needs && max.is_none() && !inferred {
+        let is_inferred = EPOCH_HYPERPARAMETERS.iter().any(|name| self.is_fixed(name))
+            || !is_of_the_api && self.resources.iter().any(|resource| self.is_fixed(resource.name));
+        if needs && max.is_none() && !is_inferred {
             let name = strategy.map_or("hyperband".to_owned(), Strategy::name);
             let metric = self.objective.map_or("the objective", |(_, metric)| metric);
-            let rounds = self.fixed.and_then(|fixed| fixed.get("num_round")).and_then(Value::as_str).unwrap_or("81");
+            let unit = self.algorithm.and_then(|algorithm| algorithm.hyperparameters.resource).map_or("epochs", |resource| resource.unit);
+            let mut given = self.resources.iter().filter_map(|resource| self.fixed?.get(resource.name)?.as_str());
+            let example = given.next().unwrap_or("81");
             return Err(format!(
-                "--strategy {name} has to know after how many values of {metric} (epochs, boosting rounds) a trial is whole: give --max-resource N, as in \
-                 --max-resource {rounds}"
+                "--strategy {name} has to know after how many values of {metric} ({unit}) a trial is whole: give --max-resource N, as in \
+                 --max-resource {example}"
             ));
         }
         Ok(())
@@ -206,28 +217,28 @@ impl<'a> Definition<'a> {
 
     /// A built-in algorithm takes each hyperparameter and each value; its trials would fail one by one otherwise.
     fn has_known_hyperparameters(&self) -> Result<(), String> {
-        let Some(builtin) = self.builtin else { return Ok(()) };
+        let Some(algorithm) = self.algorithm else { return Ok(()) };
         let fixed = self.fixed.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
         let tuned = self.ranges.iter().flat_map(|(name, list, values)| {
             let flag = if *list == "CategoricalParameterRanges" { "--choice" } else { "--range" };
             values.iter().map(move |value| (*name, *value, flag))
         });
-        builtin::hyperparameters(builtin, fixed.chain(tuned))?;
+        builtin::hyperparameters(algorithm, fixed.chain(tuned))?;
         let has = |name: &str| self.is_fixed(name) || self.ranges.iter().any(|(tuned, ..)| *tuned == name);
-        builtin::required(builtin, has, ", or tune it")?;
-        builtin::channels(builtin, self.raw)
+        builtin::required(algorithm, has, ", or tune it")?;
+        builtin::channels(algorithm, self.raw)
     }
 
     /// The channel of a built-in algorithm's objective is there.
     fn measures_its_objective(&self) -> Result<(), String> {
-        let (Some((_, metric)), Some(_)) = (self.objective, self.builtin) else { return Ok(()) };
+        let (Some((_, metric)), Some(algorithm)) = (self.objective, self.algorithm) else { return Ok(()) };
+        let objective = algorithm.objectives().find(|(name, _)| name == metric);
+        let Some(MeasuredOn { channel, unless }) = objective.and_then(|(_, objective)| objective.measured_on) else { return Ok(()) };
         let mut channels = self.raw["InputDataConfig"].as_array().into_iter().flatten();
-        // Cross-validation has metrics of this name without the channel.
-        let is_validated = channels.any(|channel| channel["ChannelName"] == "validation") || self.is_fixed("_kfold");
-        if is_validated || !metric.starts_with("validation:") {
+        if channels.any(|given| given["ChannelName"] == channel) || unless.is_some_and(|name| self.is_fixed(name)) {
             return Ok(());
         }
-        Err(format!("the objective {metric} is measured on the channel validation, and there is none: give --channel validation=FILE"))
+        Err(format!("the objective {metric} is measured on the channel {channel}, and there is none: give --channel {channel}=FILE"))
     }
 
     fn keeps_checkpoints_somewhere(&self, name: &str) -> Result<(), String> {

@@ -88,14 +88,14 @@ struct Waiting {
     lacks: String,
 }
 
-/// What a job runs, in a few words: `xgboost`, its script, or its command with the names of files alone.
+/// What a job runs, in a few words: its built-in algorithm, its script, or its command with the names of files alone.
 pub(super) fn program(world: &World, image: Option<&str>, script: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
     if let Some(script) = script.filter(|_| entrypoint.is_empty()) {
         return script.to_owned();
     }
     let image = image.unwrap_or_default();
     match world.images.known(image) {
-        Ok(Some(Image::Builtin { name, .. })) => name,
+        Ok(Some(Image::Builtin(algorithm))) => algorithm.name,
         Ok(Some(Image::Host | Image::Python(_) | Image::Root(_))) if !entrypoint.is_empty() => {
             let words = entrypoint.iter().chain(arguments);
             let short =

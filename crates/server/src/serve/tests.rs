@@ -23,6 +23,10 @@ impl Images for NoImages {
     fn metric_definitions(&self, _: &str) -> Vec<(String, String)> {
         Vec::new()
     }
+
+    fn resources(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 fn options(data_dir: &Path) -> Options {

@@ -14,9 +14,6 @@ use shoal_wire::{CreateTuningJob, Error, Goal, ParameterRange, RangeValues, STRA
 
 use crate::{Image, Images, options::known_image_of};
 
-/// A hyperparameter of built-in algorithms that says how long a training job is, as `epochs` does elsewhere.
-const ROUNDS: &str = "num_round";
-
 /// How one training job definition is searched.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Design {
@@ -24,7 +21,7 @@ pub(crate) struct Design {
     pub(crate) study: StudySpec,
     /// The study's objectives as metrics, the tuning job's own first.
     pub(crate) objectives: Vec<Objective>,
-    /// Trials keep checkpoints: the request says where, or the algorithm is one of ours.
+    /// Trials keep checkpoints: the request says where, or it is a built-in algorithm that does.
     pub(crate) checkpoints: bool,
     /// Trials need a place for checkpoints though the request names none: they may be paused.
     pub(crate) keeps_checkpoints: bool,
@@ -115,15 +112,20 @@ fn chosen(text: &str) -> Result<Chosen, Error> {
 
 fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen, seed: u64, images: &dyn Images) -> Result<Design, Error> {
     let refused = |error: SpecError| Error::validation(format!("Invalid value at '{}': {error}.", definition.path));
-    let is_ours = matches!(known_image_of(images, &definition.training), Some(Image::Builtin { .. }));
-    let checkpoints = is_ours || definition.training.checkpoint.is_some();
+    let builtin = match known_image_of(images, &definition.training) {
+        Some(Image::Builtin(algorithm)) => Some(algorithm),
+        _ => None,
+    };
+    let resumes = builtin.as_ref().is_some_and(|algorithm| algorithm.resumes);
+    let checkpoints = resumes || definition.training.checkpoint.is_some();
 
     let own = Objective { metric: definition.objective.metric.clone(), direction: direction(definition.objective.goal) };
     let further = tag.objectives.iter().map(|it| Objective { metric: it.metric.clone(), direction: it.direction });
     let objectives: Vec<_> = std::iter::once(own).chain(further).collect();
 
-    let rounds = definition.static_hyperparameters.get(ROUNDS).and_then(|text| text.trim().parse().ok());
-    let resources = Resources { min: request.min_resource, max: definition.max_resource.or(rounds), eta: None };
+    let names = builtin.as_ref().map_or_else(|| images.resources(), |algorithm| algorithm.resource.iter().cloned().collect());
+    let fixed = names.iter().find_map(|name| definition.static_hyperparameters.get(name)?.trim().parse().ok());
+    let resources = Resources { min: request.min_resource, max: definition.max_resource.or(fixed), eta: None };
     let (mut searcher, mut scheduler) = usual(request);
     let mut is_spelt_out = false;
     if let Some(name) = &tag.strategy {
@@ -162,8 +164,8 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
     let study = StudySpec { space, objectives: directions, searcher, scheduler, seed, max_trials: request.limits.max_jobs };
     // What cannot be a study is refused before there is a tuning job.
     Study::new(study.clone()).map_err(refused)?;
-    let keeps_checkpoints = is_ours && pauses(&study.scheduler);
-    let pause = if is_ours && promotes(&study.scheduler) { Pause::Park } else { Pause::Freeze };
+    let keeps_checkpoints = resumes && pauses(&study.scheduler);
+    let pause = if resumes && promotes(&study.scheduler) { Pause::Park } else { Pause::Freeze };
     Ok(Design { study, objectives, checkpoints, keeps_checkpoints, pause, note })
 }
 
@@ -198,7 +200,7 @@ fn pauses(scheduler: &SchedulerSpec) -> bool {
     promotes(scheduler) || matches!(scheduler, SchedulerSpec::RoundRobin(_) | SchedulerSpec::Pbt(_))
 }
 
-/// Most of the trials that it pauses never go on. A program of ours is ended there and leaves its instance, with its library loaded and its channels read,
+/// Most of the trials that it pauses never go on. A built-in algorithm is ended there and leaves its instance, with its library loaded and its channels read,
 /// to the next trial; frozen, it would keep the instance to itself. Where trials take turns, each comes back, and soonest if it was frozen.
 fn promotes(scheduler: &SchedulerSpec) -> bool {
     match scheduler {

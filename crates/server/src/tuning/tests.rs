@@ -32,6 +32,10 @@ impl Images for Host {
     fn metric_definitions(&self, _: &str) -> Vec<(String, String)> {
         Vec::new()
     }
+
+    fn resources(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 fn definition(name: Option<&str>) -> Value {

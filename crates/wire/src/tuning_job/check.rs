@@ -20,8 +20,8 @@ const MOST_RESOURCE: u32 = 20_000;
 const AUTOTUNE_NOT_IMPROVING: u32 = 30;
 /// Static and tuned hyperparameters together.
 const MOST_HYPERPARAMETERS: usize = 100;
-/// Static hyperparameters that say how long a training job is.
-const EPOCHS: [&str; 5] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"];
+/// Static hyperparameters from which AWS's Hyperband infers `MaxResource`.
+pub const EPOCH_HYPERPARAMETERS: [&str; 5] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"];
 
 pub(super) fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
     Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
@@ -294,7 +294,7 @@ fn given_ranges(
 
 /// `MaxResource` from a static hyperparameter that says how many epochs there are.
 fn inferred(statics: &BTreeMap<String, String>, path: &str) -> Result<u32, Error> {
-    let found = EPOCHS.iter().find_map(|name| statics.get(*name).map(|text| (name, text)));
+    let found = EPOCH_HYPERPARAMETERS.iter().find_map(|name| statics.get(*name).map(|text| (name, text)));
     let Some((name, text)) = found else {
         return Err(Error::validation(
             "MaxResource parameter is not provided and could not be inferred from provided static hyperparameters of TrainingJobDefinition. \

@@ -103,7 +103,7 @@ api! {
 /// when it is loaded, so this comes before [`Api::open`], and before the process has other threads.
 pub(in crate::xgboost) fn let_threads_sleep() {
     if std::env::var_os("OMP_WAIT_POLICY").is_none() {
-        // SAFETY: `crate::run` asks to be called before other threads exist.
+        // SAFETY: an algorithm's `run` and `prepare` are called before other threads exist.
         unsafe { std::env::set_var("OMP_WAIT_POLICY", "PASSIVE") };
     }
 }
