@@ -68,7 +68,7 @@ pub use training_job::{
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, EPOCH_HYPERPARAMETERS, Goal, ListTrials, ListTuningJobs,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, EPOCH_HYPERPARAMETERS, Goal, ListTrials, ListTuningJobs, NamedTuningJob,
     OBJECTIVE_HYPERPARAMETER, Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType,
     Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary,
     WarmStart, check_warm_start, tuning_search_record,
