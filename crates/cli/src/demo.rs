@@ -4,12 +4,12 @@
 mod bank;
 mod chart;
 mod curve;
-pub(crate) mod dataset;
+pub mod dataset;
 mod house;
 mod instances;
 mod leftovers;
 mod random;
-pub(crate) mod training;
+pub mod training;
 mod tuning;
 mod verdict;
 mod wine;

@@ -24,7 +24,7 @@ pub(crate) fn run(_: &SetupArgs) -> Result<Exit> {
 ///
 /// # Errors
 /// It can neither be found nor fetched; the text says what to do.
-pub(crate) fn ensure_library() -> Result<library::LibraryPath> {
+pub fn ensure_library() -> Result<library::LibraryPath> {
     let mut progress = Progress::new();
     Ok(library::fetch(&mut |step| progress.line(step))?)
 }

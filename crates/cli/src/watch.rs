@@ -92,7 +92,7 @@ fn is_of_preparation(line: &str) -> bool {
 }
 
 /// Whether a job of this description changes no more.
-pub(crate) fn is_over(description: &Value) -> bool {
+pub fn is_over(description: &Value) -> bool {
     matches!(description["TrainingJobStatus"].as_str(), Some("Completed" | "Failed" | "Stopped"))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn exit(description: &Value) -> Exit {
 }
 
 /// How it ended, for people: status and reason, seconds, metrics, model.
-pub(crate) fn summary(description: &Value) -> String {
+pub fn summary(description: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = vec![format!("{}  {}", text(&description["TrainingJobName"]), text(&description["TrainingJobStatus"]))];
     if let Some(reason) = description["FailureReason"].as_str() {

@@ -17,7 +17,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub(crate) fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
+    pub fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
         // The first region alone has no name in this request.
         let configuration = match self.endpoint.region.as_str() {
             "us-east-1" => String::new(),
@@ -35,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`]; or `content` cannot be read.
-    pub(crate) fn put_object(&self, bucket: &str, key: &str, content: &mut dyn Read) -> anyhow::Result<()> {
+    pub fn put_object(&self, bucket: &str, key: &str, content: &mut dyn Read) -> anyhow::Result<()> {
         let path = format!("/{bucket}/{}", encoded(key));
         let first = part(content)?;
         if first.len() < PART_BYTES {
