@@ -1,8 +1,8 @@
 //! `shoal tune`: one tuning job from flags, a file, or both; watched to its end.
 
-mod checks;
 mod live;
 mod ranges;
+mod refusal;
 mod request;
 mod strategy;
 
@@ -17,6 +17,7 @@ use crate::{
     client::{Client, ClientError, Noun},
     environments::table_file,
     exit::{Exit, UsageError},
+    images::OurImages,
     interrupt::Farewell,
     output::{show, show_json},
     settings::ClientFlags,
@@ -200,7 +201,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit> {
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
-    checks::check(&request, args).map_err(UsageError)?;
+    refusal::check(&request, (&uploads, script.as_ref()), args, &OurImages::of(&settings)).map_err(UsageError)?;
     if !args.command.is_empty() && script.is_none() {
         eprintln!("{FROM_A_FILE}");
     }
@@ -288,8 +289,9 @@ mod tests {
             let mut trial = args.trial();
             let script = Script::take(&mut trial, &Table::shipped().unwrap())?.expect("a script");
             let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
-            let (mut request, _) = request::build(&args, &trial, None, &crate::settings::Settings::of(&typed).unwrap(), 0)?;
-            checks::check(&request, &args)?;
+            let settings = crate::settings::Settings::of(&typed).unwrap();
+            let (mut request, uploads) = request::build(&args, &trial, None, &settings, 0)?;
+            refusal::check(&request, (&uploads, Some(&script)), &args, &OurImages::of(&settings))?;
             script.plan("t", &mut request["TrainingJobDefinition"], "bucket");
             Ok(request)
         };

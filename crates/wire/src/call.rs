@@ -283,6 +283,17 @@ pub(crate) fn raw_input(service: Service, head: &Parts, body: &[u8]) -> Option<V
     Some(input)
 }
 
+/// A CreateHyperParameterTuningJob request as [`parse`] has it, for clients that want to know before they send it.
+///
+/// # Errors
+/// Those of [`parse`].
+pub fn check_tuning_job(mut input: Value) -> Result<CreateTuningJob, Error> {
+    let operation = "CreateHyperParameterTuningJob";
+    let shape = constraints::input(Service::SageMaker, operation).ok_or_else(|| unknown(Service::SageMaker, operation))?;
+    validate(shape, &mut input)?;
+    tuning_job::create_tuning_job(input)
+}
+
 /// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.
 ///
 /// # Errors

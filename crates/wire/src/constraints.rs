@@ -107,7 +107,7 @@ impl TextLimits {
     }
 }
 
-/// The limits of the list or the map of texts at this path from an operation's input; `None` if there is none.
+/// The limits of the text, of the list or of the map of texts at this path from an operation's input; `None` if there is none.
 #[must_use]
 pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<TextLimits> {
     let mut shape = input(service, operation)?;
@@ -118,6 +118,7 @@ pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<T
     let (most, text) = match shape {
         Shape::List { max, member, .. } => (*max, *member),
         Shape::Map { max, value, .. } => (*max, *value),
+        Shape::String { .. } => (1, shape),
         _ => return None,
     };
     let Shape::String { max, pattern, .. } = text else { return None };

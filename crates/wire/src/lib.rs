@@ -37,7 +37,7 @@ mod validate;
 mod visits;
 mod xml;
 
-pub use call::{Call, MAX_REQUEST_BYTES, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
+pub use call::{Call, MAX_REQUEST_BYTES, check_tuning_job, operation, parse, restore, restore_gist, restore_output, restore_tuning_job};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};

@@ -56,6 +56,13 @@ pub(crate) fn plan(uploads: &[Upload], job: &str, request: &mut Value, bucket: &
     Ok(())
 }
 
+/// Puts some places of local channels into a request that is only looked at.
+pub(crate) fn place_somewhere(uploads: &[Upload], request: &mut Value) {
+    for Upload { channel, .. } in uploads {
+        set_uri(request, channel, &format!("s3://bucket/{channel}/"));
+    }
+}
+
 fn prefix(job: &str, channel: &str, mark: &str) -> String {
     format!("{job}/input/{channel}/{mark}/")
 }

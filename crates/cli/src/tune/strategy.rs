@@ -107,14 +107,6 @@ impl Strategy {
         }
     }
 
-    /// It needs to know after how many units of resource a trial is whole, and is not told that in its own options.
-    pub(super) fn needs_max_resource(&self) -> bool {
-        let told =
-            |spec: &Value| spec.get("max_resource").is_some() || spec.get("rule").is_some_and(|rule| rule.get("max_resource").is_some());
-        let is_told = matches!(self, Self::Parts(parts) if parts.get("scheduler").is_some_and(told));
-        !is_told && matches!(self.scheduler().as_deref(), Some("hyperband" | "asha" | "pbt"))
-    }
-
     /// The same, with trials stopped that are worse than the median, if nothing else decides.
     pub(super) fn with_early_stopping(self) -> Self {
         match self {
@@ -275,19 +267,19 @@ mod tests {
 
     #[test]
     fn who_decides_is_known() {
-        for (typed, scheduler, needs) in [
-            ("random", None, false),
-            ("hyperband", Some("hyperband"), true),
-            ("tpe", None, false),
-            ("tpe+asha", Some("asha"), true),
-            ("mobster", Some("asha"), true),
-            (r#"{"searcher":"tpe"}"#, None, false),
-            (r#"{"scheduler":"median"}"#, Some("median"), false),
-            (r#"{"scheduler":{"kind":"asha","max_resource":9}}"#, Some("asha"), false),
-            (r#"{"strategy":"bohb"}"#, Some("hyperband"), true),
+        for (typed, scheduler) in [
+            ("random", None),
+            ("hyperband", Some("hyperband")),
+            ("tpe", None),
+            ("tpe+asha", Some("asha")),
+            ("mobster", Some("asha")),
+            (r#"{"searcher":"tpe"}"#, None),
+            (r#"{"scheduler":"median"}"#, Some("median")),
+            (r#"{"scheduler":{"kind":"asha","max_resource":9}}"#, Some("asha")),
+            (r#"{"strategy":"bohb"}"#, Some("hyperband")),
         ] {
             let strategy = Strategy::of(typed).unwrap();
-            assert_eq!((strategy.scheduler().as_deref(), strategy.needs_max_resource()), (scheduler, needs), "{typed}");
+            assert_eq!(strategy.scheduler().as_deref(), scheduler, "{typed}");
         }
         assert_eq!(Strategy::of("tpe").unwrap().with_early_stopping().name(), "tpe+median");
     }
