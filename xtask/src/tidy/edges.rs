@@ -55,7 +55,8 @@ const EDGES: [(&str, &[&str]); 20] = [
 pub(super) const PURE: [&str; 7] = ["wire", "tuner", "plane", "link", "contract", "parallel", "sim"];
 
 /// The foreign crates that a pure crate may use: none of them touches the world unasked.
-const PURE_MAY_USE: [&str; 9] = ["fancy-regex", "hmac", "http", "libm", "serde", "serde_json", "sha2", "thiserror", "time"];
+const PURE_MAY_USE: [&str; 11] =
+    ["fancy-regex", "hex-simd", "hmac", "http", "libm", "percent-encoding", "serde", "serde_json", "sha2", "thiserror", "time"];
 
 /// One of our crates and what it declares.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use shoal_wire::client as wire;
+use shoal_wire::{client as wire, sigv4::percent_encoded};
 use ureq::http::Method;
 
 use super::{Client, ClientError};
@@ -196,8 +196,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 fn encoded_value(text: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    percent_encoded(text.as_bytes())
 }
 
 #[cfg(test)]
