@@ -39,7 +39,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
     let dataset = match &args.data {
         Some(dir) => bank::load(&dir.join("bank"))?,
-        None => wine::load(),
+        None => wine::load()?,
     };
     ensure_library()?;
     let house = House::open()?;
