@@ -40,7 +40,7 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
 /// How often a pipe or a file hears of progress.
 const PIPE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line each [`PIPE_INTERVAL`]
+/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line every 30 s
 /// at most.
 #[derive(Debug)]
 pub struct Progress {
@@ -50,8 +50,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// On standard error, so that standard output stays data.
-    pub fn new() -> Self {
+    /// Standard output stays data.
+    pub fn on_stderr() -> Self {
         Self { terminal: io::stderr().is_terminal(), drawn: false, written: Instant::now() }
     }
 

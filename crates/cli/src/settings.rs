@@ -1,5 +1,5 @@
-//! Settings, each declared once ([`declared::SETTINGS`]). Two stages: what was typed where ([`Typed`]: flag, `SHOAL_*` variable,
-//! `shoal.toml`, default; the first that says something wins), and what it means ([`Settings`]).
+//! Settings, each declared once (`declared::SETTINGS`). Two stages: what was typed where (`Typed`: flag, `SHOAL_*` variable,
+//! `shoal.toml`, default; the first that says something wins), and what it means (`Settings`).
 
 mod declared;
 mod doubts;
@@ -145,7 +145,7 @@ impl Settings {
     /// The settings of a server that starts on an empty data directory: these flags, then this process's variables, then defaults.
     ///
     /// # Errors
-    /// As of [`Settings::of`].
+    /// A value that makes no sense; the message names the setting, where it was typed, and what is wanted.
     pub fn of_flags(flags: &[(&str, &str)]) -> Result<Self> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::of(&Typed::gather(&flags, &|name| std::env::var(name).ok(), &|_| Ok(None))?)

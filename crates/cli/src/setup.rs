@@ -25,6 +25,6 @@ pub(crate) fn run(_: &SetupArgs) -> Result<Exit> {
 /// # Errors
 /// It can neither be found nor fetched; the text says what to do.
 pub fn ensure_library() -> Result<library::LibraryPath> {
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     Ok(library::fetch(&mut |step| progress.line(step))?)
 }

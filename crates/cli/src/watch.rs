@@ -32,7 +32,7 @@ pub(crate) enum Show {
 pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Show) -> Result<Value> {
     let started = Instant::now();
     let mut client = Patient::new(client, flags, job);
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut logs = LogReader::new(job);
     let (mut told, mut live_line) = (String::new(), String::new());
     // What is made before a program starts may take minutes, of which the first lines of the log tell.

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &CommArgs) -> Result<Exit> {
     contenders.extend(peers);
     let cases = args.cases();
     let (mut rows, mut troubles) = (Vec::new(), Vec::new());
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let is_quiet = is_idle(machine::load().parse().ok());
     for (medium, ranks) in args.over.iter().flat_map(|medium| args.ranks.iter().map(move |ranks| (*medium, *ranks))) {
         let mut all = vec![vec![Times::default(); cases.len()]; contenders.len()];

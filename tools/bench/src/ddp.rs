@@ -106,7 +106,7 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
     let run = Run { steps: args.steps, every: args.every };
     let machine = machine::describe();
     let environment = environment()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut rows = Vec::new();
     for kind in [Kind::Together, Kind::Apart] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());

@@ -51,7 +51,7 @@ pub(crate) struct JobsArgs {
 /// Measures and reports.
 pub(crate) fn run(args: &JobsArgs) -> Result<Exit> {
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut server = Server::start_in(Kind::Fake, None)?;
     server.client().create_bucket("bench")?;
     let mut lines = vec![line("jobs admitted per second", admit(args, &server, &mut progress)?, "/s", Some(Goal::AtLeast(1000.0)))];

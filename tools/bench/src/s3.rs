@@ -69,7 +69,7 @@ pub(crate) fn run(args: &S3Args) -> Result<Exit> {
     let program = peer::find(args.peer.as_deref())?;
     let load = Load::new(args.large * 1_000_000, args.small, args.connections);
     let (mut shoal, mut peer, mut disk) = (Values::default(), Values::default(), Values::default());
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     for run in 1..=args.runs {
         let ours = || {
             let server = Server::start_in(Kind::Real, args.dir.as_deref())?;

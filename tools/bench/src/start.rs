@@ -70,7 +70,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     ensure_library()?;
     let machine = machine::describe();
     let dataset = titanic::load(&args.data.join("titanic"))?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut lines = Vec::new();
     let mut repeat = |what: &str, unit, goal, runs: usize, measure: &dyn Fn() -> Result<f64>| -> Result<()> {
         let mut values = Vec::new();

@@ -54,7 +54,7 @@ pub(crate) struct TelemetryArgs {
 /// Measures and reports.
 pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut repeat = |what: &str, count: usize, body: fn(usize) -> ReportBody| -> Result<Vec<f64>> {
         let mut rates = Vec::new();
         for run in 1..=args.runs {

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ThreadsArgs) -> Result<Exit> {
         return Err(UsageError("--pairs is at least 1, and --rounds more than 0".to_owned()).into());
     }
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let (mut rows, mut absent) = (Vec::new(), Vec::new());
     for (framework, image, rounds) in FRAMEWORKS {
         if !args.frameworks.is_empty() && !args.frameworks.iter().any(|name| name == framework) {

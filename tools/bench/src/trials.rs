@@ -55,7 +55,7 @@ struct Took {
 pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
     ensure_library()?;
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let server = Server::start()?;
     let client = server.client();
     let rows: String = (0..500_u32).map(|row| format!("{},{},{}\n", row % 2, row % 7, row * row % 101)).collect();

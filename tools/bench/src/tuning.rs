@@ -50,7 +50,7 @@ pub(crate) struct TuningArgs {
 /// Measures and reports.
 pub(crate) fn run(args: &TuningArgs) -> Result<Exit> {
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut lines: Vec<Line> = Vec::new();
     if args.runs > 0 {
         delays::measure(args.runs, &mut progress, &mut lines)?;

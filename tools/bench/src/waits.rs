@@ -82,7 +82,7 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<Exit> {
     }
     let ways = ways(args, dir.path())?;
     let machine = machine::describe();
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut columns = Vec::new();
     for length in &args.lengths {
         progress.draw(&format!("{} clients wait for jobs of {length} s", ways.len()));

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &XgboostArgs) -> Result<Exit> {
     let machine = machine::describe();
     let python = peer(args.peer.as_deref())?;
     let library = library_of(&python)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut rows = Vec::new();
     for work in [
         Work { name: "large", rows: args.rows, features: args.features, rounds: args.rounds },

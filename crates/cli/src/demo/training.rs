@@ -95,7 +95,7 @@ pub(super) fn run(house: &House, dataset: &Dataset, job: &Job<'_>) -> Result<Tra
     }
     let started = Instant::now();
     client.sagemaker("CreateTrainingJob", &request)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut stopped = false;
     let description = loop {
         let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name}))?;

@@ -25,7 +25,7 @@ pub(crate) fn run(delivery: &mut Delivery<'_>, uploads: &[Upload], job: &str, re
     if !uploads.is_empty() || output.trim_end_matches('/').starts_with(&format!("s3://{bucket}")) {
         delivery.client.create_bucket(bucket)?;
     }
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     for Upload { channel, source } in uploads {
         let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
         ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());

@@ -285,7 +285,7 @@ mod tests {
             let of = |max_resource| said(TuneArgs { strategy: Some(typed.to_owned()), max_resource, ..usual() });
             let expected = if needs { format!("--strategy {typed} has to know after how many values of loss") } else { String::new() };
             let refused = of(None);
-            assert!(refused.starts_with(&expected) && refused.is_empty() == !needs, "{typed}: {refused}");
+            assert!(refused.starts_with(&expected) && refused.is_empty() != needs, "{typed}: {refused}");
             if needs {
                 assert_eq!(of(Some(9)), "", "{typed}");
             }
