@@ -9,7 +9,7 @@ mod strategy;
 use std::{convert::Infallible, path::PathBuf};
 
 use anyhow::Result;
-use clap::{Args, value_parser};
+use clap::Args;
 use serde_json::Value;
 use shoal_environments::Table;
 
@@ -79,16 +79,16 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     strategy: Option<String>,
     /// Most trials [default: 20; a grid has its own number].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N")]
     trials: Option<u32>,
     /// Most trials at once [default: 2].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N")]
     parallel: Option<u32>,
     /// Units of resource (reports of the objective) before which no trial is stopped.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N")]
     min_resource: Option<u32>,
     /// Units of resource after which a trial is whole.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N")]
     max_resource: Option<u32>,
     /// Stop trials that are worse than the median of those before them.
     #[arg(long)]
@@ -97,7 +97,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     target: Option<f64>,
     /// End the tuning job after this time, at least 120.
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(120..=15_768_000))]
+    #[arg(long, value_name = "SECONDS")]
     max_seconds: Option<u64>,
     /// Of all that is random: the same seed and the same order of results give the same trials.
     #[arg(long)]

@@ -112,6 +112,10 @@ impl TextLimits {
 pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<TextLimits> {
     let mut shape = input(service, operation)?;
     for name in path {
+        // What a list's members are is below it without a name.
+        if let Shape::List { member, .. } = shape {
+            shape = member;
+        }
         let Shape::Structure(members) = shape else { return None };
         shape = members.iter().find(|member| member.name == *name)?.shape;
     }

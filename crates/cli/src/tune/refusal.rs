@@ -137,6 +137,23 @@ impl<'a> Definition<'a> {
     }
 }
 
+/// Where a message is about, and the flag that says it.
+const FLAGS: [(&str, &str); 13] = [
+    ("resourceLimits.maxNumberOfTrainingJobs", "--trials"),
+    ("resourceLimits.maxParallelTrainingJobs", "--parallel"),
+    ("resourceLimits.maxRuntimeInSeconds", "--max-seconds"),
+    ("hyperbandStrategyConfig.minResource", "--min-resource"),
+    ("hyperbandStrategyConfig.maxResource", "--max-resource"),
+    ("stoppingCondition.maxRuntimeInSeconds", "--max-runtime"),
+    ("resourceConfig.instanceCount", "--instances"),
+    ("resourceConfig.instanceType", "--instance-type"),
+    ("outputDataConfig.s3OutputPath", "--output"),
+    ("algorithmSpecification.trainingImage", "--image"),
+    ("staticHyperParameters", "--hp"),
+    ("environment", "--env"),
+    ("inputDataConfig", "--channel"),
+];
+
 /// A server's message: the path of a member in quotes, and what is wrong with it.
 struct Refusal<'a>(&'a str);
 
@@ -150,7 +167,7 @@ impl Refusal<'_> {
         Some(self.0.split_once(before)?.1.split_once(after)?.0)
     }
 
-    /// In the words of the command line; `None` for what no flag of `shoal tune` says.
+    /// In the words of the command line; `None` for what no flag says.
     fn explained(&self, request: &Value, definition: &Definition<'_>, args: &TuneArgs) -> Option<String> {
         let config = &request["HyperParameterTuningJobConfig"];
         let metric = definition.metric;
@@ -202,8 +219,16 @@ impl Refusal<'_> {
                 format!("the objective {metric} is measured on the channel {channel}, and there is none: give --channel {channel}=FILE")
             }
             () if self.has("checkpointConfig.s3Uri'") => self.checkpoints(definition.raw["CheckpointConfig"]["S3Uri"].as_str()?)?,
-            () => return None,
+            () => return self.by_flag(),
         })
+    }
+
+    /// The flag, and the server's own words behind the path.
+    fn by_flag(&self) -> Option<String> {
+        let path = self.between(" at '", "'")?;
+        let (_, flag) = FLAGS.iter().find(|(place, _)| path.contains(place))?;
+        let behind = self.0.split_once(path)?.1.trim_start_matches(['\'', ':', ' ']);
+        Some(format!("{flag}: {}", behind.trim_start_matches("failed to satisfy constraint: ")))
     }
 
     fn name(&self, name: &str) -> String {
@@ -301,6 +326,13 @@ mod tests {
             said(TuneArgs { strategy: Some("hyperband".to_owned()), min_resource: Some(min), max_resource: Some(max), ..usual() })
         };
         assert_eq!((limits(1, 9), limits(9, 3)), (String::new(), "--min-resource 9 is greater than --max-resource 3".to_owned()));
+        let run = |trials, max_seconds| said(TuneArgs { trials: Some(trials), max_seconds, ..usual() });
+        assert_eq!(
+            (run(1, Some(120)), run(0, None)),
+            (String::new(), "--trials: Member must have value greater than or equal to 1".to_owned())
+        );
+        assert_eq!(run(1, Some(119)), "--max-seconds: Member must have value greater than or equal to 120");
+        assert!(limits(1, 20_001).starts_with("--max-resource: 20001 is more than 20000"), "{}", limits(1, 20_001));
         let kept = |uri: String| said(TuneArgs { checkpoints: Some(uri), ..usual() });
         assert_eq!(kept("s3://bucket/kept".to_owned()), "");
         assert!(kept("s3://b/kept".to_owned()).starts_with("--checkpoints: 's3://b/kept' is not an S3 location"));

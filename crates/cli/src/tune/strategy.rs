@@ -10,6 +10,7 @@ use shoal_tuner::{
     near,
 };
 
+use super::request::longest;
 use crate::train;
 
 /// Strategies that the API has, as they are typed here.
@@ -17,9 +18,6 @@ const OF_THE_API: [(&str, &str); 4] = [("bayesian", "Bayesian"), ("random", "Ran
 
 /// What chooses a strategy beyond the API's.
 pub(super) const TAG: &str = "shoal:strategy";
-
-/// Longest value of a tag.
-const MOST_TAG: usize = 256;
 
 /// What an object may say.
 const MEMBERS: [&str; 6] = ["strategy", "searcher", "scheduler", "conditions", "objectives", "grid"];
@@ -126,9 +124,10 @@ impl Strategy {
             Self::Parts(parts) => parts,
         };
         let text = base64_simd::STANDARD.encode_to_string(Value::Object(parts.clone()).to_string());
-        if text.len() > MOST_TAG {
+        let most = longest(&["Tags", "Value"]);
+        if text.len() > most {
             return Err(format!(
-                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {MOST_TAG} are allowed; leave out what is the default",
+                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {most} are allowed; leave out what is the default",
                 text.len()
             ));
         }
