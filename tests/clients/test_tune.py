@@ -114,7 +114,7 @@ EXPLAINED = [
     (["--minimize", "loss", "--range", "rate=0..1", "--trials", "0", *OWN], "--trials"),
     (["--minimize", "loss", "--range", "rate=0..1", "--name", "a-name-that-is-longer-than-thirty-two", *OWN], "32 characters at most"),
     (["--minimize", "loss", "--range", "rate=0..1", "--checkpoints", "/tmp/kept", *OWN], "wanted s3://BUCKET/PREFIX"),
-    (["--minimize", "loss", "--range", "rate=0..1", "--checkpoints", "s3://b/" + "x" * 1000, *OWN], "--checkpoints: the address is 1007 characters"),
+    (["--minimize", "loss", "--range", "rate=0..1", "--checkpoints", "s3://bucket/" + "x" * 1000, *OWN], "--checkpoints: the address is 1012 characters"),
     ([*TREES, "--hp", "num_round=5", "--range", "etaa=0.1..0.5"], "--range etaa: xgboost has no such hyperparameter; did you mean eta?"),
     ([*TREES, "--hp", "num_round=5", "--hp", "max_dept=3", "--range", "eta=0.1..0.5"], "--hp max_dept: xgboost has no such hyperparameter; did you mean max_depth?"),
     ([*TREES, "--hp", "num_round=5", "--range", "eta=0.1..5"], "--range eta: xgboost does not take it: Hyperparameter eta: 5 is not in [0, 1]"),

@@ -2,10 +2,11 @@
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench` measures on this
-//! machine and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
+//! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
+//! measurement of `tools/bench`, `bench` alone all of them, and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
 //! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
+mod bench;
 mod checks;
 mod clients;
 mod codegen;
@@ -16,7 +17,6 @@ mod fuzz;
 mod gpu;
 mod instructions;
 mod outcome;
-mod peers;
 mod python_package;
 mod rust_tests;
 mod skips;
@@ -24,7 +24,7 @@ mod tidy;
 mod workspace;
 
 use std::{
-    env, fs,
+    env,
     path::Path,
     process::{Command, ExitCode},
     time::Instant,
@@ -71,7 +71,7 @@ fn run(task: &str) -> Result<bool> {
             Ok(outcome.report())
         }
         "checks" => checks::task(&workspace),
-        "bench" => bench(&workspace),
+        "bench" => bench::run(&workspace),
         "clients" => {
             let environments = Environments::find(&workspace)?;
             println!("{}", environments.clients()?.display());
@@ -177,39 +177,4 @@ fn refuse_skips(workspace: &Workspace, outcome: &mut Outcome) {
 /// Histories of many seeds: `cargo xtask sim [--seeds N] [--from SEED]`.
 fn sim(workspace: &Workspace) -> Result<bool> {
     succeeds(cargo(workspace).args(["run", "-q", "-p", "shoal-sim", "--example", "seeds", "--"]).args(env::args().skip(2)))
-}
-
-/// A clean release build, timed, and every `shoal bench` with it.
-fn bench(workspace: &Workspace) -> Result<bool> {
-    let environments = Environments::find(workspace)?;
-    let (python, sdk_v3) = (environments.clients()?, environments.sdk_v3()?);
-    let target = workspace.target.join("bench");
-    if target.exists() {
-        fs::remove_dir_all(&target)?;
-    }
-    let started = Instant::now();
-    if !succeeds(cargo(workspace).args(["build", "--release"]).env("CARGO_TARGET_DIR", &target))? {
-        return Ok(false);
-    }
-    let build_s = started.elapsed().as_secs_f64().to_string();
-    peers::install()?;
-    let ray = peers::python_with_ray()?;
-    let mut shoal = Command::new(target.join("release/shoal"));
-    shoal.current_dir(&workspace.root).args(["bench", "start", "--build-s", &build_s, "--sdk"]).arg(python);
-    if let Some(python) = sdk_v3 {
-        shoal.arg("--sdk-v3").arg(python);
-    }
-    let mut fine = succeeds(shoal.arg("--peer").arg(&ray).args(["--write", "docs/benchmarks.md"]))?;
-    let mut benches: Vec<Vec<String>> = ["jobs", "telemetry", "s3", "xgboost"].map(|what| vec![what.to_owned()]).into();
-    benches.push(["tuning", "--peer", &ray.to_string_lossy()].map(str::to_owned).into());
-    // Short, as everybody has a turn with every size.
-    let mut comm = ["comm", "--bytes", "4,1024,65536,1048576,16777216", "--seconds", "0.1", "--turns", "2"].map(str::to_owned).to_vec();
-    comm.extend(peers::of_comm()?.into_iter().map(|peer| format!("--peer={peer}")));
-    benches.push(comm);
-    for arguments in benches {
-        let mut shoal = Command::new(target.join("release/shoal"));
-        shoal.current_dir(&workspace.root).arg("bench").args(arguments).args(["--write", "docs/benchmarks.md"]);
-        fine &= succeeds(&mut shoal)?;
-    }
-    Ok(fine)
 }

@@ -1,9 +1,16 @@
 //! `shoal advise`: which layout to train a model with, from measured costs in a file.
 
-use std::path::PathBuf;
+mod links;
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
+use serde_json::json;
+use shoal_comm::rendezvous::MOST_RANKS;
 use shoal_parallel::{
     Degrees, Pipeline, Zero,
     advise::{Advice, Question, advise},
@@ -16,17 +23,40 @@ use crate::{
 
 /// Arguments of `shoal advise`.
 #[derive(Debug, Args)]
-#[command(after_help = "`shoal advise --help` shows such a file.", after_long_help = FILE)]
+#[command(after_help = "`shoal advise --help` shows such a file.", after_long_help = FILE, group(ArgGroup::new("what").required(true)))]
 pub(crate) struct AdviseArgs {
     /// JSON with what was measured.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", group = "what")]
+    file: Option<PathBuf>,
+    /// Measure latency and bandwidth instead, and print them for that file: between this many ranks of this machine, or with `env` between the
+    /// ranks of the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, with this process as one of them.
+    #[arg(long, value_name = "RANKS|env", group = "what")]
+    links: Option<Ranks>,
     /// How many layouts to print, best first.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// Print the layouts as JSON, with the first layer of each stage.
     #[arg(long)]
     json: bool,
+}
+
+/// Between which ranks links are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ranks {
+    OfThisMachine(usize),
+    OfTheEnvironment,
+}
+
+impl FromStr for Ranks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(ranks) if (2..=MOST_RANKS).contains(&ranks) => Ok(Self::OfThisMachine(ranks)),
+            _ if text == "env" => Ok(Self::OfTheEnvironment),
+            _ => Err(format!("give a number from 2 to {MOST_RANKS}, or `env`")),
+        }
+    }
 }
 
 /// What `--help` tells beyond the arguments.
@@ -47,16 +77,36 @@ tensor (optional) says which part of the layer tensor ranks share, what their nu
 Of the machine, optional: reserved (bytes that are not for the model), ranks_per_host and between (the link between hosts), at_once (how many
 ranks of a host compute at once as fast as one alone). Optional, too: update (seconds of the optimizer for each parameter), handover
 (seconds that a rank computes to send a micro-batch to another stage, or to receive it) and overlap (which part of the last backward pass the
-gradients' way hides behind, 0 to 1). `shoal bench comm` measures latency and bandwidth.
+gradients' way hides behind, 0 to 1). `shoal advise --links 4` measures latency and bandwidth
+between 4 ranks of this machine; with `--links env`, started once for each rank, between hosts.
 
 Columns: degrees of data, shard (with ZeRO's level), pipeline and tensor parallelism; micro-batches of a step on each rank; seconds of a step;
 of them, the share in which ranks wait for the pipeline, and seconds of exchange that nothing hides; memory of the fullest rank.
 Layouts that do not fit come last. docs/parallel.md says how the prediction is made.";
 
-/// Reads, asks, prints.
+/// Advises, or measures what advice needs.
 pub(crate) fn run(args: &AdviseArgs) -> Result<Exit> {
-    let path = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("could not read {path}"))?;
+    match (&args.file, args.links) {
+        (Some(file), _) => from_file(file, args),
+        (None, Some(ranks)) => print_link(ranks),
+        (None, None) => unreachable!("clap requires one of them"),
+    }
+}
+
+fn print_link(ranks: Ranks) -> Result<Exit> {
+    let measured = match ranks {
+        Ranks::OfThisMachine(ranks) => Some(links::of_this_machine(ranks)?),
+        Ranks::OfTheEnvironment => links::of_the_environment()?,
+    };
+    if let Some(link) = measured {
+        show_json(&json!({"latency": link.latency, "bandwidth": link.bandwidth}))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn from_file(file: &Path, args: &AdviseArgs) -> Result<Exit> {
+    let path = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("could not read {path}"))?;
     let question: Question = serde_json::from_str(&text)
         .map_err(|error| UsageError(format!("{path}: {error}; `shoal advise --help` shows a file that is complete")))?;
     let all = match advise(&question) {

@@ -23,7 +23,7 @@ use ureq::{
     http::{Method, Request, Response},
 };
 
-pub(crate) use logs::{LogEvent, LogReader};
+pub use logs::{LogEvent, LogReader};
 
 use crate::{
     exit::UsageError,
@@ -35,7 +35,7 @@ const PAGE: usize = 100;
 
 /// A server as we speak with it.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub struct Client {
     url: ServerUrl,
     endpoint: Endpoint,
     agent: Agent,
@@ -43,8 +43,10 @@ pub(crate) struct Client {
 
 /// What a name is the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Noun {
+pub enum Noun {
+    /// `jobs`, `train`.
     TrainingJob,
+    /// `tuning`, `tune`.
     TuningJob,
     /// One or the other.
     Either,
@@ -62,7 +64,7 @@ impl std::fmt::Display for Noun {
 
 /// Why the server did not do as asked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// Nobody listens there, or the connection broke.
     #[error("no server answers at {endpoint}; start one with `shoal serve`")]
     Unreachable {
@@ -120,7 +122,7 @@ impl ClientError {
     }
 
     /// Whether what was asked about does not exist.
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         let Self::Refused(ServiceError { status, code, message }) = self else { return matches!(self, Self::NoJob(..)) };
         *status == 404 || code.contains("NotFound") || code.starts_with("NoSuch") || message == "Requested resource not found."
     }
@@ -175,7 +177,7 @@ impl Client {
     ///
     /// # Errors
     /// It has no keys: no server was ever started on it.
-    pub(crate) fn local(settings: &Settings) -> Result<Self> {
+    pub fn local(settings: &Settings) -> Result<Self> {
         let keys = owner_keys(settings)?;
         let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
         Self::new(settings.url(), credentials, &settings.region)
@@ -212,7 +214,7 @@ impl Client {
     }
 
     /// Where and as whom it speaks.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
@@ -220,7 +222,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub(crate) fn sagemaker(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
+    pub fn sagemaker(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
         self.json(Service::SageMaker, operation, input)
     }
 
@@ -238,7 +240,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub(crate) fn list(&self, operation: &str, key: &str, mut input: Value, most: usize) -> Result<Vec<Value>, ClientError> {
+    pub fn list(&self, operation: &str, key: &str, mut input: Value, most: usize) -> Result<Vec<Value>, ClientError> {
         let mut all: Vec<Value> = Vec::new();
         while all.len() < most {
             input["MaxResults"] = json!(PAGE.min(most - all.len()));
@@ -322,7 +324,7 @@ pub(crate) fn owner_keys(settings: &Settings) -> Result<AccessKeys> {
 }
 
 /// Milliseconds since the epoch.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

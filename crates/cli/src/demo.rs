@@ -4,12 +4,12 @@
 mod bank;
 mod chart;
 mod curve;
-pub(crate) mod dataset;
+pub mod dataset;
 mod house;
 mod instances;
 mod leftovers;
 mod random;
-pub(crate) mod training;
+pub mod training;
 mod tuning;
 mod verdict;
 mod wine;
@@ -39,7 +39,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
     let dataset = match &args.data {
         Some(dir) => bank::load(&dir.join("bank"))?,
-        None => wine::load(),
+        None => wine::load()?,
     };
     setup::fetch(&shoal_algos::xgboost::LIBRARY)?;
     let house = House::open()?;

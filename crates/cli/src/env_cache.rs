@@ -115,12 +115,12 @@ fn prepare(args: &PrepareArgs, algorithms: Algorithms) -> Result<Exit> {
         let environment = match wanted {
             Wanted::Environment(environment) => environment,
             Wanted::Image(engine, name) => {
-                let prepared = images().prepare(&engine, &name, &mut Told(Progress::new()))?;
+                let prepared = images().prepare(&engine, &name, &mut Told(Progress::on_stderr()))?;
                 show(&format!("{name}: {}\n", prepared.tree().display()))?;
                 continue;
             }
         };
-        let prepared = cache(&settings).prepare(&environment, &mut Told(Progress::new()))?;
+        let prepared = cache(&settings).prepare(&environment, &mut Told(Progress::on_stderr()))?;
         let record = prepared.record();
         show(&format!("{}: Python {}, {}\n", environment.name, record.python, prepared.python().display()))?;
     }

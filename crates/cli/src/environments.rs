@@ -19,12 +19,12 @@ const PACKAGE_VARIABLE: &str = "SHOAL_PYTHON_PACKAGE";
 const CACHE_VARIABLE: &str = "SHOAL_CACHE";
 
 /// The file with the user's rows.
-pub(crate) fn table_file(data_dir: &Path) -> PathBuf {
+pub fn table_file(data_dir: &Path) -> PathBuf {
     data_dir.join(TABLE)
 }
 
 /// The cache as a server with these settings would have it.
-pub(crate) fn cache(settings: &Settings) -> Cache {
+pub fn cache(settings: &Settings) -> Cache {
     Cache::new(directory(), Source::of_this_process(settings.wheel_house.clone()))
 }
 

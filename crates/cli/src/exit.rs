@@ -6,7 +6,7 @@ use crate::client::ClientError;
 
 /// How a command ended; the numbers are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// All is well.
     Ok = 0,
     /// The job failed, or something else did.
@@ -35,16 +35,16 @@ pub(crate) fn of_program(code: i32) -> ExitCode {
 /// A mistake in what the user typed that clap cannot see.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
+pub struct UsageError(pub String);
 
-/// Tells the user what went wrong, and finds the exit code for it.
-pub(crate) fn report(error: &anyhow::Error) -> Exit {
+/// Prints what went wrong, behind the program's name, and finds the exit code for it.
+pub fn report(program: &str, error: &anyhow::Error) -> Exit {
     let broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
         // Whoever read our output has seen enough.
         return Exit::Ok;
     }
-    eprintln!("shoal: {error:#}");
+    eprintln!("{program}: {error:#}");
     if error.is::<UsageError>() {
         return Exit::Usage;
     }

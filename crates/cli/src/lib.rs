@@ -1,25 +1,25 @@
 //! The one binary `shoal`: the server, the command line that speaks with it, and (hidden) the agent and the built-in algorithms that a
 //! server starts. Commands are thin: what they do for training jobs goes through the server's public API.
 //!
-//! A library, so that a program with other algorithms can be made of it.
+//! It is a library because `tools/bench` uses its client, its settings and the demo's data, and so that a program with other built-in
+//! algorithms can be made of it.
 
 mod advise;
 mod agent;
 mod algorithm;
-mod bench;
 mod chaos;
-mod client;
+pub mod client;
 mod client_env;
 mod config;
 mod console;
-mod demo;
+pub mod demo;
 mod doctor;
 mod duration;
 mod env;
 mod env_cache;
-mod environments;
+pub mod environments;
 mod exec;
-mod exit;
+pub mod exit;
 mod image;
 mod images;
 mod instances;
@@ -27,12 +27,12 @@ mod interrupt;
 mod jobs;
 mod log;
 mod mpi;
-mod output;
+pub mod output;
 mod patient;
 mod ranks;
-mod serve;
-mod settings;
-mod setup;
+pub mod serve;
+pub mod settings;
+pub mod setup;
 mod stacks;
 mod timeline;
 mod top;
@@ -41,7 +41,7 @@ mod tune;
 mod tuner;
 mod tuning;
 mod verify;
-mod watch;
+pub mod watch;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -122,9 +122,6 @@ enum Command {
     /// What the ranks of a process group did and when.
     #[command(subcommand)]
     Timeline(timeline::TimelineCommand),
-    /// Measure on this machine.
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
     /// Print a shell's completions: source <(shoal completions bash).
     Completions {
         /// Which shell.
@@ -175,7 +172,7 @@ pub fn main(algorithms: Algorithms) -> ExitCode {
         Command::Mpi(command) => mpi::run(command),
         Command::Ranks(args) => ranks::run(args),
         Command::ParameterServer { index, command } => exit::of_program(parameter_server::beside(index, &command)),
-        command => run(command, algorithms).unwrap_or_else(|error| exit::report(&error)).into(),
+        command => run(command, algorithms).unwrap_or_else(|error| exit::report("shoal", &error)).into(),
     }
 }
 
@@ -201,7 +198,6 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Timeline(command) => timeline::run(&command),
-        Command::Bench(command) => bench::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut io::stdout());
             Ok(Exit::Ok)

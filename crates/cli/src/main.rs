@@ -1,4 +1,4 @@
-//! The program `shoal`.
+//! The binary `shoal`; the library beside this file is all of it.
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use std::{
 use time::OffsetDateTime;
 
 /// Writes to standard output. A reader that has gone away is an `io::Error` of kind `BrokenPipe`, which ends us quietly.
-pub(crate) fn show(text: &str) -> io::Result<()> {
+pub fn show(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
@@ -40,18 +40,18 @@ pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
 /// How often a pipe or a file hears of progress.
 const PIPE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line each [`PIPE_INTERVAL`]
+/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line every 30 s
 /// at most.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     terminal: bool,
     drawn: bool,
     written: Instant,
 }
 
 impl Progress {
-    /// On standard error, so that standard output stays data.
-    pub(crate) fn new() -> Self {
+    /// Standard output stays data.
+    pub fn on_stderr() -> Self {
         Self { terminal: io::stderr().is_terminal(), drawn: false, written: Instant::now() }
     }
 
@@ -61,7 +61,7 @@ impl Progress {
     }
 
     /// Redraws the line. What is wider than the terminal is cut off by it.
-    pub(crate) fn draw(&mut self, text: &str) {
+    pub fn draw(&mut self, text: &str) {
         if self.terminal {
             // Wrapping off, line, wrapping on: a wrapped line could not be redrawn in place.
             eprint!("\r\x1b[K\x1b[?7l{text}\x1b[?7h");

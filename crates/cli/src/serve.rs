@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ServeArgs, algorithms: Algorithms) -> Result<Exit> {
 ///
 /// # Errors
 /// The server cannot be started.
-pub(crate) fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
+pub fn with(flags: &ServerFlags, change: impl FnOnce(&mut Options)) -> Result<Exit> {
     serve(flags, BUILT_IN, change)
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn withdraw(settings: &Settings) {
 
 /// Waits until a server has released every instance, some seconds at most: each attempt has a directory and a plan in it until then. For servers
 /// that do not come back; instances that are kept without an attempt end with them.
-pub(crate) fn wait_for_release(data_dir: &Path) {
+pub fn wait_for_release(data_dir: &Path) {
     let patience = Instant::now() + Duration::from_secs(5);
     let busy = || fs::read_dir(data_dir.join("runs")).is_ok_and(|runs| runs.flatten().any(|run| run.path().join("attempt.json").exists()));
     while busy() && Instant::now() < patience {

@@ -1,5 +1,5 @@
-//! Settings, each declared once ([`declared::SETTINGS`]). Two stages: what was typed where ([`Typed`]: flag, `SHOAL_*` variable,
-//! `shoal.toml`, default; the first that says something wins), and what it means ([`Settings`]).
+//! Settings, each declared once (`declared::SETTINGS`). Two stages: what was typed where (`Typed`: flag, `SHOAL_*` variable,
+//! `shoal.toml`, default; the first that says something wins), and what it means (`Settings`).
 
 mod declared;
 mod doubts;
@@ -20,8 +20,9 @@ use shoal_plane::Packing;
 use shoal_server::{NetworkOptions, TlsOptions};
 use shoal_wire::client::Scheme;
 
-pub(crate) use flags::{ClientFlags, ServerFlags};
-pub(crate) use sizes::readable;
+pub(crate) use flags::ClientFlags;
+pub use flags::ServerFlags;
+pub use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 
@@ -32,7 +33,7 @@ const LEAST_MEMORY: u64 = 64 << 20;
 
 /// What the settings mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Where everything is kept.
     pub(crate) data_dir: PathBuf,
     /// It was not given by a flag, so clients find it without one, too.
@@ -141,6 +142,15 @@ impl Settings {
         })
     }
 
+    /// The settings of a server that starts on an empty data directory: these flags, then this process's variables, then defaults.
+    ///
+    /// # Errors
+    /// A value that makes no sense; the message names the setting, where it was typed, and what is wanted.
+    pub fn of_flags(flags: &[(&str, &str)]) -> Result<Self> {
+        let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self::of(&Typed::gather(&flags, &|name| std::env::var(name).ok(), &|_| Ok(None))?)
+    }
+
     /// The owner's access keys.
     pub(crate) fn keys(&self) -> PathBuf {
         self.data_dir.join("keys")
@@ -152,7 +162,7 @@ impl Settings {
     }
 
     /// Where a server that lives says its real address.
-    pub(crate) fn address_file(&self) -> PathBuf {
+    pub fn address_file(&self) -> PathBuf {
         self.data_dir.join("address")
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn run(_: &SetupArgs, algorithms: Algorithms) -> Result<Exit> {
 ///
 /// # Errors
 /// It can neither be found nor fetched; the text says what to do.
-pub(crate) fn fetch(library: &'static Library) -> Result<LibraryPath> {
-    let mut progress = Progress::new();
+pub fn fetch(library: &'static Library) -> Result<LibraryPath> {
+    let mut progress = Progress::on_stderr();
     Ok(library.fetch(&mut |step| progress.line(step))?)
 }

@@ -23,7 +23,7 @@ pub(crate) use self::{
     delivery::deliver,
     members::check as check_members,
     script::{Distribution, Script, is_uploaded},
-    upload::{plan, run as upload},
+    upload::{place_somewhere, plan, run as upload},
     words::separate,
 };
 

@@ -1,15 +1,15 @@
 //! `shoal tune`: one tuning job from flags, a file, or both; watched to its end.
 
-mod checks;
 mod live;
 mod ranges;
+mod refusal;
 mod request;
 mod strategy;
 
 use std::{convert::Infallible, path::PathBuf};
 
 use anyhow::Result;
-use clap::{Args, value_parser};
+use clap::Args;
 use serde_json::Value;
 use shoal_algos::Algorithms;
 use shoal_environments::Table;
@@ -18,6 +18,7 @@ use crate::{
     client::{Client, ClientError, Noun},
     environments::table_file,
     exit::{Exit, UsageError},
+    images::OurImages,
     interrupt::Farewell,
     output::{show, show_json},
     settings::ClientFlags,
@@ -79,16 +80,16 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     strategy: Option<String>,
     /// Most trials [default: 20; a grid has its own number].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N")]
     trials: Option<u32>,
     /// Most trials at once [default: 2].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N")]
     parallel: Option<u32>,
     /// Units of resource (reports of the objective) before which no trial is stopped.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N")]
     min_resource: Option<u32>,
     /// Units of resource after which a trial is whole.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N")]
     max_resource: Option<u32>,
     /// Stop trials that are worse than the median of those before them.
     #[arg(long)]
@@ -97,7 +98,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     target: Option<f64>,
     /// End the tuning job after this time, at least 120.
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(120..=15_768_000))]
+    #[arg(long, value_name = "SECONDS")]
     max_seconds: Option<u64>,
     /// Of all that is random: the same seed and the same order of results give the same trials.
     #[arg(long)]
@@ -201,7 +202,7 @@ pub(crate) fn run(args: &TuneArgs, algorithms: Algorithms) -> Result<Exit> {
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
-    checks::check(&request, args, algorithms).map_err(UsageError)?;
+    refusal::check(&request, (&uploads, script.as_ref()), args, algorithms, &OurImages::of(&settings, algorithms)).map_err(UsageError)?;
     if !args.command.is_empty() && script.is_none() {
         eprintln!("{FROM_A_FILE}");
     }
@@ -289,8 +290,15 @@ mod tests {
             let mut trial = args.trial();
             let script = Script::take(&mut trial, &Table::shipped().unwrap())?.expect("a script");
             let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
-            let (mut request, _) = request::build(&args, &trial, None, &crate::settings::Settings::of(&typed).unwrap(), 0)?;
-            checks::check(&request, &args, shoal_algos::BUILT_IN)?;
+            let settings = crate::settings::Settings::of(&typed).unwrap();
+            let (mut request, uploads) = request::build(&args, &trial, None, &settings, 0)?;
+            refusal::check(
+                &request,
+                (&uploads, Some(&script)),
+                &args,
+                shoal_algos::BUILT_IN,
+                &OurImages::of(&settings, shoal_algos::BUILT_IN),
+            )?;
             script.plan("t", &mut request["TrainingJobDefinition"], "bucket");
             Ok(request)
         };

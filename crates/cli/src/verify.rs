@@ -24,7 +24,7 @@ pub(crate) struct VerifyArgs {
 /// Checks the databases and all objects; fails if anything is not what was written.
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let settings = args.settings.settings()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let report = shoal_store::verify(&settings.data_dir, &mut |step| match step {
         Step::Database(name) => progress.draw(&format!("checking {name}")),
         Step::Objects { done, of, bytes } => progress.draw(&format!("{done} of {of} objects, {}", readable(bytes))),

@@ -32,7 +32,7 @@ pub(crate) enum Show {
 pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Show) -> Result<Value> {
     let started = Instant::now();
     let mut client = Patient::new(client, flags, job);
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut logs = LogReader::new(job);
     let (mut told, mut live_line) = (String::new(), String::new());
     // What is made before a program starts may take minutes, of which the first lines of the log tell.
@@ -92,7 +92,7 @@ fn is_of_preparation(line: &str) -> bool {
 }
 
 /// Whether a job of this description changes no more.
-pub(crate) fn is_over(description: &Value) -> bool {
+pub fn is_over(description: &Value) -> bool {
     matches!(description["TrainingJobStatus"].as_str(), Some("Completed" | "Failed" | "Stopped"))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn exit(description: &Value) -> Exit {
 }
 
 /// How it ended, for people: status and reason, seconds, metrics, model.
-pub(crate) fn summary(description: &Value) -> String {
+pub fn summary(description: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = vec![format!("{}  {}", text(&description["TrainingJobName"]), text(&description["TrainingJobStatus"]))];
     if let Some(reason) = description["FailureReason"].as_str() {

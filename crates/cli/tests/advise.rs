@@ -40,6 +40,23 @@ fn the_help_s_file_is_answered() {
 }
 
 #[test]
+fn links_are_measured_as_the_file_has_them() {
+    let output = shoal(&["advise", "--links", "2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let link: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(link["latency"].as_f64().unwrap() > 0.0 && link["bandwidth"].as_f64().unwrap() > 1e6, "{link}");
+    let mut file: serde_json::Value = serde_json::from_str(&example()).unwrap();
+    file["machine"]["inside"] = link;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("costs.json");
+    fs::write(&path, file.to_string()).unwrap();
+    assert!(shoal(&["advise", path.to_str().unwrap()]).status.success());
+    for arguments in [&["advise", "--links", "1"][..], &["advise", "--links", "2", "costs.json"], &["advise"]] {
+        assert_eq!(shoal(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
 fn mistakes_name_the_file_and_the_field() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("costs.json");

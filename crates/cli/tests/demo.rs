@@ -1,4 +1,4 @@
-//! `shoal demo` and `shoal bench` as a newcomer runs them: the real server, the real library, real data.
+//! `shoal demo` as a newcomer runs it: the real server, the real library, real data.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
@@ -110,46 +110,5 @@ fn a_demo_that_is_kept_leaves_at_ctrl_c() {
     // The standard library can send no SIGINT.
     assert!(Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));
-    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
-}
-
-#[test]
-fn a_bench_writes_its_section() {
-    let (true, Some(data)) = (has_library(), shared_data()) else { return };
-    let temporary = tempfile::tempdir().unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), "# Benchmarks\n\n## start\n\nold numbers\n").unwrap();
-    let mut bench = shoal(temporary.path());
-    bench.args(["bench", "start", "--runs", "1", "--jobs", "3", "--data"]).arg(data).arg("--write").arg(file.path());
-    let output = bench.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = fs::read_to_string(file.path()).unwrap();
-    for part in
-        ["# Benchmarks", "## start", "submit to Completed", "first line of a `shoal/host` program", "idle server after 3 ended jobs | "]
-    {
-        assert!(text.contains(part), "no {part:?} in {text}");
-    }
-    assert!(!text.contains("old numbers"), "{text}");
-    assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
-}
-
-/// Every other bench at its smallest; the peers are not there, and each says what it needs.
-#[test]
-fn small_benches_find_what_they_stored() {
-    let (temporary, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for (what, flags, expected) in [
-        ("jobs", &["--jobs", "300", "--calls", "40"][..], "jobs admitted per second"),
-        ("telemetry", &["--agents", "2", "--lines", "4000", "--points", "4000", "--runs", "1"], "metric points durable per second"),
-        ("s3", &["--large", "20", "--small", "100", "--runs", "1"], "s3s-fs 0.14.1 is not here"),
-    ] {
-        let mut bench = shoal(temporary.path());
-        let output = bench.args(["bench", what]).args(flags).env("HOME", home.path()).output().unwrap();
-        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains(expected), "{what}: {text}");
-    }
-    let output = shoal(temporary.path()).args(["bench", "xgboost"]).env("HOME", home.path()).output().unwrap();
-    assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cargo xtask bench"), "{output:?}");
     assert!(entries(temporary.path()).is_empty(), "{:?} stayed", entries(temporary.path()));
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! An iteration's time is that of the slowest rank; before each, the source is written anew and all ranks meet. `bytes` are those of the whole vector.
-//! `shoal bench comm` measures the same beside other libraries; this is quicker to build.
+//! `cargo xtask bench comm` measures the same beside other libraries; this is quicker to build.
 //!
 //! ```text
 //! cargo run --release -p shoal-comm --example collectives -- --ranks 2 --bytes 4,65536 --ops allreduce,bcast --memory registered --seconds 0.5

@@ -1,4 +1,4 @@
-//! Times the operations of a group: what `shoal bench comm` and the programs in `examples` have in common.
+//! Times the operations of a group: what `cargo xtask bench comm` and the programs in `examples` have in common.
 //!
 //! An iteration takes as long as its slowest rank. Before each, the source is written anew and all ranks meet. Elements are f32, reductions are sums,
 //! and the last iteration's result is looked at.

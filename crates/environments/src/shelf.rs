@@ -316,5 +316,5 @@ pub(crate) fn digest(parts: &[&str]) -> String {
 }
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex_simd::encode_to_string(bytes, hex_simd::AsciiCase::Lower)
 }

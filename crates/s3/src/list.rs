@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
     CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
     Owner,
@@ -154,16 +155,11 @@ pub(crate) fn in_xml(letter: char) -> bool {
     letter >= ' ' && !matches!(letter, '\u{fffe}' | '\u{ffff}') || matches!(letter, '\t' | '\n' | '\r')
 }
 
-/// Never writes a `+`, which some clients read as a space and some do not.
+/// What stays as it is in an encoded key. A space is `%20`: some clients read a `+` as a space and some do not.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'*');
+
 fn url_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'*' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    utf8_percent_encode(text, PLAIN).to_string()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, BuiltinObjective, Image,
+    Builtin, BuiltinObjective, Image, Images,
     channels::{self, ChannelError},
     effects::World,
     options::{image_of, known_image_of},
@@ -54,13 +54,7 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
             _ => error,
         };
         check(world, &definition.training).map_err(relocated)?;
-        if let Some(Image::Builtin(algorithm)) = known_image_of(&*world.images, &definition.training) {
-            let tuned = definition.ranges.iter().map(|range| &range.name);
-            known_hyperparameters(&algorithm, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
-        }
-        if let Some(config) = &definition.training.checkpoint {
-            room_below(&config.uri, &request.name, &definition.path)?;
-        }
+        check_definition(&*world.images, request, definition)?;
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
     for name in &warm_start.parents {
@@ -77,6 +71,21 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
         check_warm_start(request, &tuning::restore(&parent.request, &*world.images)?)?;
     }
     Ok(())
+}
+
+/// What of a definition needs no storage.
+///
+/// # Errors
+/// `ValidationException`: a hyperparameter that the algorithm does not have, or an address of checkpoints that leaves no room for names.
+pub(crate) fn check_definition(images: &dyn Images, request: &CreateTuningJob, definition: &TuningDefinition) -> Result<(), Error> {
+    if let Some(Image::Builtin(algorithm)) = known_image_of(images, &definition.training) {
+        let tuned = definition.ranges.iter().map(|range| &range.name);
+        known_hyperparameters(&algorithm, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
+    }
+    match &definition.training.checkpoint {
+        Some(config) => room_below(&config.uri, &request.name, &definition.path),
+        None => Ok(()),
+    }
 }
 
 /// Longest S3 URI of the API, and longest key of S3, in bytes.
@@ -121,16 +130,16 @@ pub(crate) fn no_tuning_job(name: &str) -> Error {
 ///
 /// # Errors
 /// `ValidationException` that names the metric, and those that there are.
-pub(crate) fn check_objectives(world: &World, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
+pub(crate) fn check_objectives(images: &dyn Images, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
-        let image = known_image_of(&*world.images, &definition.training);
+        let image = known_image_of(images, &definition.training);
         if let Some(Image::Builtin(algorithm)) = &image {
             objective_of_builtin(request, definition, &algorithm.objectives)?;
         }
         let algorithm = &definition.training.algorithm;
         let names: Vec<String> = match &algorithm.metric_definitions[..] {
             [] => {
-                let supplied = world.images.metric_definitions(algorithm.training_image.as_deref().unwrap_or_default());
+                let supplied = images.metric_definitions(algorithm.training_image.as_deref().unwrap_or_default());
                 supplied.into_iter().map(|(name, _)| name).collect()
             }
             given => given.iter().map(|metric| metric.name.clone()).collect(),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use shoal_store::{ObjectMeta, Objects, StoreError};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
-use crate::checkpoints;
+use crate::{checkpoints, keys::hex};
 
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
@@ -252,7 +252,7 @@ fn digest(objects: &[(String, ObjectMeta)]) -> String {
         hash.update(meta.id.as_bytes());
         hash.update([0]);
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()[..16])
 }
 
 #[cfg(test)]

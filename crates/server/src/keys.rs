@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use hex_simd::AsciiCase;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use shoal_s3::{KeyFault, KeyStore, Scope};
@@ -95,8 +96,8 @@ impl AccessKeys {
 
     /// Whether `mac` is that proof, in a time that does not depend on how much of it is right.
     pub(crate) fn is_mac(&self, purpose: Purpose, text: &str, mac: &str) -> bool {
-        let bytes: Option<Vec<u8>> = (0..mac.len() / 2).map(|at| u8::from_str_radix(mac.get(2 * at..2 * at + 2)?, 16).ok()).collect();
-        mac.len() == 64 && bytes.is_some_and(|bytes| self.hmac(purpose.label(), text).verify_slice(&bytes).is_ok())
+        let bytes = hex_simd::decode_to_vec(mac);
+        mac.len() == 64 && bytes.is_ok_and(|bytes| self.hmac(purpose.label(), text).verify_slice(&bytes).is_ok())
     }
 
     /// Whether two texts are the same, in a time that does not depend on how much of them is.
@@ -222,9 +223,14 @@ pub(crate) fn sha256_hex(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
+/// The text whose bytes this hexadecimal text has.
+pub(crate) fn text_of_hex(hex: &str) -> Option<String> {
+    String::from_utf8(hex_simd::decode_to_vec(hex).ok()?).ok()
+}
+
 /// Bytes as hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex_simd::encode_to_string(bytes, AsciiCase::Lower)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod checkpoints;
 mod connections;
 mod console;
 mod core;
+mod dry_run;
 mod effects;
 mod error;
 mod exporter;
@@ -44,6 +45,7 @@ mod warm_status;
 mod watching;
 
 pub use core::{SnapshotDelays, snapshot_delays};
+pub use dry_run::check_tuning_request;
 pub use error::ServerError;
 pub use keys::AccessKeys;
 pub use network::NetworkOptions;

@@ -5,7 +5,7 @@ use std::io;
 
 use shoal_s3::KeyFault;
 
-use crate::keys::{AccessKeys, random_hex};
+use crate::keys::{AccessKeys, hex, random_hex, text_of_hex};
 
 /// Hexadecimal digits of an id that are chance, and of its seal.
 const CHANCE: usize = 10;
@@ -32,7 +32,8 @@ impl Session {
     pub(crate) fn open(&self, owner: &AccessKeys) -> io::Result<AccessKeys> {
         let chance = random_hex(CHANCE / 2)?.to_uppercase();
         let access_key_id = format!("ASIA{chance}{}", id_seal(owner, &chance));
-        let claims = hex(&format!("{} {} {}", self.expires_ms, self.role, self.name));
+        // Names may have letters that a header cannot carry.
+        let claims = hex(format!("{} {} {}", self.expires_ms, self.role, self.name).as_bytes());
         let seal = owner.derive("session-token:", &format!("{access_key_id} {claims}"));
         Ok(AccessKeys { secret_access_key: secret(owner, &access_key_id), session_token: Some(format!("{seal}{claims}")), access_key_id })
     }
@@ -43,7 +44,7 @@ impl Session {
         if !owner.equal(seal, &owner.derive("session-token:", &format!("{access_key_id} {claims}"))) {
             return Err(KeyFault::WrongToken);
         }
-        let claims = unhex(claims).ok_or(KeyFault::WrongToken)?;
+        let claims = text_of_hex(claims).ok_or(KeyFault::WrongToken)?;
         let mut words = claims.splitn(3, ' ');
         let (Some(expires), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else { return Err(KeyFault::WrongToken) };
         let expires_ms = expires.parse().map_err(|_| KeyFault::WrongToken)?;
@@ -66,17 +67,6 @@ fn id_seal(owner: &AccessKeys, chance: &str) -> String {
 
 fn secret(owner: &AccessKeys, access_key_id: &str) -> String {
     owner.derive("session-secret:", access_key_id)[..40].to_owned()
-}
-
-/// Names may have letters that a header cannot carry.
-fn hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<String> {
-    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-    String::from_utf8(bytes?).ok()
 }
 
 #[cfg(test)]

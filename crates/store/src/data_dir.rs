@@ -313,7 +313,7 @@ pub(crate) fn random_hex<const N: usize>() -> Result<String, StoreError> {
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex_simd::encode_to_string(bytes, hex_simd::AsciiCase::Lower)
 }
 
 #[cfg(test)]

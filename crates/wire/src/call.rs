@@ -7,8 +7,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Operation, Output, Protocol, Service, TrainingJobGist, operation, query,
-    semantics, training_job, tuning_job, validate::validate,
+    CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Operation, Output, Protocol, Service, TrainingJobGist, operation, operations,
+    query, semantics, training_job, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -81,6 +81,17 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
         validate(shape, &mut input)?;
     }
     Ok(Call { operation, input })
+}
+
+/// A CreateHyperParameterTuningJob request as [`parse`] has it, for clients that want to know before they send it.
+///
+/// # Errors
+/// Those of [`parse`].
+pub fn check_tuning_job(mut input: Value) -> Result<CreateTuningJob, Error> {
+    if let Some(shape) = operations::input(Service::SageMaker, "CreateHyperParameterTuningJob") {
+        validate(shape, &mut input)?;
+    }
+    tuning_job::create_tuning_job(input)
 }
 
 /// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.

@@ -106,17 +106,22 @@ impl TextLimits {
     }
 }
 
-/// The limits of the list or the map of texts at this path from an operation's input; `None` if there is none.
+/// The limits of the text, of the list or of the map of texts at this path from an operation's input; `None` if there is none.
 #[must_use]
 pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<TextLimits> {
     let mut shape = input(service, operation)?;
     for name in path {
+        // What a list's members are is below it without a name.
+        if let Shape::List { member, .. } = shape {
+            shape = member;
+        }
         let Shape::Structure(members) = shape else { return None };
         shape = members.iter().find(|member| member.name == *name)?.shape;
     }
     let (most, text) = match shape {
         Shape::List { max, member, .. } => (*max, *member),
         Shape::Map { max, value, .. } => (*max, *value),
+        Shape::String { .. } => (1, shape),
         _ => return None,
     };
     let Shape::String { max, pattern, .. } = text else { return None };

@@ -38,7 +38,7 @@ mod validate;
 mod visits;
 mod xml;
 
-pub use call::{Call, Input, MAX_REQUEST_BYTES, parse, restore, restore_gist, restore_output, restore_tuning_job};
+pub use call::{Call, Input, MAX_REQUEST_BYTES, check_tuning_job, parse, restore, restore_gist, restore_output, restore_tuning_job};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
@@ -68,9 +68,9 @@ pub use training_job::{
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, EPOCH_HYPERPARAMETERS, Goal, ListTrials, ListTuningJobs, NamedTuningJob,
-    OBJECTIVE_HYPERPARAMETER, Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType,
-    Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary,
-    WarmStart, check_warm_start, tuning_search_record,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, NamedTuningJob, OBJECTIVE_HYPERPARAMETER,
+    Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters,
+    TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
+    tuning_search_record,
 };
 pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};

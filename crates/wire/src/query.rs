@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use crate::{
     Error, ErrorCode,
     constraints::{Member, Shape},
-    sigv4::percent_decode,
+    sigv4::percent_decoded,
     timestamp,
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn request_pairs(head: &Parts, body: &[u8]) -> Result<Vec<(String, St
 fn pairs(form: &[u8]) -> Result<Vec<(String, String)>, Error> {
     let malformed = || Error::new(ErrorCode::SerializationException, "The form in the request's body is not UTF-8.");
     let form = std::str::from_utf8(form).map_err(|_| malformed())?;
-    let decode = |text: &str| String::from_utf8(percent_decode(&text.replace('+', " "))).map_err(|_| malformed());
+    let decode = |text: &str| String::from_utf8(percent_decoded(&text.replace('+', " "))).map_err(|_| malformed());
     form.split('&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))

@@ -2,10 +2,10 @@
 //!
 //! Source: "Signature Version 4 signing process" of the AWS General Reference. Pre-signed and chunked requests are S3's and are not here.
 
-use std::fmt::Write as _;
-
+use hex_simd::AsciiCase;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
 
 use crate::{Error, ErrorCode, timestamp};
@@ -140,7 +140,7 @@ impl<'a> Request<'a> {
         let Self { authorization, signed, stamp } = self;
         let canonical = canonical_request(head, signed, hash, authorization.service)?;
         let text = string_to_sign(stamp, &authorization.scope(), &canonical);
-        let wanted = unhex(authorization.signature).unwrap_or_default();
+        let wanted = hex_simd::decode_to_vec(authorization.signature).unwrap_or_default();
         // `verify_slice` compares in constant time.
         signing(&credentials.secret_access_key, authorization.date, authorization.region, authorization.service, &text).verify_slice(&wanted).map_err(|_| {
         invalid(
@@ -306,13 +306,13 @@ fn canonical_path(path: &str) -> String {
         return "/".to_owned();
     }
     let end = if path.ends_with('/') { "/" } else { "" };
-    let encoded: Vec<String> = segments.iter().map(|segment| percent_encode(segment.as_bytes())).collect();
+    let encoded: Vec<String> = segments.iter().map(|segment| percent_encoded(segment.as_bytes())).collect();
     format!("/{}{end}", encoded.join("/"))
 }
 
 /// Pairs encoded in the one canonical way and sorted.
 fn canonical_query(query: &str) -> String {
-    let encode = |text: &str| percent_encode(&percent_decode(text));
+    let encode = |text: &str| percent_encoded(&percent_decoded(text));
     let mut pairs: Vec<(String, String)> = query
         .split('&')
         .filter(|pair| !pair.is_empty())
@@ -324,39 +324,17 @@ fn canonical_query(query: &str) -> String {
     pairs.join("&")
 }
 
-/// Percent-encodes all but unreserved characters.
-fn percent_encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(byte) {
-            text.push(char::from(*byte));
-        } else {
-            write!(text, "%{byte:02X}").expect("a string takes all");
-        }
-    }
-    text
+/// All but the unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The text as SigV4 writes it in paths and queries.
+pub fn percent_encoded(bytes: &[u8]) -> String {
+    percent_encode(bytes, RESERVED).to_string()
 }
 
 /// Bytes of a percent-encoded text; a `%` without two hexadecimal digits stays.
-pub(crate) fn percent_decode(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits =
-            bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%').and_then(|digits| std::str::from_utf8(digits).ok()).and_then(unhex);
-        match digits.as_deref() {
-            Some([byte]) => {
-                decoded.push(*byte);
-                at += 3;
-            }
-            _ => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    decoded
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
+    percent_decode_str(text).collect()
 }
 
 fn string_to_sign(stamp: &str, scope: &str, canonical: &str) -> String {
@@ -378,14 +356,5 @@ fn signing(secret: &str, date: &str, region: &str, service: &str, text: &str) ->
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes all");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    hex_simd::encode_to_string(bytes, AsciiCase::Lower)
 }

@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 
 use crate::{CreateTrainingJob, MetricDefinition, Resources, SortOrder, Tag};
 
-pub use check::EPOCH_HYPERPARAMETERS;
 pub(crate) use check::{MOST_PARALLEL, create_tuning_job};
 pub use child::{Child, OBJECTIVE_HYPERPARAMETER};
 pub use describe::tuning_search_record;

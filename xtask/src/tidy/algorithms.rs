@@ -10,7 +10,6 @@ const ALGOS: &str = "crates/algos/src/";
 const ALLOWED: [(&str, &str); 9] = [
     (ALGOS, "declares them"),
     ("crates/cli/src/demo", "shows XGBoost"),
-    ("crates/cli/src/bench", "measures XGBoost"),
     ("crates/cli/src/lib.rs", "examples in its help"),
     ("crates/cli/src/train.rs", "examples in its help"),
     ("crates/cli/src/train/request.rs", "an example in a message"),

@@ -27,7 +27,7 @@ pub(crate) fn secret_of_groups(token: &str) -> String {
 }
 
 fn derived(what: &str, token: &str) -> String {
-    Sha256::digest(format!("{what}:{token}")).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex_simd::encode_to_string(Sha256::digest(format!("{what}:{token}")), hex_simd::AsciiCase::Lower)
 }
 
 /// What a connection is for.

@@ -1,52 +1,140 @@
-// Draws the charts of a tuning report. Everything it shows is in the page's own data.
+// Draws the charts of a tuning report. Everything it shows is in the page's own data. uPlot has the canvas, the scales and the axes; marks are painted here.
 "use strict";
 (() => {
   const study = JSON.parse(document.getElementById("study").textContent);
   const style = getComputedStyle(document.documentElement);
   const color = name => style.getPropertyValue(name).trim();
-  const ink = color("--ink"), quiet = color("--quiet"), line = color("--line");
+  const ink = color("--ink"), quiet = color("--quiet"), line = color("--line"), ground = color("--ground");
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const narrow = innerWidth < 640;
+  const font = "12px system-ui, sans-serif";
   const blue = dark ? "#56b4e9" : "#0072b2";
   // Told apart by shape as well as by colour (Okabe and Ito's palette).
   const looks = {
-    Completed: { color: blue, symbol: "circle" },
-    Stopped: { color: "#e69f00", symbol: "triangle" },
-    MaxResource: { color: "#56b4e9", symbol: "triangle" },
-    Cancelled: { color: "#cc79a7", symbol: "emptyCircle" },
-    Failed: { color: "#d55e00", symbol: "rect" },
-    Running: { color: "#009e73", symbol: "diamond" },
-    Paused: { color: "#999999", symbol: "diamond" },
-    Waiting: { color: "#999999", symbol: "emptyCircle" },
+    Completed: { color: blue, shape: "●" },
+    Stopped: { color: "#e69f00", shape: "▲" },
+    MaxResource: { color: "#56b4e9", shape: "▲" },
+    Cancelled: { color: "#cc79a7", shape: "○" },
+    Failed: { color: "#d55e00", shape: "■" },
+    Running: { color: "#009e73", shape: "◆" },
+    Paused: { color: "#999999", shape: "◆" },
+    Waiting: { color: "#999999", shape: "○" },
   };
   const named = state => ({ Stopped: "Stopped early", MaxResource: "Stopped at MaxResource" })[state] ?? state;
   const maximize = study.maximize;
   const better = (a, b) => maximize ? a > b : a < b;
   const number = value => value === null || value === undefined ? "-" : Number(value.toPrecision(6)).toString();
+  const percent = value => (100 * value).toFixed(1) + " %";
   const rounded = text => text.length > 9 && text.trim() !== "" && isFinite(text) && !Number.isInteger(Number(text)) ? number(Number(text)) : text;
-  const escaped = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
+  const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+  const tip = trial => [
+    trial.name, `${named(trial.state)}, ${trial.astray ? "nan" : number(trial.value)}`,
+    ...study.parameters.filter(p => p.name in trial.values).map(p => `${p.name} = ${rounded(trial.values[p.name])}`),
+  ].join("\n");
   const charts = [];
 
-  function draw(id, option) {
-    const place = document.getElementById(id);
-    if (!place) return;
-    const chart = echarts.init(place, null, { renderer: "canvas" });
-    chart.setOption({
-      // Nothing moves: what is seen first, or printed, is what there is.
-      animation: false, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif" },
-      aria: { enabled: true }, ...option,
-    });
-    charts.push(chart);
+  // What `paint` puts on the canvas: shapes at places in pixels, and lines through places in values.
+  function brush(plot) {
+    const context = plot.ctx, ratio = devicePixelRatio;
+    const x = value => plot.valToPos(value, "x", true), y = value => plot.valToPos(value, "y", true);
+    const shapes = {
+      "●": (x, y, r) => context.arc(x, y, r, 0, 2 * Math.PI),
+      "○": (x, y, r) => context.arc(x, y, r, 0, 2 * Math.PI),
+      "■": (x, y, r) => context.rect(x - r, y - r, 2 * r, 2 * r),
+      "▲": (x, y, r) => { context.moveTo(x, y - r); context.lineTo(x + r, y + r); context.lineTo(x - r, y + r); context.closePath(); },
+      "◆": (x, y, r) => { context.moveTo(x, y - r); context.lineTo(x + r, y); context.lineTo(x, y + r); context.lineTo(x - r, y); context.closePath(); },
+    };
+    return {
+      mark(at, look) {
+        context.beginPath();
+        shapes[look.shape](x(at[0]), y(at[1]), 4.5 * ratio);
+        context.fillStyle = look.shape === "○" ? ground : look.color;
+        context.strokeStyle = look.color;
+        context.lineWidth = ratio;
+        context.fill();
+        context.stroke();
+      },
+      line(points, color, { width = 1, alpha = 1, steps = false } = {}) {
+        context.beginPath();
+        points.forEach((point, index) => {
+          if (steps && index) context.lineTo(x(point[0]), y(points[index - 1][1]));
+          context[index ? "lineTo" : "moveTo"](x(point[0]), y(point[1]));
+        });
+        Object.assign(context, { strokeStyle: color, lineWidth: width * ratio, globalAlpha: alpha, lineJoin: "round" });
+        context.stroke();
+        context.globalAlpha = 1;
+      },
+      bar(from, to, color) {
+        context.fillStyle = color;
+        context.fillRect(Math.min(x(from[0]), x(to[0])), Math.min(y(from[1]), y(to[1])), Math.abs(x(to[0]) - x(from[0])), Math.abs(y(to[1]) - y(from[1])));
+      },
+      text(text, at, align, down) {
+        Object.assign(context, { font: `${12 * ratio}px system-ui, sans-serif`, fillStyle: quiet, textAlign: align, textBaseline: "middle" });
+        // Readable on the lines behind it.
+        Object.assign(context, { strokeStyle: ground, lineWidth: 4 * ratio, lineJoin: "round" });
+        context.strokeText(text, x(at[0]), y(at[1]) + down * ratio);
+        context.fillText(text, x(at[0]), y(at[1]) + down * ratio);
+      },
+    };
   }
-  const axis = (name, extra) => ({
-    name, nameLocation: "middle", nameGap: 30, nameTextStyle: { color: quiet }, axisLine: { lineStyle: { color: quiet } }, axisLabel: { color: quiet },
-    splitLine: { lineStyle: { color: line } }, scale: true, ...extra,
-  });
-  const legend = { textStyle: { color: ink }, top: 0, itemWidth: 16, itemHeight: 10 };
-  const grid = { left: 70, right: 24, top: 36, bottom: 50 };
-  const bare = { ...grid, top: 12 };
-  const narrow = innerWidth < 640;
-  const tip = trial => `<b>${escaped(trial.name)}</b><br>${escaped(named(trial.state))}, ${trial.astray ? "nan" : number(trial.value)}<br>` +
-    study.parameters.filter(p => p.name in trial.values).map(p => `${escaped(p.name)} = ${escaped(rounded(trial.values[p.name]))}`).join("<br>");
+
+  // `points`: what scales must hold, as [x, y]; `targets`: places with a text that shows while the pointer is within `reach` pixels; `keys`: a legend of [shape, colour, name].
+  function draw(id, { points, targets = [], keys = [], x, y, paint, zooms = true, reach = 20 }) {
+    const holder = document.getElementById(id);
+    if (!holder) return;
+    const legend = document.createElement("div"), bubble = document.createElement("div");
+    legend.className = "legend";
+    bubble.className = "tip";
+    bubble.hidden = true;
+    legend.append(...keys.map(([shape, color, name]) => {
+      const key = document.createElement("span"), sign = document.createElement("i");
+      sign.textContent = shape;
+      sign.style.color = color;
+      key.append(sign, ` ${name}`);
+      return key;
+    }));
+    holder.append(legend);
+    const height = holder.classList.contains("tall") ? 460 : holder.classList.contains("low") ? 250 : 370;
+    const size = () => ({ width: holder.clientWidth, height });
+    const axis = { stroke: quiet, font, labelFont: font, labelSize: 20, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const sorted = points.slice().sort((a, b) => a[0] - b[0]);
+    const plot = new uPlot({
+      ...size(), legend: { show: false }, padding: [12, 12, 0, 0],
+      cursor: { x: false, y: false, points: { show: false }, drag: { x: zooms, y: false } },
+      scales: { x: { time: false, ...x.scale }, y: { ...y.scale } },
+      axes: [{ ...axis, ...x.axis }, { ...axis, size: 64, ...y.axis }],
+      series: [{}, { paths: () => null, points: { show: false } }],
+      hooks: {
+        draw: [plot => {
+          const { left, top, width, height } = plot.bbox;
+          plot.ctx.save();
+          plot.ctx.beginPath();
+          plot.ctx.rect(left - 8, top - 8, width + 16, height + 16);
+          plot.ctx.clip();
+          paint(brush(plot));
+          plot.ctx.restore();
+        }],
+        setCursor: [plot => {
+          const { left, top } = plot.cursor;
+          let near = null, least = reach;
+          for (const target of left < 0 ? [] : targets) {
+            const distance = Math.hypot(plot.valToPos(target.at[0], "x") - left, plot.valToPos(target.at[1], "y") - top);
+            if (distance < least) [near, least] = [target, distance];
+          }
+          bubble.hidden = !near;
+          if (!near) return;
+          bubble.textContent = near.text;
+          bubble.style.left = Math.max(0, Math.min(left + 12, plot.over.clientWidth - bubble.offsetWidth)) + "px";
+          bubble.style.top = top + 12 + "px";
+        }],
+      },
+    }, [sorted.map(p => p[0]), sorted.map(p => p[1])], holder);
+    plot.over.append(bubble);
+    charts.push(() => plot.setSize(size()));
+  }
+  const labelled = label => ({ axis: { label } });
+  const look = trial => looks[trial.state];
+  const keysOf = trials => Object.keys(looks).filter(state => trials.some(t => t.state === state)).map(state => [looks[state].shape, looks[state].color, named(state)]);
 
   // The objective over time, and the best so far.
   const ended = study.trials.filter(t => t.value !== null && t.at !== null).sort((a, b) => a.at - b.at);
@@ -56,99 +144,105 @@
     if (!best.length || better(trial.value, best[best.length - 1][1])) best.push([trial.at, trial.value]);
   }
   if (best.length) best.push([ended[ended.length - 1].at, best[best.length - 1][1]]);
+  const marks = ended.map(trial => ({ at: [trial.at, trial.value], text: tip(trial), look: look(trial) }));
   draw("over-time", {
-    grid, legend, tooltip: { trigger: "item", formatter: p => p.data.trial ? tip(p.data.trial) : number(p.data[1]) },
-    xAxis: axis("seconds since the start", { type: "value", min: 0, scale: false }), yAxis: axis(study.metric, { type: "value", nameGap: 52 }),
-    series: [
-      ...Object.keys(looks).filter(state => ended.some(t => t.state === state)).map(state => ({
-        name: named(state), type: "scatter", symbolSize: 9, symbol: looks[state].symbol, itemStyle: { color: looks[state].color, opacity: .8 },
-        data: ended.filter(t => t.state === state).map(trial => ({ value: [trial.at, trial.value], trial })),
-      })),
-      { name: "best so far", type: "line", step: "end", showSymbol: false, lineStyle: { width: 2, color: ink }, itemStyle: { color: ink }, data: best },
-    ],
+    points: [[0, ended[0]?.value ?? null], ...marks.map(m => m.at)], targets: marks, keys: [...keysOf(ended), ["━", ink, "best so far"]],
+    x: labelled("seconds since the start"), y: labelled(study.metric),
+    paint: brush => {
+      brush.line(best, ink, { width: 2, steps: true });
+      marks.forEach(m => brush.mark(m.at, m.look));
+    },
   });
 
-  // Learning curves. Those that were stopped end in a mark.
-  const curved = study.trials.filter(t => t.curve.length > 1);
+  // Learning curves. Those that were stopped end in a mark; the best one is on top.
+  const curved = study.trials.filter(t => t.curve.length > 1).sort((a, b) => a.best - b.best);
   draw("curves", {
-    grid: bare, tooltip: { trigger: "item", formatter: p => tip(curved[p.seriesIndex]) },
-    xAxis: axis("units of resource", { type: "value", scale: false }), yAxis: axis(study.metric, { type: "value", nameGap: 52 }),
-    series: curved.map(trial => ({
-      type: "line", data: trial.curve, showSymbol: true, symbolSize: (_, p) => p.dataIndex === trial.curve.length - 1 ? 7 : 0,
-      symbol: looks[trial.state].symbol, itemStyle: { color: looks[trial.state].color }, triggerLineEvent: true,
-      lineStyle: { width: trial.best ? 3 : 1, opacity: trial.best ? 1 : .7, color: trial.best ? color("--good") : looks[trial.state].color },
-      z: trial.best ? 10 : 2, emphasis: { lineStyle: { width: 3, opacity: 1 } },
-    })),
+    points: curved.flatMap(t => t.curve), targets: curved.flatMap(t => t.curve.map(at => ({ at, text: tip(t) }))),
+    keys: [...keysOf(curved), ["━", color("--good"), "the best trial"]], x: labelled("units of resource"), y: labelled(study.metric),
+    paint: brush => curved.forEach(t => {
+      brush.line(t.curve, t.best ? color("--good") : look(t).color, t.best ? { width: 3 } : { alpha: .7 });
+      brush.mark(t.curve[t.curve.length - 1], look(t));
+    }),
   });
 
   // How many trials came how far.
+  const rungs = study.rungs.map((rung, at) => ({ ...rung, at }));
+  const whole = (_, splits) => splits.map(value => Number.isInteger(value) ? value : "");
   draw("rungs", {
-    grid, tooltip: { trigger: "axis" }, legend,
-    xAxis: axis("units of resource reached", { type: "category", data: study.rungs.map(r => String(r.resource)) }),
-    yAxis: axis("trials", { type: "value", minInterval: 1, scale: false }),
-    series: [
-      { name: "came at least this far", type: "bar", data: study.rungs.map(r => r.reached), itemStyle: { color: "#56b4e9" } },
-      { name: "ended here", type: "bar", data: study.rungs.map(r => r.ended), itemStyle: { color: "#e69f00" } },
-    ],
+    points: [[-.6, 0], ...rungs.map(r => [r.at, r.reached]), [rungs.length - .4, 0]],
+    targets: rungs.map(r => ({ at: [r.at, r.reached / 2], text: `${r.resource}: ${r.reached} came at least this far, ${r.ended} ended here` })),
+    keys: [["■", "#56b4e9", "came at least this far"], ["■", "#e69f00", "ended here"]], zooms: false, reach: 80,
+    x: { axis: { label: "units of resource reached", splits: () => rungs.map(r => r.at), values: () => rungs.map(r => String(r.resource)), grid: { show: false } } },
+    y: { axis: { label: "trials", values: whole } },
+    paint: brush => rungs.forEach(r => {
+      brush.bar([r.at - .36, 0], [r.at - .02, r.reached], "#56b4e9");
+      brush.bar([r.at + .02, 0], [r.at + .36, r.ended], "#e69f00");
+    }),
   });
 
-  // Parallel coordinates: one line per trial.
+  // Parallel coordinates: one line per trial, through a vertical axis for each hyperparameter and one for the objective.
   const valued = study.trials.filter(t => t.value !== null);
-  if (valued.length) {
-    const axes = study.parameters.map((p, dim) => ({
-      dim, name: p.name, nameTextStyle: { color: ink }, axisLabel: { color: quiet }, axisLine: { lineStyle: { color: quiet } },
-      ...(p.values ? { type: "category", data: p.values } : { type: p.log ? "log" : "value", scale: true, min: p.min, max: p.max }),
-    }));
-    axes.push({ dim: axes.length, name: study.metric, type: "value", scale: true, nameTextStyle: { color: ink }, axisLabel: { color: quiet } });
-    const sorted = valued.map(t => t.value).sort((a, b) => a - b);
-    // Outliers must not take all the colours.
-    const at = q => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
-    const scale = dark ? ["#9d6fe0", "#4f8fd0", "#35b779", "#f5d33c"] : ["#440154", "#31688e", "#35b779", "#e3b505"];
-    draw("parallel", {
-      tooltip: {}, parallelAxis: axes,
-      parallel: { left: narrow ? 40 : 60, right: narrow ? 50 : 190, top: 40, bottom: narrow ? 80 : 30, parallelAxisDefault: { nameLocation: "end" } },
-      visualMap: {
-        show: true, ...(narrow ? { orient: "horizontal", left: "center", bottom: 0 } : { right: 0, top: "middle" }), min: at(.05), max: Math.max(at(.95), at(.05) + 1e-12), dimension: axes.length - 1, calculable: true,
-        precision: 4, inRange: { color: maximize ? scale : scale.slice().reverse() }, textStyle: { color: ink },
-      },
-      series: [{
-        type: "parallel", lineStyle: { width: 1.5, opacity: .7 }, emphasis: { lineStyle: { width: 4, opacity: 1 } },
-        data: valued.map(t => ({
-          value: [...study.parameters.map(p => p.name in t.values ? (p.values ? t.values[p.name] : Number(t.values[p.name])) : "-"), t.value],
-          name: t.name,
-        })),
-      }],
-    });
-  }
+  const results = valued.map(t => t.value).sort((a, b) => a - b);
+  const spread = (value, min, max) => max > min ? (value - min) / (max - min) : .5;
+  const lanes = study.parameters.map(p => {
+    const scale = p.log ? Math.log : Number;
+    const ends = p.values ? p.values.map((value, at) => [value, spread(at, 0, p.values.length - 1)]) : [[number(p.min), 0], [number(p.max), 1]];
+    const place = text => p.values ? spread(p.values.indexOf(text), 0, p.values.length - 1) : spread(scale(Number(text)), scale(p.min), scale(p.max));
+    return { name: p.name, ends, of: t => p.name in t.values ? place(t.values[p.name]) : null };
+  });
+  const [lowest, highest] = [results[0], results[results.length - 1]];
+  lanes.push({ name: study.metric, ends: [[number(lowest), 0], [number(highest), 1]], of: t => spread(t.value, lowest, highest) });
+  // Outliers must not take all the colours.
+  const quantile = q => results[Math.min(results.length - 1, Math.floor(q * results.length))];
+  const stops = dark ? ["#9d6fe0", "#4f8fd0", "#35b779", "#f5d33c"] : ["#440154", "#31688e", "#35b779", "#e3b505"];
+  const ramp = maximize ? stops : stops.slice().reverse();
+  const shade = value => {
+    const at = (ramp.length - 1) * Math.min(1, Math.max(0, spread(value, quantile(.05), quantile(.95))));
+    const parts = index => [1, 3, 5].map(from => parseInt(ramp[Math.min(index, ramp.length - 1)].slice(from, from + 2), 16));
+    const [low, high] = [parts(Math.floor(at)), parts(Math.floor(at) + 1)];
+    return `rgb(${low.map((part, n) => Math.round(part + (high[n] - part) * (at % 1))).join(" ")})`;
+  };
+  const paths = valued.map(trial => ({ trial, points: lanes.map((lane, at) => [at, lane.of(trial)]).filter(point => point[1] !== null) }));
+  const names = lanes.map(lane => cut(lane.name, narrow ? 10 : 24));
+  draw("parallel", {
+    points: lanes.flatMap((_, at) => [[at, 0], [at, 1]]), targets: paths.flatMap(path => path.points.map(at => ({ at, text: tip(path.trial) }))), zooms: false,
+    keys: [.05, .35, .65, .95].map(quantile).filter((value, at, all) => at === 0 || value !== all[at - 1]).map(value => ["━", shade(value), number(value)]),
+    x: { scale: { range: () => [-.4, lanes.length - .6] }, axis: { side: 0, splits: () => lanes.map((_, at) => at), values: () => names, grid: { stroke: quiet, width: 1 }, stroke: ink } },
+    y: { scale: { range: () => [-.08, 1.08] }, axis: { show: false } },
+    paint: brush => {
+      paths.forEach(path => brush.line(path.points, shade(path.trial.value), path.trial.best ? { width: 3 } : { width: 1.5, alpha: .7 }));
+      lanes.forEach((lane, at) => lane.ends.forEach(([text, place]) => brush.text(cut(text, 12), [at, place], "center", place === 1 ? -12 : 12)));
+    },
+  });
 
   // What mattered.
   const important = study.importance.slice().reverse();
   draw("importance", {
-    grid: { ...bare, left: narrow ? 90 : 150 }, tooltip: { trigger: "axis", valueFormatter: v => (100 * v).toFixed(1) + " %" },
-    xAxis: axis("share of the variation explained", { type: "value", scale: false, axisLabel: { color: quiet, hideOverlap: true, formatter: v => (100 * v).toFixed(0) + " %" } }),
-    yAxis: axis("", { type: "category", data: important.map(i => i.name) }),
-    series: [{ type: "bar", data: important.map(i => i.weight), barMaxWidth: 40, itemStyle: { color: blue } }],
+    points: [[0, -.6], ...important.map((it, at) => [it.weight, at]), [0, important.length - .4]],
+    targets: important.map((it, at) => ({ at: [it.weight / 2, at], text: `${it.name}: ${percent(it.weight)}` })), zooms: false, reach: 80,
+    x: { scale: { range: (_, min, max) => [0, max * 1.05 || 1] }, axis: { label: "share of the variation explained", values: (_, splits) => splits.map(value => Math.round(100 * value) + " %") } },
+    y: {
+      scale: { range: () => [-.6, important.length - .4] },
+      axis: { size: narrow ? 90 : 150, splits: () => important.map((_, at) => at), values: () => important.map(it => cut(it.name, narrow ? 11 : 18)), grid: { show: false } },
+    },
+    paint: brush => important.forEach((it, at) => brush.bar([0, at - .3], [it.weight, at + .3], blue)),
   });
 
   // The Pareto front of the first two objectives.
-  if (study.objectives.length > 1) {
-    const points = study.trials.filter(t => t.objectives.length > 1);
-    const series = (name, chosen, extra) => ({
-      name, type: "scatter", symbolSize: 9, data: points.filter(chosen).map(trial => ({ value: trial.objectives, trial })), ...extra,
-    });
-    const front = points.filter(t => t.front).map(t => t.objectives).sort((a, b) => a[0] - b[0]);
-    draw("pareto", {
-      grid, legend, tooltip: { trigger: "item", formatter: p => p.data.trial ? tip(p.data.trial) : "" },
-      xAxis: axis(study.objectives[0].name, { type: "value" }), yAxis: axis(study.objectives[1].name, { type: "value", nameGap: 52 }),
-      series: [
-        series("others", t => !t.front, { itemStyle: { color: "#999999" } }),
-        series("on the front", t => t.front, { itemStyle: { color: "#d55e00" }, symbol: "diamond" }),
-        { name: "front", type: "line", step: "end", data: front, showSymbol: false, lineStyle: { color: "#d55e00" }, itemStyle: { color: "#d55e00" } },
-      ],
-    });
-  }
+  const scored = study.objectives.length > 1 ? study.trials.filter(t => t.objectives.length > 1) : [];
+  const front = scored.filter(t => t.front).map(t => t.objectives).sort((a, b) => a[0] - b[0]);
+  const [others, chosen] = [{ shape: "●", color: "#999999" }, { shape: "◆", color: "#d55e00" }];
+  draw("pareto", {
+    points: scored.map(t => t.objectives), targets: scored.map(t => ({ at: t.objectives, text: tip(t) })),
+    keys: [[others.shape, others.color, "others"], [chosen.shape, chosen.color, "on the front"]],
+    x: labelled(study.objectives[0]?.name), y: labelled(study.objectives[1]?.name),
+    paint: brush => {
+      brush.line(front, chosen.color, { steps: true });
+      scored.forEach(t => brush.mark(t.objectives, t.front ? chosen : others));
+    },
+  });
 
-  addEventListener("resize", () => charts.forEach(chart => chart.resize()));
+  addEventListener("resize", () => charts.forEach(resize => resize()));
 
   // Columns sort by a click.
   const table = document.getElementById("trials");

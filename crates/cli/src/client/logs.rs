@@ -12,18 +12,18 @@ const GROUP: &str = "/aws/sagemaker/TrainingJobs";
 
 /// One line of a host's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogEvent {
+pub struct LogEvent {
     /// Milliseconds since the epoch.
-    pub(crate) at_ms: u64,
+    pub at_ms: u64,
     /// `algo-1`.
-    pub(crate) host: String,
+    pub host: String,
     /// The line.
-    pub(crate) message: String,
+    pub message: String,
 }
 
 /// Where the reading of a job's logs stands.
 #[derive(Debug)]
-pub(crate) struct LogReader {
+pub struct LogReader {
     prefix: String,
     /// Stream's name and the token for its next read.
     streams: Vec<(String, Option<String>)>,
@@ -33,7 +33,7 @@ pub(crate) struct LogReader {
 
 impl LogReader {
     /// From the beginning of this job's logs.
-    pub(crate) fn new(job: &str) -> Self {
+    pub fn new(job: &str) -> Self {
         Self { prefix: format!("{job}/"), streams: Vec::new(), pending: Vec::new() }
     }
 
@@ -46,7 +46,7 @@ impl LogReader {
     ///
     /// # Errors
     /// See [`ClientError`]; a job without logs yet is no error.
-    pub(crate) fn read(&mut self, client: &Client) -> Result<Vec<LogEvent>, ClientError> {
+    pub fn read(&mut self, client: &Client) -> Result<Vec<LogEvent>, ClientError> {
         let input = json!({"logGroupName": GROUP, "logStreamNamePrefix": self.prefix});
         let answer = match client.json(Service::Logs, "DescribeLogStreams", &input) {
             Err(error) if error.is_not_found() => return Ok(Vec::new()),

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use shoal_wire::client as wire;
+use shoal_wire::{client as wire, sigv4::percent_encoded};
 use ureq::http::Method;
 
 use super::{Client, ClientError};
@@ -17,7 +17,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub(crate) fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
+    pub fn create_bucket(&self, bucket: &str) -> Result<(), ClientError> {
         // The first region alone has no name in this request.
         let configuration = match self.endpoint.region.as_str() {
             "us-east-1" => String::new(),
@@ -35,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`]; or `content` cannot be read.
-    pub(crate) fn put_object(&self, bucket: &str, key: &str, content: &mut dyn Read) -> anyhow::Result<()> {
+    pub fn put_object(&self, bucket: &str, key: &str, content: &mut dyn Read) -> anyhow::Result<()> {
         let path = format!("/{bucket}/{}", encoded(key));
         let first = part(content)?;
         if first.len() < PART_BYTES {
@@ -196,8 +196,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 fn encoded_value(text: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    percent_encoded(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -4,25 +4,25 @@ use super::random::shuffle;
 
 /// What is trained on, and how.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Dataset {
+pub struct Dataset {
     /// Short; part of names.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// For people.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// The metric that is shown, e.g. `auc`.
-    pub(crate) metric: &'static str,
+    pub metric: &'static str,
     /// Beside XGBoost's defaults. No sampling of rows or columns: it draws differently for another number of instances.
-    pub(crate) hyperparameters: &'static [(&'static str, &'static str)],
+    pub hyperparameters: &'static [(&'static str, &'static str)],
     /// Rows to train on.
-    pub(crate) train: Vec<Row>,
+    pub train: Vec<Row>,
     /// Rows to validate on.
-    pub(crate) validation: Vec<Row>,
+    pub validation: Vec<Row>,
     /// Rows that are held out: neither a training nor a search sees them before it is over.
-    pub(crate) test: Vec<Row>,
+    pub test: Vec<Row>,
 }
 
 /// Label first, then features. NaN is a missing value.
-pub(crate) type Row = Vec<f32>;
+pub type Row = Vec<f32>;
 
 impl Dataset {
     /// How many features a row has.
@@ -52,7 +52,7 @@ pub(super) fn split(mut rows: Vec<Row>, seed: u64, train: f64, validation: f64) 
 }
 
 /// As the built-in XGBoost reads it. `label` is whether the label column is wanted, too.
-pub(crate) fn to_csv(rows: &[Row], label: bool) -> String {
+pub fn to_csv(rows: &[Row], label: bool) -> String {
     let cell = |value: &f32| if value.is_nan() { String::new() } else { value.to_string() };
     let line = |row: &Row| row[usize::from(!label)..].iter().map(cell).collect::<Vec<_>>().join(",") + "\n";
     rows.iter().map(line).collect()

@@ -1,7 +1,6 @@
 //! The demo's server: in this process, in a temporary directory, on a free port. It goes without leaving anything behind.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -22,11 +21,7 @@ use tokio::{
 };
 
 use super::leftovers;
-use crate::{
-    client::Client,
-    serve,
-    settings::{Settings, Typed},
-};
+use crate::{client::Client, serve, settings::Settings};
 
 /// A server that lives as long as this.
 pub(super) struct House {
@@ -102,9 +97,7 @@ impl House {
 fn settings(dir: &TempDir) -> Result<Settings> {
     let data_dir = dir.path().to_str().context("the temporary directory's name is not UTF-8")?;
     // Agents give up soon without a server: this one does not come back.
-    let flags = [("data_dir", data_dir), ("listen", "127.0.0.1:0"), ("lease_s", "5"), ("grace_s", "2"), ("log", "warn")];
-    let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Settings::of(&Typed::gather(&BTreeMap::from(flags), &|name| std::env::var(name).ok(), &|_| Ok(None))?)
+    Settings::of_flags(&[("data_dir", data_dir), ("listen", "127.0.0.1:0"), ("lease_s", "5"), ("grace_s", "2"), ("log", "warn")])
 }
 
 /// The server's thread: tells whether it could be started, then serves until told to stop.

@@ -25,7 +25,7 @@ const BUCKET: &str = "demo";
 
 /// Which rows a training sees, and which it is measured on after each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub enum Seen {
     /// The training rows; measured on the validation rows.
     Train,
     /// The training and the validation rows; measured on the test rows.
@@ -74,7 +74,7 @@ pub(super) struct Training {
 }
 
 /// Stores the data, the training rows in `parts` files of about the same length.
-pub(crate) fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result<()> {
+pub fn upload(client: &Client, dataset: &Dataset, parts: usize) -> Result<()> {
     client.create_bucket(BUCKET)?;
     let [train, validation] = Seen::Train.prefixes(dataset);
     let [_, test] = Seen::All.prefixes(dataset);
@@ -95,7 +95,7 @@ pub(super) fn run(house: &House, dataset: &Dataset, job: &Job<'_>) -> Result<Tra
     }
     let started = Instant::now();
     client.sagemaker("CreateTrainingJob", &request)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut stopped = false;
     let description = loop {
         let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name}))?;
@@ -131,7 +131,7 @@ pub(super) fn run(house: &House, dataset: &Dataset, job: &Job<'_>) -> Result<Tra
 }
 
 /// A CreateTrainingJob request for SageMaker's XGBoost image, each instance with its part of the training rows.
-pub(crate) fn request(dataset: &Dataset, name: &str, seen: Seen, instances: usize) -> Value {
+pub fn request(dataset: &Dataset, name: &str, seen: Seen, instances: usize) -> Value {
     let [train, measured] = seen.prefixes(dataset);
     let channel = |channel: &str, prefix: &str, distribution: &str| {
         let uri = format!("s3://{BUCKET}/{prefix}");
@@ -151,7 +151,7 @@ pub(crate) fn request(dataset: &Dataset, name: &str, seen: Seen, instances: usiz
 }
 
 /// The model file of a training that was made by [`request`].
-pub(crate) fn model(client: &Client, name: &str) -> Result<Vec<u8>> {
+pub fn model(client: &Client, name: &str) -> Result<Vec<u8>> {
     from_archive(&client.get_object(BUCKET, &format!("models/{name}/output/model.tar.gz"))?)
 }
 

@@ -84,7 +84,7 @@ fn request(dataset: &Dataset, name: &str) -> Value {
 
 /// Until it is over, or Ctrl-C stops it.
 fn wait(house: &House, name: &str) -> Result<StudyDescription> {
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     let mut stopped = false;
     loop {
         let description = house.client().sagemaker("DescribeHyperParameterTuningJob", &json!({"HyperParameterTuningJobName": name}))?;

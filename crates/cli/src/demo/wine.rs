@@ -1,21 +1,29 @@
-//! Red wine quality (P. Cortez et al., "Modeling wine preferences by data mining from physicochemical properties", 2009), as it comes with
-//! the crate linfa-datasets: 1,359 different wines, eleven measurements each, and a taster's grade from 3 to 8.
+//! Red wine quality (P. Cortez et al., "Modeling wine preferences by data mining from physicochemical properties", 2009), 1,359
+//! different wines, eleven measurements each, and a taster's grade from 3 to 8.
 
 use std::collections::BTreeSet;
 
+use anyhow::Result;
+use flate2::read::GzDecoder;
+
 use super::dataset::{Dataset, Row, split};
 
-/// From the crate; needs no file.
-pub(super) fn load() -> Dataset {
-    let wines = linfa_datasets::winequality();
-    let features = wines.records.outer_iter();
-    let row = |(features, grade): (_, &usize)| -> Row { row(*grade, features) };
+/// See assets/wine/README.md.
+const FILE: &[u8] = include_bytes!("../../assets/wine/winequality-red.csv.gz");
+
+/// From this program; needs no file.
+///
+/// # Errors
+/// The data is damaged.
+pub(super) fn load() -> Result<Dataset> {
+    let mut reader = csv::Reader::from_reader(GzDecoder::new(FILE));
     let mut seen = BTreeSet::new();
     // Every sixth wine is there twice: a test of rows that were trained on would praise whatever learns by heart.
     let is_new = |row: &Row| seen.insert(row.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
-    let rows = features.zip(wines.targets.iter()).map(row).filter(is_new).collect();
+    let rows: Vec<Row> = reader.deserialize().map(|row| Ok(label_first(row?))).collect::<Result<_>>()?;
+    let rows = rows.into_iter().filter(is_new).collect();
     let [train, validation, test] = split(rows, 1729, 0.6, 0.2);
-    Dataset {
+    Ok(Dataset {
         name: "wine",
         title: "Red wine quality: a taster's grade from eleven measurements",
         metric: "rmse",
@@ -24,13 +32,13 @@ pub(super) fn load() -> Dataset {
         train,
         validation,
         test,
-    }
+    })
 }
 
-fn row<'a>(grade: usize, features: impl IntoIterator<Item = &'a f64>) -> Row {
-    let grade = u8::try_from(grade).unwrap_or(u8::MAX);
-    // Measured to four digits; single precision is what XGBoost computes in.
-    std::iter::once(f32::from(grade)).chain(features.into_iter().map(|value| *value as f32)).collect()
+/// The file has the grade last.
+fn label_first(mut row: Row) -> Row {
+    row.rotate_right(1);
+    row
 }
 
 #[cfg(test)]
@@ -39,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_wines_are_all_there() {
-        let wine = load();
+        let wine = load().unwrap();
         assert_eq!((wine.train.len(), wine.validation.len(), wine.test.len(), wine.features()), (815, 272, 272, 11));
         let all = || wine.train.iter().chain(&wine.validation).chain(&wine.test);
         assert!(all().all(|row| (3.0..=8.0).contains(&row[0])));

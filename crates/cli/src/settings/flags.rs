@@ -8,14 +8,14 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use super::{Settings, Typed, declared::SETTINGS};
 
 /// Every setting: for commands that start or describe a server.
-pub(crate) type ServerFlags = Flags<false>;
+pub type ServerFlags = Flags<false>;
 
 /// The settings that a client needs to find a server and to speak with it.
 pub(crate) type ClientFlags = Flags<true>;
 
 /// Setting's name and what was typed behind its flag.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Flags<const CLIENTS_ONLY: bool>(BTreeMap<String, String>);
+pub struct Flags<const CLIENTS_ONLY: bool>(BTreeMap<String, String>);
 
 impl<const CLIENTS_ONLY: bool> Flags<CLIENTS_ONLY> {
     /// What was typed, here and in every other place.
@@ -28,7 +28,7 @@ impl<const CLIENTS_ONLY: bool> Flags<CLIENTS_ONLY> {
     }
 
     /// What it means.
-    pub(crate) fn settings(&self) -> Result<Settings> {
+    pub fn settings(&self) -> Result<Settings> {
         Settings::of(&self.typed()?)
     }
 

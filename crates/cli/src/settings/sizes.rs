@@ -26,7 +26,7 @@ pub(super) fn bytes_text(bytes: u64) -> String {
 }
 
 /// For people, who do not count bytes: `22.9 GiB`.
-pub(crate) fn readable(bytes: u64) -> String {
+pub fn readable(bytes: u64) -> String {
     let (unit, factor) = UNITS.into_iter().find(|(_, factor)| bytes >= *factor).unwrap_or(("bytes", 1));
     format!("{:.1} {unit}", bytes as f64 / factor as f64)
 }

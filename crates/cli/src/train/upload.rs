@@ -25,7 +25,7 @@ pub(crate) fn run(delivery: &mut Delivery<'_>, uploads: &[Upload], job: &str, re
     if !uploads.is_empty() || output.trim_end_matches('/').starts_with(&format!("s3://{bucket}")) {
         delivery.client.create_bucket(bucket)?;
     }
-    let mut progress = Progress::new();
+    let mut progress = Progress::on_stderr();
     for Upload { channel, source } in uploads {
         let files = files(source).with_context(|| format!("channel {channel}: could not read {}", source.display()))?;
         ensure!(!files.is_empty(), "channel {channel}: there is no file in {}", source.display());
@@ -54,6 +54,13 @@ pub(crate) fn plan(uploads: &[Upload], job: &str, request: &mut Value, bucket: &
         set_uri(request, channel, &uri);
     }
     Ok(())
+}
+
+/// Puts some places of local channels into a request that is only looked at.
+pub(crate) fn place_somewhere(uploads: &[Upload], request: &mut Value) {
+    for Upload { channel, .. } in uploads {
+        set_uri(request, channel, &format!("s3://bucket/{channel}/"));
+    }
 }
 
 fn prefix(job: &str, channel: &str, mark: &str) -> String {

@@ -1,6 +1,7 @@
 //! The CreateHyperParameterTuningJob request that flags and file make together.
 
 use serde_json::{Map, Value, json};
+use shoal_wire::Service;
 
 use super::{
     TuneArgs,
@@ -15,8 +16,8 @@ use crate::{
     },
 };
 
-/// Longest name of a tuning job.
-pub(super) const MOST_NAME: usize = 32;
+/// The member that has the tuning job's name.
+const NAME: &str = "HyperParameterTuningJobName";
 
 /// What makes a metric one that is better when it is smaller.
 const SMALLER: [&str; 15] = [
@@ -63,11 +64,11 @@ pub(super) fn build(
         uploads = found;
     }
     if let Some(name) = &args.name {
-        request.insert("HyperParameterTuningJobName".to_owned(), json!(name));
+        request.insert(NAME.to_owned(), json!(name));
     }
     let image = request.get("TrainingJobDefinition").and_then(|it| it["AlgorithmSpecification"]["TrainingImage"].as_str());
     let image = image.unwrap_or_default().to_owned();
-    set_default(&mut request, "HyperParameterTuningJobName", || json!(default_name(&image, now_ms)));
+    set_default(&mut request, NAME, || json!(default_name(&image, now_ms)));
     set_default(&mut request, "HyperParameterTuningJobConfig", || json!({}));
     let strategy = args.strategy.as_deref().map(Strategy::of).transpose()?;
     let strategy = strategy.map(|it| if args.early_stopping { it.with_early_stopping() } else { it });
@@ -79,7 +80,7 @@ pub(super) fn build(
         tags.push(json!({"Key": strategy::TAG, "Value": value}));
     }
     if !args.warm_start.is_empty() {
-        let parents: Vec<Value> = args.warm_start.iter().map(|name| json!({"HyperParameterTuningJobName": name})).collect();
+        let parents: Vec<Value> = args.warm_start.iter().map(|name| json!({ NAME: name })).collect();
         request.insert(
             "WarmStartConfig".to_owned(),
             json!({"ParentHyperParameterTuningJobs": parents, "WarmStartType": "IdenticalDataAndAlgorithm"}),
@@ -203,7 +204,13 @@ fn limits(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
     Ok(())
 }
 
-/// `xgboost-261121-0724-29123`: as SDKs do it, from the image and the time, within 32 characters.
+/// Characters that a text of the request may have.
+pub(super) fn longest(path: &[&str]) -> usize {
+    let limits = shoal_wire::text_limits(Service::SageMaker, "CreateHyperParameterTuningJob", path);
+    limits.and_then(|limits| usize::try_from(limits.longest).ok()).expect("the table has this member")
+}
+
+/// `xgboost-261121-0724-29123`: as SDKs do it, from the image and the time, as long as a name may be.
 fn default_name(image: &str, now_ms: u64) -> String {
     let long = train::default_name(image, now_ms);
     // `<base>-2026-11-21-07-24-29-123`, of which the last 23 characters are the time.
@@ -211,7 +218,7 @@ fn default_name(image: &str, now_ms: u64) -> String {
     let digits: String = time.chars().filter(char::is_ascii_digit).skip(2).collect();
     let time = format!("{}-{}-{}", &digits[..6], &digits[6..10], &digits[10..]);
     let base = base.trim_start_matches("sagemaker-");
-    let base = base.get(..MOST_NAME - time.len() - 1).unwrap_or(base).trim_end_matches('-');
+    let base = base.get(..longest(&[NAME]) - time.len() - 1).unwrap_or(base).trim_end_matches('-');
     format!("{base}-{time}")
 }
 
@@ -310,7 +317,7 @@ mod tests {
     #[test]
     fn names_and_metrics() {
         assert_eq!(default_name("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", 0), "xgboost-700101-0000-00000");
-        assert!(default_name(&"x".repeat(300), 0).len() <= MOST_NAME);
+        assert!(default_name(&"x".repeat(300), 0).len() <= longest(&[NAME]));
         for (metric, expected) in [
             ("validation:rmse", true),
             ("validation:mphe", true),

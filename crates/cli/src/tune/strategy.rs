@@ -10,6 +10,7 @@ use shoal_tuner::{
     near,
 };
 
+use super::request::longest;
 use crate::train;
 
 /// Strategies that the API has, as they are typed here.
@@ -17,9 +18,6 @@ const OF_THE_API: [(&str, &str); 4] = [("bayesian", "Bayesian"), ("random", "Ran
 
 /// What chooses a strategy beyond the API's.
 pub(super) const TAG: &str = "shoal:strategy";
-
-/// Longest value of a tag.
-const MOST_TAG: usize = 256;
 
 /// What an object may say.
 const MEMBERS: [&str; 6] = ["strategy", "searcher", "scheduler", "conditions", "objectives", "grid"];
@@ -107,14 +105,6 @@ impl Strategy {
         }
     }
 
-    /// It needs to know after how many units of resource a trial is whole, and is not told that in its own options.
-    pub(super) fn needs_max_resource(&self) -> bool {
-        let told =
-            |spec: &Value| spec.get("max_resource").is_some() || spec.get("rule").is_some_and(|rule| rule.get("max_resource").is_some());
-        let is_told = matches!(self, Self::Parts(parts) if parts.get("scheduler").is_some_and(told));
-        !is_told && matches!(self.scheduler().as_deref(), Some("hyperband" | "asha" | "pbt"))
-    }
-
     /// The same, with trials stopped that are worse than the median, if nothing else decides.
     pub(super) fn with_early_stopping(self) -> Self {
         match self {
@@ -134,9 +124,10 @@ impl Strategy {
             Self::Parts(parts) => parts,
         };
         let text = base64_simd::STANDARD.encode_to_string(Value::Object(parts.clone()).to_string());
-        if text.len() > MOST_TAG {
+        let most = longest(&["Tags", "Value"]);
+        if text.len() > most {
             return Err(format!(
-                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {MOST_TAG} are allowed; leave out what is the default",
+                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {most} are allowed; leave out what is the default",
                 text.len()
             ));
         }
@@ -275,19 +266,19 @@ mod tests {
 
     #[test]
     fn who_decides_is_known() {
-        for (typed, scheduler, needs) in [
-            ("random", None, false),
-            ("hyperband", Some("hyperband"), true),
-            ("tpe", None, false),
-            ("tpe+asha", Some("asha"), true),
-            ("mobster", Some("asha"), true),
-            (r#"{"searcher":"tpe"}"#, None, false),
-            (r#"{"scheduler":"median"}"#, Some("median"), false),
-            (r#"{"scheduler":{"kind":"asha","max_resource":9}}"#, Some("asha"), false),
-            (r#"{"strategy":"bohb"}"#, Some("hyperband"), true),
+        for (typed, scheduler) in [
+            ("random", None),
+            ("hyperband", Some("hyperband")),
+            ("tpe", None),
+            ("tpe+asha", Some("asha")),
+            ("mobster", Some("asha")),
+            (r#"{"searcher":"tpe"}"#, None),
+            (r#"{"scheduler":"median"}"#, Some("median")),
+            (r#"{"scheduler":{"kind":"asha","max_resource":9}}"#, Some("asha")),
+            (r#"{"strategy":"bohb"}"#, Some("hyperband")),
         ] {
             let strategy = Strategy::of(typed).unwrap();
-            assert_eq!((strategy.scheduler().as_deref(), strategy.needs_max_resource()), (scheduler, needs), "{typed}");
+            assert_eq!(strategy.scheduler().as_deref(), scheduler, "{typed}");
         }
         assert_eq!(Strategy::of("tpe").unwrap().with_early_stopping().name(), "tpe+median");
     }

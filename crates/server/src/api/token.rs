@@ -2,15 +2,14 @@
 
 use shoal_wire::Error;
 
-use crate::keys::sha256_hex;
+use crate::keys::{hex, sha256_hex, text_of_hex};
 
 /// Hexadecimal digits of the seal.
 const SEAL: usize = 16;
 
 /// The token of a place in the answer to a question. The question is any text that tells it from others.
 pub(super) fn seal(question: &str, place: &str) -> String {
-    let hex: String = place.bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}{hex}", digest(question, place))
+    format!("{}{}", digest(question, place), hex(place.as_bytes()))
 }
 
 /// The place of a token.
@@ -18,7 +17,7 @@ pub(super) fn seal(question: &str, place: &str) -> String {
 /// # Errors
 /// It was not given out for this question, or is not what was given out.
 pub(super) fn open(question: &str, token: &str) -> Result<String, Error> {
-    let place = token.get(SEAL..).and_then(unhex);
+    let place = token.get(SEAL..).and_then(text_of_hex);
     place.filter(|place| digest(question, place) == token[..SEAL]).ok_or_else(|| {
         Error::validation(
             "Invalid pagination token (nextToken): give the token of the page before unchanged, with the same filters and order.",
@@ -30,12 +29,6 @@ fn digest(question: &str, place: &str) -> String {
     let mut digest = sha256_hex(&format!("{question}\0{place}"));
     digest.truncate(SEAL);
     digest
-}
-
-fn unhex(text: &str) -> Option<String> {
-    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-    String::from_utf8(bytes?).ok()
 }
 
 #[cfg(test)]

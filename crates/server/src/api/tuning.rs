@@ -37,7 +37,7 @@ impl Api {
             tuning::settle(&mut request, &*world.images);
             admission::check_tuning(&world, &request)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
-            admission::check_objectives(&world, &request, &designs)?;
+            admission::check_objectives(&*world.images, &request, &designs)?;
             admission::check_end(&request, &designs)?;
             let spec = tuning::tuning_spec(&request, &designs, world.grace_s);
             let taken = is_taken(&request.name)?;

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
 
 use super::{answer, frame::Trouble};
-use crate::http::Body;
+use crate::{http::Body, keys::hex};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
@@ -34,7 +34,7 @@ static ASSETS: &[(&str, &str, &[u8])] = &[
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut digest = Sha256::new();
     ASSETS.iter().for_each(|(_, _, bytes)| digest.update(bytes));
-    digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    hex(&digest.finalize()[..6])
 });
 
 /// Where an asset of this build is.

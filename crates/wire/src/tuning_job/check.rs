@@ -21,7 +21,7 @@ const AUTOTUNE_NOT_IMPROVING: u32 = 30;
 /// Static and tuned hyperparameters together.
 const MOST_HYPERPARAMETERS: usize = 100;
 /// Static hyperparameters from which AWS's Hyperband infers `MaxResource`.
-pub const EPOCH_HYPERPARAMETERS: [&str; 5] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"];
+const EPOCH_HYPERPARAMETERS: [&str; 5] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"];
 
 pub(super) fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
     Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
