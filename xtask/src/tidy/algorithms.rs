@@ -7,7 +7,7 @@ use super::{Source, purity::code};
 const ALGOS: &str = "crates/algos/src/";
 
 /// Beginnings of paths that may name them, and why.
-const ALLOWED: [(&str, &str); 9] = [
+const ALLOWED: [(&str, &str); 8] = [
     (ALGOS, "declares them"),
     ("crates/cli/src/demo", "shows XGBoost"),
     ("crates/cli/src/lib.rs", "examples in its help"),
