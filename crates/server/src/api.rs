@@ -6,6 +6,7 @@ pub(crate) mod ending;
 mod filter_logs;
 mod hold;
 mod identity;
+mod listing;
 mod log_changes;
 mod logs;
 mod metrics;

@@ -42,6 +42,13 @@ impl Call {
     }
 }
 
+/// For callers that read the members themselves.
+impl Input for Call {
+    fn read(call: Call) -> Result<Self, Error> {
+        Ok(call)
+    }
+}
+
 impl Input for () {
     fn read(_: Call) -> Result<Self, Error> {
         Ok(())

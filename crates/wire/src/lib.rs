@@ -61,16 +61,14 @@ pub use study::{
 };
 pub use tags::{AddTags, DeleteTags, ListTags, NETWORK_TAG, Tag};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, ListTrainingJobs,
-    MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder,
-    StatusTransition, Stopping, TrainingJobDescription, TrainingJobGist, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob,
-    WarmPool,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, MetricDefinition,
+    NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,
+    TrainingJobDescription, TrainingJobGist, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, ListTuningJobs, NamedTuningJob, OBJECTIVE_HYPERPARAMETER,
-    Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters,
-    TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSortBy, TuningJobSummary, WarmStart, check_warm_start,
-    tuning_search_record,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, NamedTuningJob, OBJECTIVE_HYPERPARAMETER, Objective,
+    ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters, TrialSortBy,
+    TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSummary, WarmStart, check_warm_start, tuning_search_record,
 };
 pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};

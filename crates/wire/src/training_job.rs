@@ -283,47 +283,6 @@ pub struct CheckpointConfig {
     pub local_path: String,
 }
 
-/// A `ListTrainingJobs`; conditions hold all together. Times are milliseconds since the epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListTrainingJobs {
-    /// From the page before.
-    pub next_token: Option<String>,
-    /// 1 to 100, 10 by default.
-    pub max_results: u32,
-    /// Created later than this.
-    pub created_after_ms: Option<u64>,
-    /// Created earlier than this.
-    pub created_before_ms: Option<u64>,
-    /// Modified later than this.
-    pub modified_after_ms: Option<u64>,
-    /// Modified earlier than this.
-    pub modified_before_ms: Option<u64>,
-    /// Part of the name.
-    pub name_contains: Option<String>,
-    /// `TrainingJobStatus`.
-    pub status_equals: Option<String>,
-    /// `WarmPoolStatus.Status`.
-    pub warm_pool_status_equals: Option<String>,
-    /// No job of ours has a training plan.
-    pub training_plan_equals: Option<String>,
-    /// Key of the order.
-    pub sort_by: TrainingJobSortBy,
-    /// Newest first if the request says neither key nor order; else ascending by default.
-    pub sort_order: SortOrder,
-}
-
-/// `SortBy` of `ListTrainingJobs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
-pub enum TrainingJobSortBy {
-    /// By name.
-    Name,
-    /// By time of creation.
-    #[default]
-    CreationTime,
-    /// By status.
-    Status,
-}
-
 /// `SortOrder`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub enum SortOrder {

@@ -218,43 +218,6 @@ pub struct WarmStart {
     pub identical: bool,
 }
 
-/// A `ListHyperParameterTuningJobs`; conditions hold all together. Times are milliseconds since the epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListTuningJobs {
-    /// From the page before.
-    pub next_token: Option<String>,
-    /// 1 to 100, 10 by default.
-    pub max_results: u32,
-    /// Created later than this.
-    pub created_after_ms: Option<u64>,
-    /// Created earlier than this.
-    pub created_before_ms: Option<u64>,
-    /// Modified later than this.
-    pub modified_after_ms: Option<u64>,
-    /// Modified earlier than this.
-    pub modified_before_ms: Option<u64>,
-    /// Part of the name.
-    pub name_contains: Option<String>,
-    /// `HyperParameterTuningJobStatus`.
-    pub status_equals: Option<String>,
-    /// Key of the order; the name by default.
-    pub sort_by: TuningJobSortBy,
-    /// Ascending by default.
-    pub sort_order: SortOrder,
-}
-
-/// `HyperParameterTuningJobSortByOptions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
-pub enum TuningJobSortBy {
-    /// By name.
-    #[default]
-    Name,
-    /// By status.
-    Status,
-    /// By creation.
-    CreationTime,
-}
-
 /// A `ListTrainingJobsForHyperParameterTuningJob`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListTrials {

@@ -1,7 +1,7 @@
-//! What calls for resources of every kind have in common: a row by name, a Describe that is held, a page of a list.
+//! What calls for resources of every kind have in common: a row by name, a Describe that is held, the position of a page.
 
-use shoal_store::{Cursor, ResourceFilter, ResourceKind, ResourceRow};
-use shoal_wire::{Error, SortOrder};
+use shoal_store::{Cursor, ResourceKind, ResourceRow};
+use shoal_wire::Error;
 use tokio::time::Instant;
 
 use super::{Api, Caller, blocking, token};
@@ -39,32 +39,6 @@ impl Api {
             None => world.rows.names(kind, &wanted).map_err(|error| internal(&error)),
         })
         .await
-    }
-
-    /// A page of a list and the token of the next one. `question` is any text that distinguishes this list, without its page, from others.
-    pub(super) async fn list<T: Send + 'static>(
-        &self,
-        filter: ResourceFilter,
-        question: &str,
-        given: Option<&str>,
-        summary: impl Fn(&World, ResourceRow) -> Result<T, Error> + Send + 'static,
-    ) -> Result<(Vec<T>, Option<String>), Error> {
-        let filter = ResourceFilter { after: place(question, given)?, ..filter };
-        let world = self.world.clone();
-        let (summaries, next) = blocking(move || {
-            let page = world.rows.list(&filter).map_err(|error| internal(&error))?;
-            let summaries = page.rows.into_iter().map(|row| summary(&world, row)).collect::<Result<_, _>>()?;
-            Ok((summaries, page.next))
-        })
-        .await?;
-        Ok((summaries, next.map(|cursor| token::seal(question, &cursor.to_string()))))
-    }
-}
-
-pub(super) fn stored_order(order: SortOrder) -> shoal_store::SortOrder {
-    match order {
-        SortOrder::Ascending => shoal_store::SortOrder::Ascending,
-        SortOrder::Descending => shoal_store::SortOrder::Descending,
     }
 }
 

@@ -5,16 +5,17 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
-use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort};
+use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    CreateTrainingJob, Error, ErrorCode, FinalMetric, ListTrainingJobs, MetricDefinition, NamedTrainingJob, Reply, StatusTransition,
-    TrainingJobDescription, TrainingJobSortBy, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Reply, StatusTransition,
+    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
 use super::{
     Api, Caller, blocking,
-    resources::{found, missing, stored_order},
+    listing::{DefaultOrder, Listing, members},
+    resources::{found, missing},
 };
 use crate::{
     admission::{self, internal},
@@ -26,6 +27,9 @@ use crate::{
     warm_status::{AVAILABLE, IN_USE},
 };
 
+/// The newest first; in an order that is given, ascending.
+pub(super) const DEFAULT_ORDER: DefaultOrder =
+    DefaultOrder { sort: ResourceSort::CreationTime, order: SortOrder::Descending, order_of_sort: SortOrder::Ascending };
 /// How long a deletion waits until an ended job's instances are released.
 const RELEASE: Duration = Duration::from_secs(20);
 
@@ -92,37 +96,20 @@ impl Api {
         Ok(Reply::describe_training_job(&request, &description))
     }
 
-    pub(super) async fn list_training_jobs(&self, request: ListTrainingJobs) -> Result<Reply, Error> {
-        let question = format!("{:?}", ListTrainingJobs { next_token: None, max_results: 0, ..request.clone() });
-        let token = request.next_token;
-        let names = match (request.training_plan_equals, request.warm_pool_status_equals) {
-            (None, None) => None,
+    pub(super) async fn list_training_jobs(&self, call: Call) -> Result<Reply, Error> {
+        let members = members(&call)?;
+        let mut listing =
+            Listing::read(ResourceKind::TRAINING_JOB, DEFAULT_ORDER, members, &["TrainingPlanArnEquals", "WarmPoolStatusEquals"])?;
+        let world = self.world.clone();
+        if members.contains_key("TrainingPlanArnEquals") {
             // No job has a training plan.
-            (Some(_), _) => Some(Vec::new()),
-            (None, Some(status)) => {
-                let world = self.world.clone();
-                let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
-                Some(pools.into_iter().map(|pool| pool.job).collect())
-            }
-        };
-        let filter = ResourceFilter {
-            names,
-            name_contains: request.name_contains,
-            status: request.status_equals,
-            created_after_ms: request.created_after_ms,
-            created_before_ms: request.created_before_ms,
-            modified_after_ms: request.modified_after_ms,
-            modified_before_ms: request.modified_before_ms,
-            sort: match request.sort_by {
-                TrainingJobSortBy::Name => ResourceSort::Name,
-                TrainingJobSortBy::CreationTime => ResourceSort::CreationTime,
-                TrainingJobSortBy::Status => ResourceSort::Status,
-            },
-            order: stored_order(request.sort_order),
-            limit: request.max_results as usize,
-            ..ResourceFilter::new(ResourceKind::TRAINING_JOB)
-        };
-        let (summaries, next_token) = self.list(filter, &question, token.as_deref(), summary).await?;
+            listing.filter.names = Some(Vec::new());
+        } else if let Some(status) = members.get("WarmPoolStatusEquals").and_then(Value::as_str).map(str::to_owned) {
+            let world = world.clone();
+            let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
+            listing.filter.names = Some(pools.into_iter().map(|pool| pool.job).collect());
+        }
+        let (summaries, next_token) = listing.page(world.rows.clone(), move |row| summary(&world, row)).await?;
         Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 

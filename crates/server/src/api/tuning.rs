@@ -2,16 +2,17 @@
 
 use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
-use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
+use shoal_store::{ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
-    CreateTuningJob, Error, Goal, ListTrials, ListTuningJobs, NamedTuningJob, Objective, ObjectiveCounters, Reply, ResourceLimits,
-    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSortBy, TuningJobSummary, arn, tags,
-    tuning_search_record,
+    Call, CreateTuningJob, Error, Goal, ListTrials, NamedTuningJob, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
+    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSummary, arn, tags, tuning_search_record,
 };
 
 use super::{
-    Api, Caller, blocking, near,
-    resources::{found, missing, place, stored_order},
+    Api, Caller, blocking,
+    listing::{DefaultOrder, Listing, members},
+    near,
+    resources::{found, missing, place},
     token,
     training::{built_in_metrics, refused, view as job_view},
 };
@@ -22,6 +23,10 @@ use crate::{
     keys::random_hex,
     tuning,
 };
+
+/// By name.
+pub(super) const DEFAULT_ORDER: DefaultOrder =
+    DefaultOrder { sort: ResourceSort::Name, order: shoal_store::SortOrder::Ascending, order_of_sort: shoal_store::SortOrder::Ascending };
 
 impl Api {
     pub(super) async fn create_tuning_job(&self, request: CreateTuningJob, caller: &Caller) -> Result<Reply, Error> {
@@ -73,25 +78,9 @@ impl Api {
         Ok(Reply::describe_tuning_job(&request, &description))
     }
 
-    pub(super) async fn list_tuning_jobs(&self, request: ListTuningJobs) -> Result<Reply, Error> {
-        let question = format!("{:?}", ListTuningJobs { next_token: None, max_results: 0, ..request.clone() });
-        let filter = ResourceFilter {
-            name_contains: request.name_contains,
-            status: request.status_equals,
-            created_after_ms: request.created_after_ms,
-            created_before_ms: request.created_before_ms,
-            modified_after_ms: request.modified_after_ms,
-            modified_before_ms: request.modified_before_ms,
-            sort: match request.sort_by {
-                TuningJobSortBy::Name => ResourceSort::Name,
-                TuningJobSortBy::CreationTime => ResourceSort::CreationTime,
-                TuningJobSortBy::Status => ResourceSort::Status,
-            },
-            order: stored_order(request.sort_order),
-            limit: request.max_results as usize,
-            ..ResourceFilter::new(ResourceKind::TUNING_JOB)
-        };
-        let (summaries, next_token) = self.list(filter, &question, request.next_token.as_deref(), summary).await?;
+    pub(super) async fn list_tuning_jobs(&self, call: Call) -> Result<Reply, Error> {
+        let listing = Listing::read(ResourceKind::TUNING_JOB, DEFAULT_ORDER, members(&call)?, &[])?;
+        let (summaries, next_token) = listing.page(self.world.rows.clone(), summary).await?;
         Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 
@@ -107,7 +96,10 @@ impl Api {
                 TrialSortBy::Status => TrialSort::Status,
                 TrialSortBy::FinalObjectiveMetricValue => TrialSort::Value,
             },
-            order: stored_order(request.sort_order),
+            order: match request.sort_order {
+                SortOrder::Ascending => shoal_store::SortOrder::Ascending,
+                SortOrder::Descending => shoal_store::SortOrder::Descending,
+            },
             after: place(&question, request.next_token.as_deref())?,
             limit: request.max_results as usize,
         };
@@ -283,7 +275,7 @@ pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     Ok(tuning_search_record(&request, &description, &tags))
 }
 
-fn summary(_: &World, row: ResourceRow) -> Result<TuningJobSummary, Error> {
+fn summary(row: ResourceRow) -> Result<TuningJobSummary, Error> {
     let request = shoal_wire::restore_tuning_job(&row.request)?;
     let view = view(&row)?;
     let (jobs, objectives) = counters(&view);

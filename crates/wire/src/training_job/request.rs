@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    Call, Distribution, Error, Input, InputMode, ListTrainingJobs, OutputCompression, RecordWrapper, SortOrder, Tag, TrainingJobSortBy,
-    call::read, timestamp,
-};
+use crate::{Distribution, InputMode, OutputCompression, RecordWrapper, Tag};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -205,42 +202,4 @@ pub(crate) struct CheckpointConfig {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct RetryStrategy {
     pub(crate) maximum_retry_attempts: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ListTrainingJobsRequest {
-    next_token: Option<String>,
-    max_results: Option<u32>,
-    creation_time_after: Option<f64>,
-    creation_time_before: Option<f64>,
-    last_modified_time_after: Option<f64>,
-    last_modified_time_before: Option<f64>,
-    name_contains: Option<String>,
-    status_equals: Option<String>,
-    warm_pool_status_equals: Option<String>,
-    training_plan_arn_equals: Option<String>,
-    sort_by: Option<TrainingJobSortBy>,
-    sort_order: Option<SortOrder>,
-}
-
-impl Input for ListTrainingJobs {
-    fn read(call: Call) -> Result<Self, Error> {
-        let request: ListTrainingJobsRequest = read(call.input)?;
-        let by_default = if request.sort_by.is_none() { SortOrder::Descending } else { SortOrder::Ascending };
-        Ok(Self {
-            next_token: request.next_token,
-            max_results: request.max_results.unwrap_or(10),
-            created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
-            created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
-            modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
-            modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
-            name_contains: request.name_contains,
-            status_equals: request.status_equals,
-            warm_pool_status_equals: request.warm_pool_status_equals,
-            training_plan_equals: request.training_plan_arn_equals,
-            sort_by: request.sort_by.unwrap_or_default(),
-            sort_order: request.sort_order.unwrap_or(by_default),
-        })
-    }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::{Call, Error, ErrorCode, Input, call::read, tags, timestamp};
+use crate::{Call, Error, ErrorCode, Input, call::read, tags};
 
 use super::{
-    CompletionCriteria, CreateTuningJob, ListTrials, ListTuningJobs, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart,
-    child, combinations, ranges, request,
+    CompletionCriteria, CreateTuningJob, ListTrials, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart, child, combinations,
+    ranges, request,
 };
 
 /// Most trials of one tuning job, and most that run at a time: AWS's greatest quotas (10,000 and 100), ten times.
@@ -370,24 +370,6 @@ fn warm_start(config: request::WarmStartConfig) -> Result<WarmStart, Error> {
 impl Input for CreateTuningJob {
     fn read(call: Call) -> Result<Self, Error> {
         create_tuning_job(call.input)
-    }
-}
-
-impl Input for ListTuningJobs {
-    fn read(call: Call) -> Result<Self, Error> {
-        let request: request::ListTuningJobsRequest = read(call.input)?;
-        Ok(Self {
-            next_token: request.next_token,
-            max_results: request.max_results.unwrap_or(10),
-            created_after_ms: request.creation_time_after.map(timestamp::from_seconds),
-            created_before_ms: request.creation_time_before.map(timestamp::from_seconds),
-            modified_after_ms: request.last_modified_time_after.map(timestamp::from_seconds),
-            modified_before_ms: request.last_modified_time_before.map(timestamp::from_seconds),
-            name_contains: request.name_contains,
-            status_equals: request.status_equals,
-            sort_by: request.sort_by.unwrap_or_default(),
-            sort_order: request.sort_order.unwrap_or(crate::SortOrder::Ascending),
-        })
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{SortOrder, Tag, call::plain_inputs};
 
-use super::{Goal, ScalingType, Strategy, TrialSortBy, TuningJobSortBy};
+use super::{Goal, ScalingType, Strategy, TrialSortBy};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -167,21 +167,6 @@ pub(crate) struct WarmStartConfig {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Parent {
     pub(crate) hyper_parameter_tuning_job_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct ListTuningJobsRequest {
-    pub(crate) next_token: Option<String>,
-    pub(crate) max_results: Option<u32>,
-    pub(crate) sort_by: Option<TuningJobSortBy>,
-    pub(crate) sort_order: Option<SortOrder>,
-    pub(crate) name_contains: Option<String>,
-    pub(crate) creation_time_after: Option<f64>,
-    pub(crate) creation_time_before: Option<f64>,
-    pub(crate) last_modified_time_after: Option<f64>,
-    pub(crate) last_modified_time_before: Option<f64>,
-    pub(crate) status_equals: Option<String>,
 }
 
 #[derive(Deserialize)]

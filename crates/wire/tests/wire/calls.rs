@@ -6,8 +6,7 @@ use http::{Request, request::Parts};
 use serde_json::{Value, json};
 use shoal_wire::{
     AddTags, CreateTrainingJob, DeleteTags, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, Input, InputMode, ListTags,
-    ListTrainingJobs, LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, SortOrder, Tag, TrainingJobSortBy,
-    UpdateTrainingJob, parse, restore,
+    LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, Tag, UpdateTrainingJob, parse, restore,
 };
 
 use crate::changes::changed;
@@ -323,32 +322,6 @@ fn other_calls_are_read() {
         UpdateTrainingJob { name: "a-1".to_owned(), profiler: None, profiler_rules: None, keep_alive_s: Some(7), remote_debug: None };
     let body = r#"{"TrainingJobName": "a-1", "ResourceConfig": {"KeepAlivePeriodInSeconds": 7}}"#;
     check(Service::SageMaker, "SageMaker.UpdateTrainingJob", body, update);
-    let all = ListTrainingJobs {
-        next_token: None,
-        max_results: 10,
-        created_after_ms: None,
-        created_before_ms: None,
-        modified_after_ms: None,
-        modified_before_ms: None,
-        name_contains: None,
-        status_equals: None,
-        warm_pool_status_equals: None,
-        training_plan_equals: None,
-        sort_by: TrainingJobSortBy::CreationTime,
-        sort_order: SortOrder::Descending,
-    };
-    check(Service::SageMaker, "SageMaker.ListTrainingJobs", "", all.clone());
-    let some = ListTrainingJobs {
-        max_results: 3,
-        created_after_ms: Some(1_795_245_868_250),
-        name_contains: Some("a".to_owned()),
-        status_equals: Some("Failed".to_owned()),
-        sort_by: TrainingJobSortBy::Name,
-        sort_order: SortOrder::Ascending,
-        ..all
-    };
-    let body = r#"{"MaxResults": 3, "CreationTimeAfter": 1795245868.25, "NameContains": "a", "StatusEquals": "Failed", "SortBy": "Name"}"#;
-    check(Service::SageMaker, "SageMaker.ListTrainingJobs", body, some);
     check(Service::Sts, "", "Action=GetCallerIdentity&Version=2011-06-15", ());
     check(Service::Iam, "", "Action=GetRole&Version=2010-05-08&RoleName=a%2Bb%40c", GetRole { role_name: "a+b@c".to_owned() });
     let streams = DescribeLogStreams {

@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use shoal_store::{ResourceFilter, ResourceRow, ResourceSort, Rows, SortOrder};
+use shoal_store::{ResourceRow, ResourceSort, Rows, SortOrder};
 use shoal_wire::{Call, Error, Operation, Reply, arn, tags, timestamp};
 
 use super::{ResourceType, Verb};
 use crate::{
     admission::internal,
-    api::{Identity, blocking, resources::place, token, training::refused},
+    api::{
+        Identity, blocking,
+        listing::{DefaultOrder, Listing},
+        training::refused,
+    },
     core::{Core, now_ms},
     keys::random_hex,
 };
 
-/// Items of a page of a list by default.
-const DEFAULT_RESULTS: usize = 10;
+/// Descending, whatever the order is by.
+const NEWEST_FIRST: DefaultOrder =
+    DefaultOrder { sort: ResourceSort::CreationTime, order: SortOrder::Descending, order_of_sort: SortOrder::Descending };
 
 /// The plain resources of all types.
 pub(crate) struct Registry {
@@ -103,20 +108,12 @@ impl Registry {
 
     async fn list(&self, of: &'static ResourceType, operation: &Operation, input: &Members) -> Result<Reply, Error> {
         let (list, summary) = operation.output_list().ok_or_else(|| Error::validation("The operation lists nothing."))?;
-        let mut question = input.clone();
-        let given = question.shift_remove("NextToken");
-        question.shift_remove("MaxResults");
-        let question = format!("{} {}", operation.name, Value::Object(question));
-        let after = place(&question, given.as_ref().and_then(Value::as_str))?;
-        let (rows, filter) = (self.rows.clone(), ResourceFilter { after, ..filter(of, input) });
-        let page = blocking(move || rows.list(&filter).map_err(|error| internal(&error))).await?;
-        let cut = |row: &ResourceRow| -> Result<Value, Error> {
-            let mut shown = description(of, row)?;
+        let summary = move |row: ResourceRow| -> Result<Value, Error> {
+            let mut shown = description(of, &row)?;
             shown.retain(|member, _| summary.contains(&member.as_str()));
             Ok(Value::Object(shown))
         };
-        let items = page.rows.iter().map(cut).collect::<Result<Vec<_>, _>>()?;
-        let next = page.next.map(|cursor| token::seal(&question, &cursor.to_string()));
+        let (items, next) = Listing::read(of.kind, NEWEST_FIRST, input, &[])?.page(self.rows.clone(), summary).await?;
         Ok(Reply::page(list, items.into_iter(), "NextToken", next.as_deref()))
     }
 }
@@ -160,38 +157,3 @@ fn description(of: &ResourceType, row: &ResourceRow) -> Result<Members, Error> {
     (of.describe)(&mut shown);
     Ok(shown)
 }
-
-/// The filter, the order and the size of the page that a list's input asks for; by default the ten newest.
-fn filter(of: &ResourceType, input: &Members) -> ResourceFilter {
-    let text = |member: &str| input.get(member).and_then(Value::as_str);
-    let time = |members: [&str; 2]| members.iter().find_map(|member| input.get(*member)?.as_f64()).map(timestamp::from_seconds);
-    ResourceFilter {
-        name_contains: text("NameContains").map(str::to_owned),
-        created_after_ms: time(["CreationTimeAfter", "CreatedAfter"]),
-        created_before_ms: time(["CreationTimeBefore", "CreatedBefore"]),
-        modified_after_ms: time(["LastModifiedTimeAfter", "LastModifiedAfter"]),
-        modified_before_ms: time(["LastModifiedTimeBefore", "LastModifiedBefore"]),
-        sort: if text("SortBy") == Some("Name") { ResourceSort::Name } else { ResourceSort::CreationTime },
-        order: if text("SortOrder") == Some("Ascending") { SortOrder::Ascending } else { SortOrder::Descending },
-        limit: input.get("MaxResults").and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok()).unwrap_or(DEFAULT_RESULTS),
-        ..ResourceFilter::new(of.kind)
-    }
-}
-
-/// Members of lists' inputs that [`filter`] and the page follow.
-#[cfg(test)]
-pub(super) const LIST_MEMBERS: [&str; 13] = [
-    "SortBy",
-    "SortOrder",
-    "NextToken",
-    "MaxResults",
-    "NameContains",
-    "CreationTimeAfter",
-    "CreationTimeBefore",
-    "CreatedAfter",
-    "CreatedBefore",
-    "LastModifiedTimeAfter",
-    "LastModifiedTimeBefore",
-    "LastModifiedAfter",
-    "LastModifiedBefore",
-];

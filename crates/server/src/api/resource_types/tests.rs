@@ -8,9 +8,9 @@ use shoal_plane::{Capacity, Catalog, Packing};
 use shoal_store::{Rows, SqliteJournal};
 use shoal_wire::{Protocol, Service, operations, parse, respond};
 
-use super::{registry::LIST_MEMBERS, *};
+use super::*;
 use crate::{
-    api::Identity,
+    api::{Identity, listing::LIST_MEMBERS},
     core::{recover, start},
 };
 
