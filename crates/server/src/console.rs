@@ -33,7 +33,6 @@ use std::{net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use shoal_plane::Catalog;
 use shoal_wire::ErrorCode;
 
@@ -49,6 +48,7 @@ use crate::{
     connections::Signer,
     core::now_ms,
     effects::World,
+    expectations::ExpectedBody,
     http::{Body, Origin, full},
 };
 
@@ -85,7 +85,7 @@ impl Console {
     }
 
     /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`.
-    pub(crate) async fn answer(&self, api: &Api, head: Parts, body: Incoming, origin: &Origin) -> Response<Body> {
+    pub(crate) async fn answer(&self, api: &Api, head: Parts, body: ExpectedBody, origin: &Origin) -> Response<Body> {
         let visit = Visit::new(head, origin);
         if self.sessions.of(&visit.head.headers, now_ms()).is_some() {
             origin.connection.signed(Signer::Owner);
@@ -108,7 +108,7 @@ impl Console {
         response
     }
 
-    async fn route(&self, api: &Api, visit: &Visit, body: Incoming) -> Result<Response<Body>, Trouble> {
+    async fn route(&self, api: &Api, visit: &Visit, body: ExpectedBody) -> Result<Response<Body>, Trouble> {
         let path: Vec<&str> = visit.path.iter().map(String::as_str).collect();
         let get = matches!(visit.head.method, Method::GET | Method::HEAD);
         let post = visit.head.method == Method::POST;
@@ -183,7 +183,7 @@ fn front_door(visit: &Visit) -> Response<Body> {
     if accepts.contains("text/html") { see_other("/console") } else { text(format!("shoal {}\n", env!("CARGO_PKG_VERSION"))) }
 }
 
-async fn form(body: Incoming) -> Result<Query, Trouble> {
+async fn form(body: ExpectedBody) -> Result<Query, Trouble> {
     let limited = http_body_util::Limited::new(body, MOST_FORM);
     let read = tokio::time::timeout(UNVERIFIED_TIMEOUT, limited.collect()).await;
     let read = read.map_err(|_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again."))?;

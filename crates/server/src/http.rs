@@ -27,6 +27,7 @@ use crate::{
     connections::{Answering, Connection, Signer},
     console::Console,
     core::now_ms,
+    expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process},
     keys::{Holder, KeyRing, random_hex, sha256_hex},
 };
@@ -70,12 +71,14 @@ impl Front {
         answering: Answering,
     ) -> Result<Response<Body>, Infallible> {
         let started = Instant::now();
-        let (asked, response) = self.respond(request, &origin).await;
+        let (expectation, request) = Expectation::of(request);
+        let (asked, mut response) = self.respond(request, &origin).await;
+        expectation.settle(response.headers_mut());
         self.exporter.answered(&asked, response.status(), started.elapsed());
         Ok(response.map(|body| AnsweringBody { body, _answering: answering }.boxed()))
     }
 
-    async fn respond(&self, request: Request<Incoming>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
+    async fn respond(&self, request: Request<ExpectedBody>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
         let request_id = request_id();
         let (mut head, body) = request.into_parts();
         if let Some(response) = self.metrics(&head) {
@@ -158,7 +161,7 @@ impl Front {
         &self,
         service: Service,
         head: &Parts,
-        body: Incoming,
+        body: ExpectedBody,
         asked: &mut Asked,
         connection: &Connection,
     ) -> Result<(&'static Operation, Reply, Vec<Found>), Error> {

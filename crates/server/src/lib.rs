@@ -18,6 +18,7 @@ mod core;
 mod dry_run;
 mod effects;
 mod error;
+mod expectations;
 mod exporter;
 mod http;
 mod keys;

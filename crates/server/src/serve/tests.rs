@@ -1,6 +1,7 @@
 //! What ends a server besides its owner.
 
 use shoal_plane::{Capacity, Catalog, Packing};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::{Image, ImageError, Images, TelemetryLimits};
@@ -106,6 +107,32 @@ async fn a_server_whose_places_are_all_taken_hears_that_it_is_to_stop() {
     };
     server.run(stop).await.unwrap();
     drop(answering);
+}
+
+#[tokio::test]
+async fn nothing_after_a_refused_head_is_taken_for_its_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(options(dir.path())).await.unwrap();
+    let address = server.address();
+    let scope = |service| format!("Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0");
+    let ask = async move {
+        for (line, service) in [("PUT /b/k", "s3"), ("POST /", "sagemaker"), ("POST /console/nothing", "")] {
+            let authorization =
+                if service.is_empty() { String::new() } else { format!("Authorization: AWS4-HMAC-SHA256 {}\r\n", scope(service)) };
+            let waits = format!("{line} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n{authorization}\r\n");
+            let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+            // One byte of the next request would be the body, and the rest a request with the method ET.
+            client.write_all(format!("{waits}GET / HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answers = Vec::new();
+            // What was not read may reset the connection; the answer is there before.
+            let ended = tokio::time::timeout(Duration::from_secs(10), client.read_to_end(&mut answers)).await;
+            let answers = String::from_utf8(answers).unwrap();
+            assert!(ended.is_ok(), "the connection is still open after: {answers}");
+            assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+            assert!(answers.starts_with("HTTP/1.1 4") && answers.contains("connection: close\r\n"), "{answers}");
+        }
+    };
+    server.run(ask).await.unwrap();
 }
 
 #[test]
