@@ -40,7 +40,7 @@ LAYOUTS = [
     ("pipeline 4, 4", {"pipeline_parallel_degree": 4}, 4, (4, 1, 1, 0)),
     ("pipeline 4, 16", {"pipeline_parallel_degree": 4}, 16, (4, 1, 1, 0)),
     ("tensor 2 x data 2", {"tensor_parallel_degree": 2}, 1, (1, 2, 1, 0)),
-    ("tensor 4, 16 passes", {"tensor_parallel_degree": 4}, 16, (1, 4, 1, 0)),
+    ("tensor 4, 4 passes", {"tensor_parallel_degree": 4}, 4, (1, 4, 1, 0)),
     ("tensor 2 x pipeline 2, 4", {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}, 4, (2, 2, 1, 0)),
 ]
 

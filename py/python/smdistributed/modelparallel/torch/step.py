@@ -64,9 +64,11 @@ def split(value: Any, micro: int, count: int, axis: int, name: str) -> Any:
         if size is None:
             raise SMPValidationError(f"step: argument {name!r} has {value.dim()} dimensions and is to be split along {axis}")
         if size % count:
+            less = size - size % count
+            nearest = f"{less} or {less + count}" if less else f"{count}"
             raise MicrobatchError(
                 f"step: argument {name!r} has {size} samples along dimension {axis}, which {count} microbatches do not divide; "
-                f"use a batch of {max(size // count, 1) * count} or {(size // count + 1) * count}, drop_last=True, or non_split_inputs"
+                f"use a batch of {nearest}, drop_last=True, or non_split_inputs"
             )
         return value.narrow(axis, micro * (size // count), size // count)
     if hasattr(value, "smp_slice"):
