@@ -187,8 +187,8 @@ def test_the_command_line_sends_json_as_base64(house, tmp_path, in_a_file):
     text = '{"searcher": {"kind": "sobol"}, "grid": null}'
     (tmp_path / "search.json").write_text(text)
     given = "search.json" if in_a_file else text
-    flags = ["--image", "xgboost", "--range", "eta=0.1..0.5", "--hp", "num_round=10", "--objective", "validation:auc", "--dry-run", "--json"]
-    flags += ["--channel", "train=s3://b/train/", "--channel", "validation=s3://b/validation/"]
+    flags = ["--image", "xgboost", "--range", "eta=0.1..0.5", "--hp", "num_round=10", "--objective", "validation:auc", "--trials", "4", "--dry-run", "--json"]
+    flags += ["--channel", "train=s3://bucket/train/", "--channel", "validation=s3://bucket/validation/"]
     request = json.loads(run(house, "tune", "--strategy", given, *flags, cwd=tmp_path).stdout)
     (only,) = request["Tags"]
     assert only["Key"] == "shoal:strategy" and json.loads(base64.b64decode(only["Value"])) == json.loads(text)

@@ -125,9 +125,10 @@ fn finish(mut tests: Command, label: &str, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// Reads the closing summary of `pytest -rA`: a line per test.
+/// Reads the closing summary of `pytest -rA`, a line per test; lines before it may be a program's own.
 fn count(text: &str, label: &str, outcome: &mut Outcome) {
-    for line in text.lines() {
+    let summary = text.rfind("= short test summary info =").map_or("", |from| &text[from..]);
+    for line in summary.lines() {
         match line.split_once(' ') {
             Some(("PASSED", _)) => outcome.passed += 1,
             Some(("FAILED" | "ERROR", test)) => outcome.fail(&format!("{test}{label}")),
@@ -148,9 +149,9 @@ mod tests {
     #[test]
     fn the_summary_is_counted() {
         let mut outcome = Outcome::default();
-        let text = "..F [100%]\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
+        let text = "..F [100%]\nERROR    driver.py:247 what a program logged\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
         count(text, " (torch 2)", &mut outcome);
-        assert_eq!((outcome.passed, outcome.failed[1].as_str()), (2, "t.py::d (torch 2)"));
+        assert_eq!((outcome.passed, outcome.failed.len(), outcome.failed[1].as_str()), (2, 2, "t.py::d (torch 2)"));
         assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7 (torch 2)".to_owned(), reason: "needs torch: x".to_owned() }]);
     }
 
