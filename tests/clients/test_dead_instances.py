@@ -42,6 +42,8 @@ def killed(pid):
     return True
 
 
+# A phase that is over when it is looked for costs another job: on a busy machine many.
+TRIES = 100
 PHASES = ["Pending", "Starting", "Downloading", "Training", "Uploading"]
 # Who is killed, and when; and what the reason says besides the host.
 DEATHS = [
@@ -57,7 +59,7 @@ DEATHS = [
 def test_one_host_dies(jobs, kind, phase, said):
     house, look = jobs.house, records.live_state(jobs.house)
     host = random.randint(1, 3)
-    for _ in range(20):
+    for _ in range(TRIES):
         name = jobs.script(PROGRAM, instances=3, instance_type="ml.t3.medium", Environment={"UPLOAD": "yes" if phase == "Uploading" else "no"})
         if phase == "Training":
             for other in (1, 2, 3):
@@ -76,7 +78,7 @@ def test_one_host_dies(jobs, kind, phase, said):
             jobs.sagemaker.stop_training_job(TrainingJobName=name)
         jobs.wait(name)
         traces.nothing_left(house)
-    assert met, f"{phase} was not met in 20 jobs"
+    assert met, f"{phase} was not met in {TRIES} jobs"
     reason = jobs.failed(name)
     assert f"algo-{host}" in reason and said in reason, (host, reason)
     if phase == "Training":
@@ -88,7 +90,7 @@ def test_one_host_dies(jobs, kind, phase, said):
 def test_one_init_dies_before_its_program_begins(jobs):
     house, look = jobs.house, records.live_state(jobs.house)
     host = random.randint(1, 3)
-    for _ in range(20):
+    for _ in range(TRIES):
         name = jobs.script(PROGRAM, instances=3, instance_type="ml.t3.medium", Environment={"UPLOAD": "no"})
         agents = eventually(lambda: (found := traces.agents(house)) and len(found) == 3 and found)
         # The others wait, so that none of their programs begins.
@@ -100,7 +102,10 @@ def test_one_init_dies_before_its_program_begins(jobs):
             init = traces.init_below(agents[host])
         # Held as well, so that the phase cannot end between the look and the kill.
         os.kill(agents[host], signal.SIGSTOP)
-        met = init is not None and look(name) == "Downloading" and killed(init)
+        met = init is not None and look(name) == "Downloading"
+        # What was found may have been about to leave its place to a copy of itself.
+        while met and (init := traces.init_below(agents[host])):
+            killed(init)
         for pid in agents.values():
             os.kill(pid, signal.SIGCONT)
         if met:
@@ -109,6 +114,6 @@ def test_one_init_dies_before_its_program_begins(jobs):
             jobs.sagemaker.stop_training_job(TrainingJobName=name)
         jobs.wait(name)
         traces.nothing_left(house)
-    assert met, "no init was met in 20 jobs"
+    assert met, f"no init was met in {TRIES} jobs"
     assert f"algo-{host}" in jobs.failed(name)
     traces.nothing_left(house)
