@@ -3,7 +3,7 @@
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
 //! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
-//! measurement of `tools/bench`, `bench` alone all of them, and writes docs/benchmarks.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
+//! measurement of `tools/bench`, `bench` alone all of them, and writes docs/notes/measured.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
 //! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
 mod bench;

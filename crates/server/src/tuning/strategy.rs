@@ -64,7 +64,7 @@ const BRACKETS_FROM: u32 = 100;
 
 /// Sets the first rung by the number of trials, where nobody has said where it lies: each rung keeps a third, and a few trials shall come to their end. With
 /// thirty trials two rungs are enough; the lowest of four would judge most of them by a round that tells little (on both tables of
-/// docs/benchmarks.md, "Tuning: multi-fidelity", ten times the regret). Of each rung no more than a third goes on then, so that thirty trials of at most
+/// docs/notes/tuner.md, "Multi-fidelity", ten times the regret). Of each rung no more than a third goes on then, so that thirty trials of at most
 /// R units use 30 R/9 + 10 (R/3 - R/9) + 3 (R - R/3) of the 30 R, a quarter, in whatever order they come.
 fn suit(scheduler: &mut SchedulerSpec, trials: u32) {
     let (eta, max, min, delayed) = match scheduler {

@@ -1,6 +1,6 @@
 //! How ranks of one host hand memory to each other that is not registered: what is known of the processor's kind, and what a trial found. Without I/O.
 //!
-//! On AMD the figures of docs/benchmarks.md hold, found by hand in both modes of such a machine. Others try each candidate when a group is made (`trial`), and
+//! On AMD the figures of docs/notes/collectives.md hold, found by hand in both modes of such a machine. Others try each candidate when a group is made (`trial`), and
 //! leave what is known only for one that is clearly faster. `SHOAL_COMM_STAGING` decides instead of both.
 
 use super::control::STAGE;
