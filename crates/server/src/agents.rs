@@ -261,6 +261,7 @@ impl Connection<'_> {
         let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
         self.acked = self.world.telemetry.ingest(&ingest)?.max(self.acked);
         self.world.exporter.ingested(new_lines, new_points);
+        self.world.job_changes.grown(&ingest.job, new_lines, new_points);
         Ok(())
     }
 

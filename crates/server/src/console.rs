@@ -132,7 +132,7 @@ impl Console {
         let Some(until_s) = self.sessions.of(&visit.head.headers, now_ms()) else { return Ok(sign_in::wanted(visit)) };
         match &path[..] {
             [] if get => self.jobs_page(visit).await,
-            ["changes"] if get => Ok(self.changes(visit.query.get("job").map(str::to_owned), until_s)),
+            ["changes"] if get => Ok(self.changes(visit.query.get("job"), until_s)),
             ["object"] if get => self.download(visit).await,
             ["jobs"] if get => Ok(see_other("/console")),
             ["tuning"] if get => self.tunings_page(visit).await,

@@ -24,6 +24,7 @@ use crate::{
     channels::Trees,
     core::{Core, Refusal, now_ms},
     exporter::Exporter,
+    job_changes::JobChanges,
     keys::AccessKeys,
     memory::Ranked,
     plans::Launch,
@@ -51,6 +52,7 @@ pub(crate) struct World {
     pub(crate) visits: Visits,
     pub(crate) pool: Pool,
     pub(crate) looks: Looks,
+    pub(crate) job_changes: JobChanges,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
@@ -289,8 +291,9 @@ impl World {
             let lines = notes.into_iter().map(|note| (now_ms(), format!("[shoal] {note}"))).collect();
             let logs = LogLines { stream: plan.streams[0].clone(), lines, ..LogLines::default() };
             // The job is the same without this note.
-            if let Err(error) = self.telemetry.append_logs(&[logs]) {
-                tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job);
+            match self.telemetry.append_logs(&[logs]) {
+                Ok(()) => self.job_changes.grown(&launch.job, 1, 0),
+                Err(error) => tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job),
             }
         }
         Ok(())

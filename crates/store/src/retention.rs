@@ -28,7 +28,7 @@ pub struct Bounds {
 }
 
 impl Telemetry {
-    /// Removes what is beyond the bounds or a log group's retention, compresses what is at rest, and gives space back. To be called every few
+    /// Removes what is beyond the bounds or a log group's retention, compresses what is at rest, rolls series up, and gives space back. To be called every few
     /// seconds; each call does a limited amount of work.
     ///
     /// # Errors
@@ -41,7 +41,8 @@ impl Telemetry {
         let shortened = if matches!(moved, Ok(true)) { Ok(()) } else { self.keep_within(bounds.bytes) };
         let given_back = self.database.give_back_space();
         let sealed = seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS));
-        moved.map(drop).and(removed).and(shortened).and(given_back).and(sealed)
+        let rolled_up = self.roll_up();
+        moved.map(drop).and(removed).and(shortened).and(given_back).and(sealed).and(rolled_up)
     }
 
     fn keep_within(&self, bytes: u64) -> Result<(), StoreError> {

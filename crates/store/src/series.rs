@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::point_quota::fitting;
+use crate::roll_ups::forget_until;
 use crate::telemetry::insert_points;
 use crate::{MetricPoint, StoreError, Telemetry};
 
@@ -127,17 +128,6 @@ impl Telemetry {
         })
     }
 
-    /// How many points each of a job's metrics has, by name of the metric.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn series_lengths(&self, job: &str) -> Result<Vec<(String, u64)>, StoreError> {
-        self.database.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT metric, points FROM series WHERE job = ? ORDER BY metric")?;
-            Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
-        })
-    }
-
     /// The shape of a metric in about `most` points (at least 2), first and last among them: the next points after evenly spaced
     /// times, all of the host that said the first one, where it has one soon after. It costs `most` look-ups of some points however long the series is,
     /// so it suits small pictures of many jobs.
@@ -219,6 +209,7 @@ impl Telemetry {
         while self.database.write(|tx| Ok(tx.prepare_cached(&steps)?.execute(params![series, until])?))? > 0 {}
         let points = some("point", "at_ms, position");
         let count = "UPDATE series SET points = max(points - ?2, 0) WHERE id = ?1";
+        self.database.write(|tx| forget_until(tx, series, until))?;
         let remove = |tx: &Connection| {
             let removed = tx.prepare_cached(&points)?.execute(params![series, until])?;
             tx.prepare_cached(count)?.execute(params![series, removed])?;
@@ -229,6 +220,17 @@ impl Telemetry {
             let delete = "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM point WHERE series = ?1)";
             tx.prepare_cached(delete)?.execute([series])?;
             Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+impl Telemetry {
+    /// How many points each of a job's metrics has.
+    pub(crate) fn series_lengths(&self, job: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        self.database.read(|connection| {
+            let mut select = connection.prepare_cached("SELECT metric, points FROM series WHERE job = ? ORDER BY metric")?;
+            Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
         })
     }
 }

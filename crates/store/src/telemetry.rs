@@ -50,6 +50,7 @@ const SCHEMA: Schema = Schema {
         "
     ALTER TABLE point ADD COLUMN host INTEGER;
     ",
+        crate::roll_ups::TABLES,
     ],
     gives_back_space: true,
 };
@@ -344,11 +345,15 @@ pub(crate) fn insert_points<'a>(
         by_metric.entry(&point.metric).or_default().push(point);
     }
     let count = "INSERT INTO series (job, metric, points) VALUES (?1, ?2, ?3)
-        ON CONFLICT (job, metric) DO UPDATE SET points = points + ?3 RETURNING id, points";
+        ON CONFLICT (job, metric) DO UPDATE SET points = points + ?3 RETURNING id, points, rolled_ms";
     let mut count = connection.prepare_cached(count)?;
     let mut insert = connection.prepare_cached("INSERT INTO point (series, at_ms, position, value, host) VALUES (?, ?, ?, ?, ?)")?;
     for (metric, points) in by_metric {
-        let (series, last): (i64, u64) = count.query_row(params![job, metric, points.len()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let row = params![job, metric, points.len()];
+        let (series, last, rolled_ms): (i64, u64, Option<u64>) = count.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        if let Some(earliest) = points.iter().map(|point| point.at_ms).min().filter(|at_ms| Some(*at_ms) < rolled_ms) {
+            crate::roll_ups::forget_after(connection, series, earliest)?;
+        }
         let first = last + 1 - points.len() as u64;
         for (position, point) in (first..).zip(points) {
             insert.execute(params![series, point.at_ms, position, point.value, host])?;

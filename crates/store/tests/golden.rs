@@ -12,7 +12,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 4), ("objects", 4), ("telemetry", 5)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 4), ("objects", 4), ("telemetry", 6)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -236,6 +236,16 @@ fn format_5_of_telemetry_is_read() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 5)).unwrap();
     let points = Telemetry::open(&path).unwrap().read_points("titanic", "train:rmse", 0, u64::MAX).unwrap();
     assert_eq!(points.iter().map(|point| (point.value, point.host)).collect::<Vec<_>>(), [(0.5, None), (0.25, Some(2))]);
+}
+
+#[test]
+fn format_6_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 6)).unwrap();
+    let hosts = Telemetry::open(&path).unwrap().read_stretches("titanic", "train:rmse", 2, 9).unwrap();
+    let hosts = hosts.into_iter().map(|(host, series)| (host, series.total, series.stretches.len()));
+    assert_eq!(hosts.collect::<Vec<_>>(), [(None, 1, 0), (Some(2), 1, 0)], "the block's point counts, and lies outside");
 }
 
 /// Lines of the first layout are read where they are, and moved by and by.

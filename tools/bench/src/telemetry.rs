@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use shoal_link::{Decoder, Frame, Hello, LogLine, MetricPoint, PROTOCOL, Report, ReportBody, ToAgent, ToServer, encode};
-use shoal_store::{DataDir, LogQuery, Telemetry};
+use shoal_store::{Bounds, DataDir, LogQuery, Telemetry};
 
 use super::{
     beside::beside,
@@ -30,6 +30,9 @@ use shoal_cli::{
 
 /// Lines or points of one report: what an agent sends at most.
 const EACH: usize = 200;
+
+/// Points of the series that a chart is made of.
+const CHARTED: u64 = 1_000_000;
 
 /// Arguments of `cargo xtask bench telemetry`.
 #[derive(Debug, Args)]
@@ -51,6 +54,30 @@ pub(crate) struct TelemetryArgs {
     write: Option<PathBuf>,
 }
 
+/// Milliseconds to read what the console draws of a long series.
+fn chart(runs: usize) -> Result<Vec<f64>> {
+    let directory = tempfile::tempdir()?;
+    let telemetry = Telemetry::open(&directory.path().join("telemetry.db"))?;
+    let point = |at_ms: u64| shoal_store::MetricPoint { metric: "loss".to_owned(), at_ms, value: (at_ms % 1_009) as f64 };
+    for from in (0..CHARTED).step_by(10_000) {
+        telemetry.append_points("job", &Vec::from_iter((from..from + 10_000).map(point)))?;
+    }
+    // As a server does every few seconds.
+    let limits = Bounds { bytes: u64::MAX, oldest_ms: 0 };
+    let read =
+        || -> Result<usize> { Ok(telemetry.read_stretches("job", "loss", 1, u64::MAX)?.values().map(|it| it.stretches.len()).sum()) };
+    while read()? > CHARTED as usize / 100 {
+        telemetry.tidy(now_ms(), &limits)?;
+    }
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let began = Instant::now();
+        read()?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(times)
+}
+
 /// Measures and reports.
 pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
     let machine = machine::describe();
@@ -66,6 +93,7 @@ pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
     let lines = [
         line("log lines durable per second", repeat("log lines", args.lines, lines_of)?, "/s", Some(Goal::AtLeast(200_000.0))),
         line("metric points durable per second", repeat("metric points", args.points, points_of)?, "/s", Some(Goal::AtLeast(50_000.0))),
+        line(&format!("a chart's data from {CHARTED} points"), chart(args.runs)?, "ms", Some(Goal::AtMost(50.0))),
     ];
     drop(progress);
     let intro = format!(

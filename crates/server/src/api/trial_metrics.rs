@@ -41,7 +41,11 @@ impl Api {
             }
         }
         let world = self.world.clone();
-        let append = move || world.telemetry.append_steps(&job, &points, &steps, world.log_quota).map_err(|error| internal(&error));
+        let append = move || {
+            let fits = world.telemetry.append_steps(&job, &points, &steps, world.log_quota).map_err(|error| internal(&error))?;
+            world.job_changes.grown(&job, 0, points.len());
+            Ok::<_, Error>(fits)
+        };
         let fits = blocking(append).await?;
         errors.extend(places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)));
         errors.sort_by_key(|(_, at)| *at);

@@ -1,7 +1,7 @@
 //! Tells an open page that there is something new: server-sent events that only name what changed. The page asks for the rest itself, so an
 //! event that is lost costs nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
@@ -13,21 +13,21 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{Console, frame::Trouble};
-use crate::{core::now_ms, effects::World, http::Body};
+use super::Console;
+use crate::{core::now_ms, http::Body, job_changes::Growth};
 
-/// Two events of the same kind are at least this far apart.
+/// Least time between two messages.
 const PAUSE: Duration = Duration::from_millis(400);
 /// After so long a silence a comment is sent, which finds out whether anybody listens.
-const BREATH: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What a page was last told of.
+/// A page that is open.
 struct Listener {
-    world: Arc<World>,
-    job: Option<String>,
     version: watch::Receiver<u64>,
-    /// Numbers of lines and of points.
-    seen: (u64, u64),
+    /// Of the job that the page shows.
+    growth: Option<watch::Receiver<Growth>>,
+    /// What the page was last told of.
+    seen: Growth,
     last: Instant,
     begun: bool,
     /// When the session ends, in seconds since the epoch.
@@ -36,9 +36,10 @@ struct Listener {
 
 impl Console {
     /// The events `jobs` (some job's row changed), `logs` and `series` (of the job named).
-    pub(super) fn changes(&self, job: Option<String>, until_s: u64) -> Response<Body> {
-        let version = self.world.core.version();
-        let listener = Listener { world: self.world.clone(), job, version, seen: (0, 0), last: Instant::now(), begun: false, until_s };
+    pub(super) fn changes(&self, job: Option<&str>, until_s: u64) -> Response<Body> {
+        let growth = job.map(|job| self.world.job_changes.watch(job));
+        let seen = growth.as_ref().map(|growth| *growth.borrow()).unwrap_or_default();
+        let listener = Listener { version: self.world.core.version(), growth, seen, last: Instant::now(), begun: false, until_s };
         let events = stream::unfold(listener, |mut listener| async move {
             let text = listener.next().await?;
             Some((Ok(Frame::data(Bytes::from(text))), listener))
@@ -54,48 +55,48 @@ impl Listener {
     async fn next(&mut self) -> Option<String> {
         if !self.begun {
             self.begun = true;
-            self.seen = self.amounts().await;
             return Some("retry: 1000\n\n".to_owned());
         }
         sleep_until(self.last + PAUSE).await;
-        loop {
-            if now_ms() / 1000 >= self.until_s {
-                return None;
+        let session = Duration::from_millis((self.until_s * 1000).saturating_sub(now_ms()));
+        let silence = (self.last + KEEP_ALIVE).min(Instant::now() + session);
+        let heard = timeout_at(silence, async {
+            tokio::select! {
+                changed = self.version.changed() => changed.map(|()| true),
+                changed = changed(&mut self.growth) => changed.map(|()| false),
             }
-            let mut text = String::new();
-            let changed = timeout_at(Instant::now() + PAUSE, self.version.changed()).await;
-            match changed {
-                Ok(Ok(())) => text.push_str("event: jobs\ndata:\n\n"),
-                Ok(Err(_)) => return None,
-                Err(_) => {}
-            }
-            let amounts = self.amounts().await;
-            if amounts.0 != self.seen.0 {
-                text.push_str("event: logs\ndata:\n\n");
-            }
-            if amounts.1 != self.seen.1 {
-                text.push_str("event: series\ndata:\n\n");
-            }
-            self.seen = amounts;
-            if text.is_empty() && self.last.elapsed() > BREATH {
-                text.push_str(":\n\n");
-            }
-            if !text.is_empty() {
-                self.last = Instant::now();
-                return Some(text);
-            }
-        }
-    }
-
-    /// Numbers of lines and of points of the job, as far as they can be had.
-    async fn amounts(&self) -> (u64, u64) {
-        let Some(job) = self.job.clone() else { return (0, 0) };
-        let (world, before) = (self.world.clone(), self.seen);
-        let counted = super::blocking(move || {
-            let streams = world.telemetry.streams(&format!("{job}/"), None, usize::MAX)?;
-            let series = world.telemetry.series_lengths(&job)?;
-            Ok::<_, Trouble>((streams.iter().map(|stream| stream.lines).sum(), series.iter().map(|(_, points)| points).sum()))
         });
-        counted.await.unwrap_or(before)
+        let rows_changed = match heard.await {
+            Ok(Ok(rows_changed)) => rows_changed,
+            Ok(Err(_)) => return None,
+            Err(_) if now_ms() >= self.until_s * 1000 => return None,
+            Err(_) => false,
+        };
+        let mut text = String::new();
+        if rows_changed || self.version.has_changed().ok()? {
+            self.version.mark_unchanged();
+            text.push_str("event: jobs\ndata:\n\n");
+        }
+        let growth = self.growth.as_mut().map(|growth| *growth.borrow_and_update()).unwrap_or_default();
+        if growth.lines != self.seen.lines {
+            text.push_str("event: logs\ndata:\n\n");
+        }
+        if growth.points != self.seen.points {
+            text.push_str("event: series\ndata:\n\n");
+        }
+        if text.is_empty() {
+            text.push_str(":\n\n");
+        }
+        self.seen = growth;
+        self.last = Instant::now();
+        Some(text)
+    }
+}
+
+/// Waits for a job's lines and points; for ever if there is no job.
+async fn changed(growth: &mut Option<watch::Receiver<Growth>>) -> Result<(), watch::error::RecvError> {
+    match growth {
+        Some(growth) => growth.changed().await,
+        None => pending().await,
     }
 }
