@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import time
 
 import pytest
 import records
@@ -97,8 +98,9 @@ def test_one_init_dies_before_its_program_begins(jobs):
         others = [pid for other, pid in agents.items() if other != host]
         for pid in others:
             os.kill(pid, signal.SIGSTOP)
-        init = None
-        while init is None and look(name) in PHASES[: PHASES.index("Training")]:
+        # None comes while the host that makes the network is held before it has made it.
+        init, end = None, time.monotonic() + 5
+        while init is None and time.monotonic() < end and look(name) in PHASES[: PHASES.index("Training")]:
             init = traces.init_below(agents[host])
         # Held as well, so that the phase cannot end between the look and the kill.
         os.kill(agents[host], signal.SIGSTOP)
