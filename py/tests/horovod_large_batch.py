@@ -5,6 +5,7 @@ import os
 import horovod.torch as hvd
 import torch
 import torch_large_batch as checks
+from horovod_expect import raises
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -32,6 +33,8 @@ def main() -> None:
             torch.testing.assert_close(value, wanted["weights"][part], atol=1e-6, rtol=1e-6)
         if scheduler is not None:
             assert (scaler.get_scale(), optimizer.param_groups[0]["lr"]) == (wanted["scale"], wanted["rate"])
+    with raises(ValueError, match="op=Adasum"):
+        hvd.DistributedOptimizer(torch.optim.SGD(checks.network().parameters(), lr=0.2), op=hvd.Adasum)
     hvd.shutdown()
 
 

@@ -86,6 +86,8 @@ def optimizer_rules(rank, size):
     # Passes begin anew with another number of them.
     wrapped.set_backward_passes_per_step(2)
     F.cross_entropy(model(x), y).backward()
+    with raises(AssertionError, match="race condition"):
+        wrapped.zero_grad()
     F.cross_entropy(model(x), y).backward()
     wrapped.synchronize()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)

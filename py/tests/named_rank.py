@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import pathlib
 import sys
 import time
 
@@ -130,6 +131,14 @@ def others(engine: shoal.named.NamedEngine) -> None:
     engine.submit("allreduce", [tensor("traced", x)], wait=True)
     y = array.array("f", [1.0]) * 5000
     engine.submit("allreduce", [tensor("traced.large", y)], wait=True)
+    # The file is whole all the time, so that a rank which hangs or is killed leaves one.
+    end = time.monotonic() + 20
+    while rank == 0:
+        events = pathlib.Path(sys.argv[2]).read_text()
+        if "traced.large" in events and json.loads(events):
+            break
+        assert time.monotonic() < end, f"events reach the file while it is written: {events[-200:]}"
+        time.sleep(0.01)
     engine.timeline_stop()
     before = time.process_time()
     time.sleep(1)

@@ -95,6 +95,14 @@ def objects(rank, size):
         smp.init()
 
 
+class Pair(tuple):
+    """A tuple of somebody's, which is made in another way than tuples are."""
+
+    def __new__(cls, both):
+        first, second = both
+        return super().__new__(cls, (first, second))
+
+
 def steps(rank, size):
     """What is split, and what comes back."""
     for stages in (1, 2):
@@ -113,12 +121,14 @@ def steps(rank, size):
             with torch.no_grad():
                 output = model(batch["x"])
             assert whole.shape == (8,) and turned.shape == (3, 2) and len(sliced.values) == 2 and number == 7
-            return output, batch["y"], {"n": number, "deep": [output["sum"].mean()]}, None
+            rest = {"n": number, "deep": [output["sum"].mean()], "shape": batch["x"].shape, "own": Pair((batch["y"], 1))}
+            return output, batch["y"], rest, None
 
         x, whole = torch.randn(8, 12), torch.arange(8.0)
         output, y, rest, nothing = step(model, {"x": x, "y": torch.arange(8)}, whole, torch.ones(3, 8), Sliced(list(range(8))), number=7)
         assert isinstance(output["logits"], smp.StepOutput) and output["logits"].concat().shape == (8, 3) and len(output["sum"].outputs) == 4
         assert y.stack().shape == (4, 2) and y.reduce_sum().tolist() == [12, 16] and y.reduce_mean().tolist() == [3, 4]
+        assert rest["shape"] == [torch.Size((2, 12))] * 4 and rest["own"][0].stack().shape == (4, 2) and rest["own"][1] == [1] * 4
         assert rest["n"] == [7] * 4 and rest["deep"][0].stack().shape == (4,) and nothing is None
         with torch.no_grad():
             torch.manual_seed(1)

@@ -350,6 +350,12 @@ def attention(rank, ranks):
 
 
 def helpers(rank, ranks):
+    try:
+        from torch.sagemaker.distributed.fsdp import checkpoint  # noqa: F401
+    except ImportError as error:
+        assert "torch.utils.checkpoint.checkpoint" in str(error), error
+    else:
+        raise AssertionError("what is not offered is imported")
     from torch.sagemaker.checkpoint.utils import SORT_BY_LAST_INT, limit_num_subdirs
     from torch.sagemaker.logger import get_logger
     from torch.sagemaker.utils.process_group_utils import get_global_ranks

@@ -69,6 +69,7 @@ def horovod(script="horovod_pytorch", framework=PYTORCH, per_host=1, **changes):
 
 
 PARTITIONS = {"partitions": 2, "microbatches": 2, "ddp": True, "placement_strategy": "spread", "pipeline": "interleaved", "optimize": "speed"}
+SHARDED = {**TORCHRUN, "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}}}
 TEXT_LEARNT = {"loss": -4.0}
 EXAMPLES = [
     # Horovod's own: compression to fp16, division before the sum.
@@ -79,9 +80,11 @@ EXAMPLES = [
     horovod("horovod_sagemaker"),
     horovod("horovod_sagemaker", instances=4),
     horovod("horovod_elastic"),
+    horovod("horovod_elastic", instances=4),
     horovod("horovod_keras", TENSORFLOW, always=True),
     horovod("horovod_keras", TENSORFLOW, hyperparameters={"passes": 2}, instances=4),
     horovod("horovod_tensorflow", TENSORFLOW),
+    horovod("horovod_tensorflow", TENSORFLOW, instances=4),
     # SageMaker's data parallel library: its first API, as a backend, for TensorFlow.
     Example("smddp_v1", PYTORCH, DATA_PARALLEL),
     Example("smddp_v1", PYTORCH, DATA_PARALLEL, instances=4),
@@ -89,10 +92,13 @@ EXAMPLES = [
     Example("smddp", PYTORCH, DATA_PARALLEL, always=True),
     Example("smddp", PYTORCH, DATA_PARALLEL, instances=4),
     Example("smddp_tensorflow", TENSORFLOW, DATA_PARALLEL, version="2.11"),
+    Example("smddp_tensorflow", TENSORFLOW, DATA_PARALLEL, instances=4, version="2.11"),
     # Its model parallel library, v1 and v2.
     Example("smp_mnist", PYTORCH, model_parallel(**PARTITIONS), version="1.12.0", always=True),
+    Example("smp_mnist", PYTORCH, model_parallel(**PARTITIONS), instances=4, version="1.12.0"),
     Example("smp_mnist", PYTORCH, model_parallel(2, **PARTITIONS), per_host=2, version="1.12.0"),
     Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), version="1.12.0", expected={"loss": -3.0}),
+    Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), instances=4, version="1.12.0", expected={"loss": -3.0}),
     Example("smp_gpt_simple", PYTORCH, model_parallel(partitions=2, ddp=True), version="1.12.0", expected=TEXT_LEARNT),
     Example(
         "smp_gpt_simple",
@@ -104,12 +110,9 @@ EXAMPLES = [
         expected=TEXT_LEARNT,
     ),
     Example("smp_gpt", PYTORCH, model_parallel(sharded_data_parallel_degree=2, ddp=True, partitions=1), version="1.12.0", expected=TEXT_LEARNT),
-    Example(
-        "smp_v2",
-        PYTORCH,
-        {**TORCHRUN, "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}}},
-        expected=TEXT_LEARNT,
-    ),
+    Example("smp_gpt", PYTORCH, model_parallel(sharded_data_parallel_degree=2, ddp=True, partitions=1), instances=4, version="1.12.0", expected=TEXT_LEARNT),
+    Example("smp_v2", PYTORCH, SHARDED, expected=TEXT_LEARNT),
+    Example("smp_v2", PYTORCH, SHARDED, instances=4, expected=TEXT_LEARNT),
 ]
 
 

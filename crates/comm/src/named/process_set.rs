@@ -208,6 +208,9 @@ impl ProcessSet {
             catch_unwind(cycle)
                 .unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
         };
+        if self.timeline.is_active() {
+            self.timeline.flush();
+        }
         let is_empty = match result {
             Ok(is_empty) => is_empty,
             Err(failure) => {

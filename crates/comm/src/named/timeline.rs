@@ -1,9 +1,9 @@
-//! Horovod's timeline: a Chrome trace with a line of phases for each tensor.
+//! Horovod's timeline: a Chrome trace with a line of phases for each tensor. The file is whole after each cycle: a rank that hangs or is killed leaves what it was in.
 
 use std::{
     collections::HashMap,
     fs::File,
-    io::{BufWriter, Write},
+    io::{Seek, SeekFrom, Write},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,6 +12,9 @@ use std::{
 };
 
 use crate::Error;
+
+/// Ends the file; the next events are written over it.
+const END: &str = "\n]\n";
 
 /// The trace file, if one is being written.
 #[derive(Debug, Default)]
@@ -22,7 +25,9 @@ pub(super) struct Timeline {
 
 #[derive(Debug)]
 struct Open {
-    out: BufWriter<File>,
+    file: File,
+    /// Events that are not in the file yet.
+    pending: String,
     begun: Instant,
     mark_cycles: bool,
     /// Lines by the name of the tensor.
@@ -44,22 +49,29 @@ impl Timeline {
     pub(super) fn start(&self, path: &str, mark_cycles: bool) -> Result<(), Error> {
         self.stop();
         let file = File::create(path).map_err(|error| Error::io(format!("write the timeline {path}"), error))?;
-        let mut open = Open { out: BufWriter::new(file), begun: Instant::now(), mark_cycles, lines: HashMap::new(), is_first: true };
+        let mut open = Open { file, pending: String::new(), begun: Instant::now(), mark_cycles, lines: HashMap::new(), is_first: true };
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         open.write(&format!(
             r#"{{"name":"start_time_since_epoch_in_micros","ph":"M","pid":0,"args":{{"start_time_since_epoch_in_micros":{epoch}}}}}"#
         ));
+        open.flush();
         *self.lock() = Some(open);
         self.active.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Completes the file.
+    /// Ends the trace.
     pub(super) fn stop(&self) {
         self.active.store(false, Ordering::Relaxed);
         if let Some(mut open) = self.lock().take() {
-            let _ = open.out.write_all(b"\n]\n");
-            let _ = open.out.flush();
+            open.flush();
+        }
+    }
+
+    /// Puts the events into the file.
+    pub(super) fn flush(&self) {
+        if let Some(open) = &mut *self.lock() {
+            open.flush();
         }
     }
 
@@ -115,10 +127,19 @@ impl Drop for Timeline {
 
 impl Open {
     fn write(&mut self, event: &str) {
-        let before: &[u8] = if self.is_first { b"[\n" } else { b",\n" };
+        self.pending.push_str(if self.is_first { "[\n" } else { ",\n" });
         self.is_first = false;
+        self.pending.push_str(event);
+    }
+
+    fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        self.pending.push_str(END);
         // A disk that is full ends the timeline, not the training.
-        let _ = self.out.write_all(before).and_then(|()| self.out.write_all(event.as_bytes()));
+        let _ = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.seek(SeekFrom::Current(-(END.len() as i64))));
+        self.pending.clear();
     }
 }
 

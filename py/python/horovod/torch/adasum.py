@@ -64,7 +64,7 @@ class _DistributedAdasumOptimizer(Named):
         return reduce("allreduce", deltas, deltas, each, Adasum, 1.0, 1.0, global_process_set, finish=lambda _: None)
 
     def zero_grad(self, *args, **kwargs):
-        """Clears gradients; AssertionError between the last backward pass and `step()`."""
-        if any(delay == 0 for delay in self._allreduce_delay.values()):
+        """Clears gradients; AssertionError between a step's first backward pass and `step()`."""
+        if self._is_counting():
             raise AssertionError(RACE)
         return super().zero_grad(*args, **kwargs)

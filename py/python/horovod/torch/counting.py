@@ -61,6 +61,10 @@ class Named:
         self._allreduce_delay[parameter] -= 1
         return self._allreduce_delay[parameter] == 0
 
+    def _is_counting(self) -> bool:
+        """Whether a backward pass of the next step has been counted."""
+        return any(left < self.backward_passes_per_step for left in self._allreduce_delay.values())
+
     def local_step(self):
         """A step of the wrapped optimizer on this rank's gradients, without communication."""
         return super().step()

@@ -218,8 +218,9 @@ class _DistributedOptimizer(Named):
         return super().step()
 
     def zero_grad(self, *args, **kwargs):
-        """Clears gradients; AssertionError while their reduction is under way."""
-        if self._handles:
+        """Clears gradients; AssertionError between a step's first backward pass and the reduction's end."""
+        # A simulated step's passes are no steps of the script's: it clears before each.
+        if self._handles or (self._simulation is None and self._is_counting()):
             raise AssertionError(RACE)
         return super().zero_grad(*args, **kwargs)
 
@@ -308,6 +309,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if op == Adasum and process_set != global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     if op == Adasum and size() > 1:
+        if _is_simulated():
+            raise ValueError(
+                "DistributedOptimizer: op=Adasum combines the steps of the ranks that there are, so they cannot train as others: "
+                "unset SHOAL_SIMULATE_INSTANCES, or use op=hvd.Average"
+            )
         distributed = _made(optimizer, _DistributedAdasumOptimizer)
         distributed._distribute(named_parameters, compression, backward_passes_per_step)
         return distributed
@@ -326,10 +332,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return distributed
 
 
+def _is_simulated() -> bool:
+    asked = any(os.environ.get(name) for name in ("SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"))
+    return asked or "shoal_simulate_instances" in os.environ.get("SM_HPS", "")
+
+
 def _simulate(distributed: torch.optim.Optimizer) -> None:
     """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then accumulates the passes that more ranks would run at once."""
-    asked = any(os.environ.get(name) for name in ("SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"))
-    if not asked and "shoal_simulate_instances" not in os.environ.get("SM_HPS", ""):
+    if not _is_simulated():
         return
     from shoal.torch import simulate
 

@@ -99,8 +99,10 @@ def gathered(results: list[Any], detach: bool) -> Any:
         return StepOutput([it.detach() if detach else it for it in results])
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(gathered(list(it), detach) for it in zip(*results, strict=True)))
-    if isinstance(first, (list, tuple)):
-        return type(first)(gathered(list(it), detach) for it in zip(*results, strict=True))
+    # A torch.Size is a value of each microbatch, like a number.
+    if isinstance(first, (list, tuple)) and not isinstance(first, torch.Size):
+        # Classes of their own may not take their parts.
+        return (tuple if isinstance(first, tuple) else list)(gathered(list(it), detach) for it in zip(*results, strict=True))
     if isinstance(first, Mapping):
         parts = {key: gathered([it[key] for it in results], detach) for key in first}
         return parts if type(first) is dict else _rebuilt(first, parts)
