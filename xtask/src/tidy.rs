@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod budget;
+mod debug_format;
 mod edges;
 mod licences;
 mod manifest;
@@ -37,6 +38,7 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
         purity::check(&sources),
         algorithms::check(&sources),
         budget::check(&sources),
+        debug_format::check(&sources),
         names::check(&sources),
         words::check(&sources),
         manifest::check(&root_manifest),

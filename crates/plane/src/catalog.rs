@@ -49,7 +49,7 @@ pub enum CatalogError {
         found: usize,
     },
     /// A number is not one, or out of its range.
-    #[error("line {line}: {column} is {value:?}, which is not {expected}")]
+    #[error("line {line}: {column} is \"{value}\", which is not {expected}")]
     Number {
         /// From 1.
         line: usize,
@@ -61,7 +61,7 @@ pub enum CatalogError {
         expected: &'static str,
     },
     /// AWS's clients refuse other names.
-    #[error("line {line}: instance type {name:?} does not start with \"ml.\"")]
+    #[error("line {line}: instance type \"{name}\" does not start with \"ml.\"")]
     Name {
         /// From 1.
         line: usize,

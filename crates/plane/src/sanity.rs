@@ -86,7 +86,7 @@ fn check_transitions(job: &TrainingJob) -> Result<(), String> {
     ensure(first.status == SecondaryStatus::Starting && first.start == job.created, "begins with Starting at its creation")?;
     for pair in job.transitions.windows(2) {
         let (from, to) = (&pair[0], &pair[1]);
-        ensure(follows(from.status, to.status), &format!("{:?} never follows {:?}", to.status, from.status))?;
+        ensure(follows(from.status, to.status), &format!("{} never follows {}", to.status.name(), from.status.name()))?;
         ensure(from.end == Some(to.start) && from.start <= to.start, "its transitions join without gaps")?;
     }
     ensure(job.transitions.iter().all(|transition| !transition.message.is_empty()), "each transition has a message")?;
@@ -105,7 +105,7 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
         JobStatus::Failed => secondary == S::Failed,
         JobStatus::Stopped => matches!(secondary, S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded),
     };
-    ensure(fits, &format!("{:?} is no secondary status of {:?}", secondary, job.status))?;
+    ensure(fits, &format!("{} is no secondary status of {}", secondary.name(), job.status.name()))?;
     let over = matches!(job.status, JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped);
     ensure(over == job.ended.is_some(), "it has an end if it is over")?;
     ensure((job.status == JobStatus::Failed) == job.failure_reason.is_some(), "it has a failure reason if it failed")?;

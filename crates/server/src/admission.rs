@@ -285,7 +285,7 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
     };
     if objects.is_empty() {
         return Err(Error::validation(format!(
-            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel {:?}). Please ensure that the \
+            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \"{}\"). Please ensure that the \
              bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \"{role}\" has \
              \"s3:ListBucket\" permissions on bucket \"{}\".",
             index + 1,
@@ -297,7 +297,7 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
     let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
     check_tree(&entries).map_err(|error| {
         Error::validation(format!(
-            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel {:?})",
+            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel \"{}\")",
             index + 1,
             channel.name
         ))
@@ -319,7 +319,7 @@ fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
     match world.objects.bucket(&uri.bucket) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Error::validation(format!(
-            "{field}: the S3 bucket {:?} does not exist; create it first (aws s3 mb s3://{})",
+            "{field}: the S3 bucket \"{}\" does not exist; create it first (aws s3 mb s3://{})",
             uri.bucket, uri.bucket
         ))),
         Err(error) => Err(internal(&error)),

@@ -83,7 +83,7 @@ fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, C
     let mut entries = entries.into_iter();
     let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
     let prefix = first.ok_or_else(|| fail("the first entry has no prefix".to_owned()))?;
-    let root: S3Uri = prefix.parse().map_err(|error| fail(format!("prefix {prefix:?}: {error}")))?;
+    let root: S3Uri = prefix.parse().map_err(|error| fail(format!("prefix \"{prefix}\": {error}")))?;
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;

@@ -188,7 +188,7 @@ fn store(objects: &Objects, writer: ObjectWriter, bucket: &str, key: &str, diges
     match objects.commit(writer, bucket, key, &attributes, &PutCondition::Always) {
         Ok(_) => Ok(()),
         Err(StoreError::NoSuchBucket(_)) => {
-            Err(format!("the S3 bucket {bucket:?} is not there any more; create it again (aws s3 mb s3://{bucket})"))
+            Err(format!("the S3 bucket \"{bucket}\" is not there any more; create it again (aws s3 mb s3://{bucket})"))
         }
         Err(error) => Err(describe(&error)),
     }

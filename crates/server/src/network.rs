@@ -31,11 +31,11 @@ impl NetworkOptions {
         let problem = match text.parse::<NetworkMode>() {
             Err(()) => format!("it is one of {}", NetworkMode::NAMES),
             Ok(mode) if mode > self.max => {
-                format!("this server permits at most {:?}; its owner can permit more by the setting network_max", self.max.as_str())
+                format!("this server permits at most \"{}\"; its owner can permit more by the setting network_max", self.max.as_str())
             }
             Ok(_) => return Ok(()),
         };
-        Err(Error::validation(format!("Invalid value {text:?} of the tag '{NETWORK_TAG}': {problem}.")))
+        Err(Error::validation(format!("Invalid value \"{text}\" of the tag '{NETWORK_TAG}': {problem}.")))
     }
 
     /// What a job's program may connect to. A job of before the settings changed gets what they permit now.

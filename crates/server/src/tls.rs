@@ -97,7 +97,7 @@ pub enum TlsError {
         key: PathBuf,
     },
     /// A name that no certificate can be for.
-    #[error("tls_names has {0:?}, which is neither a host's name nor an address")]
+    #[error("tls_names has \"{0}\", which is neither a host's name nor an address")]
     Name(String),
     /// Making a certificate failed.
     #[error("could not make a certificate: {0}")]

@@ -73,7 +73,8 @@ impl Keep {
             resources.remove("KeepAlivePeriodInSeconds");
         }
         let shape = (SHAPE.map(|member| request.raw.get(member)), resources);
-        (seconds > 0).then(|| Self::of(plan, String::new(), Duration::from_secs(seconds.into()), &format!("{shape:?}")))
+        (seconds > 0)
+            .then(|| Self::of(plan, String::new(), Duration::from_secs(seconds.into()), &serde_json::to_string(&shape).unwrap_or_default()))
     }
 
     fn of(plan: &Plan, owner: String, idle: Duration, shape: &str) -> Self {
@@ -88,7 +89,7 @@ impl Keep {
             serde_json::to_string(&(place, program))
         };
         let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
-        let key = sha256_hex(&format!("{owner:?} {shape} {:?} {hosts:?}", plan.isolated));
+        let key = sha256_hex(&format!("{owner} {shape} {} {}", plan.isolated, hosts.join(" ")));
         let is_loaded = is_trial || plan.assignments.iter().any(is_builtin);
         Self { owner, idle_s: idle.as_secs(), key, is_loaded }
     }

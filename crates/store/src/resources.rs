@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::StoreError;
 
 /// Kind of a resource, named as in its ARN: `arn:aws:sagemaker:<region>:<account>:<kind>/<name>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct ResourceKind(&'static str);
 
 impl ResourceKind {
@@ -106,7 +106,7 @@ pub struct ResourceProgress {
 }
 
 /// A value that a kind's rows are listed by. Numbers come before texts.
-#[derive(Debug, Clone, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, PartialEq, PartialOrd, serde::Serialize)]
 pub enum Key {
     /// A finite number.
     Number(f64),
@@ -131,7 +131,7 @@ impl From<&str> for Key {
 }
 
 /// Selects rows of one kind. All conditions that are set must hold.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ResourceFilter {
     /// Rows of this kind.
     pub kind: ResourceKind,
@@ -189,7 +189,7 @@ impl ResourceFilter {
 }
 
 /// What a key is compared with.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum KeyTest {
     /// The key equals this.
     Is(Key),
@@ -198,7 +198,7 @@ pub enum KeyTest {
 }
 
 /// Sort key of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum ResourceSort {
     /// `name`.
     Name,
@@ -224,7 +224,7 @@ impl ResourceSort {
 }
 
 /// Direction of an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum SortOrder {
     /// Smallest first.
     Ascending,
@@ -253,7 +253,7 @@ impl Page {
 
 /// A position in a list: after the row with this sort value and name. It remains valid when rows are added and removed. `Display` and `FromStr`
 /// are its text form, for tokens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Cursor {
     pub(crate) value: String,
     pub(crate) name: String,

@@ -13,7 +13,7 @@ const MOST_DATA: u32 = 100_800;
 const MOST_QUERIES: usize = 500;
 
 /// What a series is known by.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Metric {
     /// `/aws/sagemaker/TrainingJobs` and the like.
     pub namespace: String,
@@ -24,7 +24,7 @@ pub struct Metric {
 }
 
 /// What is computed of the values of a period.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub enum Statistic {
     /// How many.
     SampleCount,
@@ -41,7 +41,7 @@ pub enum Statistic {
 }
 
 /// Periods of a span of time. Times are milliseconds since the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Span {
     /// Start of the first period.
     pub start_ms: u64,
@@ -78,7 +78,7 @@ pub struct GetMetricData {
 }
 
 /// A query of a `GetMetricData`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct MetricQuery {
     /// Names its results.
     pub id: String,

@@ -125,7 +125,7 @@ impl ErrorCode {
 
 /// A refusal: a code for the program and a message for its user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{code:?}: {message}")]
+#[error("{}: {message}", code.name(Service::SageMaker))]
 pub struct Error {
     /// What kind.
     pub code: ErrorCode,

@@ -27,7 +27,7 @@ pub struct FilterLogEvents {
 }
 
 /// Streams of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub enum Streams {
     /// Those of these names, all of which there must be.
     Named(Vec<String>),

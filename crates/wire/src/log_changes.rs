@@ -122,7 +122,10 @@ impl Input for LogChange {
                     "DeleteRetentionPolicy" => Ok(Self::SetRetention { group, days: None }),
                     _ => {
                         let days = days.filter(|days| RETENTION_DAYS.contains(days));
-                        let wrong = || Error::validation(format!("retentionInDays must be one of {RETENTION_DAYS:?}."));
+                        let wrong = || {
+                            let days = RETENTION_DAYS.map(|days| days.to_string()).join(", ");
+                            Error::validation(format!("retentionInDays must be one of [{days}]."))
+                        };
                         Ok(Self::SetRetention { group, days: Some(days.ok_or_else(wrong)?) })
                     }
                 }

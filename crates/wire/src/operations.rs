@@ -150,7 +150,10 @@ fn unnamed(place: &str) -> Error {
 
 fn unknown(service: Service, operation: &str) -> Error {
     let shown: String = operation.chars().take(128).collect();
-    Error::new(ErrorCode::UnknownOperationException, format!("Shoal does not serve the operation {shown:?} of {}.", service.scope()))
+    Error::new(
+        ErrorCode::UnknownOperationException,
+        format!("Shoal does not serve the operation \"{}\" of {}.", shown.escape_debug(), service.scope()),
+    )
 }
 
 #[cfg(test)]

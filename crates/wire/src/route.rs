@@ -97,7 +97,10 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
             Some(service) => Ok(Route::Api(service)),
             None => Err(Error::new(
                 ErrorCode::UnknownOperationException,
-                format!("this server has no service {scope:?}; it serves SageMaker training, S3, STS, IAM, CloudWatch and CloudWatch Logs"),
+                format!(
+                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch and CloudWatch Logs",
+                    scope.escape_debug()
+                ),
             )),
         };
     }

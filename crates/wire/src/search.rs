@@ -37,7 +37,7 @@ pub struct Search {
 }
 
 /// `Resource` of a search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum SearchResource {
     /// Training jobs.
     TrainingJob,
@@ -82,7 +82,7 @@ impl SearchResource {
 
 /// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it. A path that
 /// ends in a dot stands for all properties below it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum Condition<P> {
     /// All of these hold; so does an empty list.
     All(Vec<Self>),
@@ -95,7 +95,7 @@ pub enum Condition<P> {
 }
 
 /// A test of a property's values: whether one of them is wanted, or, negated, whether none is.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Test {
     /// The opposite is asked.
     pub negated: bool,
@@ -104,7 +104,7 @@ pub struct Test {
 }
 
 /// Which values pass a test.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum Wanted {
     /// Whatever is there.
     Anything,
@@ -126,7 +126,7 @@ pub enum Wanted {
 }
 
 /// How two numbers stand to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum Comparison {
     /// `==`
     Equal,

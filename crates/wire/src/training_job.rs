@@ -284,7 +284,7 @@ pub struct CheckpointConfig {
 }
 
 /// `SortOrder`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub enum SortOrder {
     /// Smallest first.
     Ascending,

@@ -236,7 +236,7 @@ pub struct ListTrials {
 }
 
 /// `TrainingJobSortByOptions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize)]
 pub enum TrialSortBy {
     /// By name.
     #[default]

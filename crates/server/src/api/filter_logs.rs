@@ -32,8 +32,8 @@ impl Api {
         let world = self.world.clone();
         blocking(move || {
             check_group(&world.telemetry, &request.group)?;
-            let question =
-                format!("{} {:?} {:?} {:?} {}", request.group, request.streams, request.start_ms, request.end_ms, request.pattern_text);
+            let FilterLogEvents { group, streams, start_ms, end_ms, pattern_text, .. } = &request;
+            let question = token::question(&(group, streams, start_ms, end_ms, pattern_text))?;
             let from = match &request.next_token {
                 Some(given) => Place::read(&token::open(&question, given)?)?,
                 None => Place::default(),
@@ -65,7 +65,7 @@ impl Api {
                 retention_days: group.retention_days,
                 bytes: group.bytes,
             };
-            let question = format!("log groups {:?} {:?}", request.prefix, request.part);
+            let question = token::question(&("log groups", &request.prefix, &request.part))?;
             let after = request.next_token.as_deref().map(|token| token::open(&question, token)).transpose()?.unwrap_or_default();
             let mut wanted = groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
             let groups: Vec<LogGroup> = wanted.by_ref().take(request.limit as usize).collect();

@@ -68,7 +68,7 @@ impl Listing {
             ..ResourceFilter::new(kind)
         };
         let further: Vec<_> = further.iter().map(|member| input.get(*member)).collect();
-        let question = format!("{filter:?} {further:?}");
+        let question = token::question(&(&filter, &further))?;
         let limit = input.get("MaxResults").and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok());
         let (after, limit) = (place(&question, text("NextToken"))?, limit.unwrap_or(DEFAULT_RESULTS));
         Ok(Self { filter: ResourceFilter { after, limit, ..filter }, question })

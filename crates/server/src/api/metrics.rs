@@ -41,7 +41,7 @@ impl Api {
     pub(super) async fn metric_data(&self, request: GetMetricData) -> Result<Reply, Error> {
         let world = self.world.clone();
         blocking(move || {
-            let question = format!("{:?} {}", request.queries, request.newest_first);
+            let question = token::question(&(&request.queries, request.newest_first))?;
             let skipped = match &request.next_token {
                 Some(given) => token::open(&question, given)?.parse().map_err(|error| internal(&error))?,
                 None => 0,
@@ -84,7 +84,7 @@ impl Api {
         }
         let world = self.world.clone();
         blocking(move || {
-            let question = format!("{:?} {:?} {}", request.name, job, request.recently_active);
+            let question = token::question(&(&request.name, &job, request.recently_active))?;
             let after = match &request.next_token {
                 Some(given) => {
                     let place = token::open(&question, given)?;

@@ -25,7 +25,10 @@ pub(crate) fn read(call: Call) -> Result<Answer, Error> {
     let name = call.operation.name;
     match ROUTES.iter().find(|(operation, _)| *operation == name) {
         Some((_, read)) => read(call),
-        None => Err(Error::new(ErrorCode::UnknownOperationException, format!("Shoal does not serve the operation {name:?}."))),
+        None => Err(Error::new(
+            ErrorCode::UnknownOperationException,
+            format!("Shoal does not serve the operation \"{}\".", name.escape_debug()),
+        )),
     }
 }
 

@@ -43,7 +43,7 @@ impl Api {
             // Clients ask for experiments and the like and rely on an answer that holds none.
             return Ok(Reply::search(resource, &[], None, 0));
         };
-        let question = format!("{resource:?} {:?} {} {:?}", search.condition, search.sort_by, search.sort_order);
+        let question = token::question(&(resource, &search.condition, &search.sort_by, search.sort_order))?;
         let after = match &search.next_token {
             None => None,
             Some(given) => Some(token::open(&question, given)?.parse::<Place>().map_err(|error| internal(&error))?),

@@ -1,13 +1,22 @@
 //! Tokens of pages: where a list goes on, sealed to the question that it is the answer of.
 
+use serde::Serialize;
 use shoal_wire::Error;
 
-use crate::keys::{hex, sha256_hex, text_of_hex};
+use crate::{
+    admission::internal,
+    keys::{hex, sha256_hex, text_of_hex},
+};
 
 /// Hexadecimal digits of the seal.
 const SEAL: usize = 16;
 
-/// The token of a place in the answer to a question. The question is any text that tells it from others.
+/// The text that distinguishes a question from others: its parts, without the page.
+pub(super) fn question(parts: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(parts).map_err(|error| internal(&error))
+}
+
+/// The token of a place in the answer to a question.
 pub(super) fn seal(question: &str, place: &str) -> String {
     format!("{}{}", digest(question, place), hex(place.as_bytes()))
 }

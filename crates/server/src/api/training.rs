@@ -296,13 +296,13 @@ fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, Tr
     let description = TrainingJobDescription {
         arn: row.arn.clone(),
         model_artifacts: artifacts::model_uri(&output, &row.name),
-        status: format!("{:?}", view.status),
-        secondary_status: format!("{:?}", view.secondary),
+        status: view.status.name().to_owned(),
+        secondary_status: view.secondary.name().to_owned(),
         transitions: view
             .transitions
             .iter()
             .map(|it| StatusTransition {
-                status: format!("{:?}", it.status),
+                status: it.status.name().to_owned(),
                 start_ms: it.start.0,
                 end_ms: it.end.map(|end| end.0),
                 message: it.message.clone(),

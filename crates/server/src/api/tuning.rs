@@ -85,7 +85,7 @@ impl Api {
     }
 
     pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
-        let question = format!("{:?}", ListTrials { next_token: None, max_results: 0, ..request.clone() });
+        let question = token::question(&(&request.tuning_job, &request.status_equals, request.sort_by, request.sort_order))?;
         let row = self.tuning_row(&request.tuning_job).await?;
         let filter = TrialFilter {
             tuning: request.tuning_job,

@@ -1,5 +1,6 @@
 //! Visits to running instances: who may, who does, and the bytes of both sides. Each is told in the server's log.
 
+use serde_json::Value;
 use shoal_link::{Frame, Stream, Terminal, ToAgent, Visit, VisitEnd};
 use shoal_plane::SecondaryStatus;
 use shoal_wire::{Error, ErrorCode, FeedVisit, ReadVisit, Reply, StartVisit, VisitOutput, VisitResult};
@@ -26,7 +27,7 @@ impl Api {
         let host = rank.checked_add(1).filter(|host| *host as usize <= hosts).ok_or_else(|| {
             Error::validation(format!("training job {job} has no rank {rank}: it has {hosts} instances, with ranks 0 to {}", hosts - 1))
         })?;
-        let what = command.as_ref().map_or_else(|| "reads the stacks".to_owned(), |words| format!("runs {words:?}"));
+        let what = command.as_ref().map_or_else(|| "reads the stacks".to_owned(), |words| format!("runs {}", Value::from(words.clone())));
         let visit = match command {
             Some(command) => {
                 let terminal = terminal.map(|it| Terminal { name: it.name, rows: it.rows, columns: it.columns });

@@ -34,7 +34,8 @@ fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
     place(path, config.s3_output_path.as_deref(), None)?;
     match config.profiling_interval_in_milliseconds {
         Some(interval) if !INTERVALS_MS.contains(&interval) => {
-            refuse(&format!("{path}.profilingIntervalInMilliseconds"), &format!("{interval} is none of {INTERVALS_MS:?}"))
+            let intervals = INTERVALS_MS.map(|ms| ms.to_string()).join(", ");
+            refuse(&format!("{path}.profilingIntervalInMilliseconds"), &format!("{interval} is none of [{intervals}]"))
         }
         _ => Ok(()),
     }

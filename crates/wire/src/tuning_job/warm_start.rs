@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Channel, Error};
 
 use super::{CreateTuningJob, ParameterRange, TuningDefinition, check::refuse};
 
@@ -137,9 +137,16 @@ fn unchanged(job: &TuningDefinition, parent: &TuningDefinition, identical: bool)
     Ok(())
 }
 
+/// A member as it is compared.
+#[derive(PartialEq)]
+enum Settled<'a> {
+    Channels(&'a [Channel]),
+    Member(Value),
+}
+
 /// A member, with defaults for what is absent and without what does not matter.
-fn settled(name: &str, definition: &TuningDefinition) -> Value {
-    match (name, definition.training.raw.get(name)) {
+fn settled<'a>(name: &str, definition: &'a TuningDefinition) -> Settled<'a> {
+    Settled::Member(match (name, definition.training.raw.get(name)) {
         // The SDK fills in what Describe told it: the definitions of a built-in algorithm.
         ("AlgorithmSpecification", Some(Value::Object(algorithm))) => {
             let mut algorithm = algorithm.clone();
@@ -147,10 +154,10 @@ fn settled(name: &str, definition: &TuningDefinition) -> Value {
             algorithm.remove("EnableSageMakerMetricsTimeSeries");
             Value::Object(algorithm)
         }
-        ("InputDataConfig", Some(Value::Array(_))) => format!("{:?}", definition.training.channels).into(),
+        ("InputDataConfig", Some(Value::Array(_))) => return Settled::Channels(&definition.training.channels),
         (_, Some(Value::Bool(false))) => Value::Null,
         (_, Some(Value::Object(members))) if members.is_empty() => Value::Null,
         (_, Some(value)) => value.clone(),
         (_, None) => Value::Null,
-    }
+    })
 }
