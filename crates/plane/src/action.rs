@@ -1,4 +1,4 @@
-//! Effects that the core asks for. All are idempotent and named by the attempt, or by the tuning job and a number.
+//! Effects that the core asks for. All are idempotent: the shell's are named by the attempt, the tuner's by the tuning job and a number.
 
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
@@ -64,23 +64,42 @@ pub enum Action {
         /// Where they pause; none: to their end.
         to: Option<u32>,
     },
-    /// Ask the tuner for trials; answered by [`crate::Command::Suggested`]. Everything of a tuning job is asked and told in the order of its
-    /// numbers, so that the same order of events gives the same study.
-    Suggest {
+}
+
+impl Action {
+    /// Of which attempt.
+    pub fn attempt(&self) -> &str {
+        match self {
+            Action::Launch { attempt, .. }
+            | Action::StopInstances { attempt, .. }
+            | Action::StoreArtifacts { attempt, .. }
+            | Action::Release { attempt, .. }
+            | Action::Freeze { attempt }
+            | Action::GoOn { attempt, .. } => attempt,
+        }
+    }
+}
+
+/// What the tuner is asked and told, after the events are durable. Requests of one tuning job are answered in the order of their numbers, so
+/// that the same order of events gives the same study.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TunerRequest {
+    /// Suggest trials; answered by [`crate::Command::Suggested`].
+    Ask {
         /// Tuning job's name.
         tuning: String,
-        /// Which wish.
+        /// Its number.
         seq: u64,
         /// How many may run beside those that do.
         wanted: u32,
         /// How many of them may be new; the others are paused ones that go on.
         starts: u32,
     },
-    /// Tell the tuner what happened to a trial; answered by [`crate::Command::Judged`].
-    Observe {
+    /// This happened to a trial; answered by [`crate::Command::Judged`].
+    Tell {
         /// Tuning job's name.
         tuning: String,
-        /// Which wish.
+        /// Its number.
         seq: u64,
         /// Index of the trial's definition.
         definition: u32,
@@ -89,6 +108,44 @@ pub enum Action {
         /// What happened.
         what: Observation,
     },
+}
+
+impl TunerRequest {
+    /// Tuning job's name.
+    pub fn tuning(&self) -> &str {
+        match self {
+            TunerRequest::Ask { tuning, .. } | TunerRequest::Tell { tuning, .. } => tuning,
+        }
+    }
+
+    /// Its number.
+    pub fn seq(&self) -> u64 {
+        match self {
+            TunerRequest::Ask { seq, .. } | TunerRequest::Tell { seq, .. } => *seq,
+        }
+    }
+}
+
+/// What follows from events: for the shell, and for the tuner. The two are independent of each other.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Effects {
+    /// In order.
+    pub actions: Vec<Action>,
+    /// In order.
+    pub requests: Vec<TunerRequest>,
+}
+
+impl Effects {
+    /// Nothing follows.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty() && self.requests.is_empty()
+    }
+
+    /// What follows from later events.
+    pub fn append(&mut self, mut later: Effects) {
+        self.actions.append(&mut later.actions);
+        self.requests.append(&mut later.requests);
+    }
 }
 
 /// What happened to a trial.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Event, Fact, State,
+    Effects, Event, Fact, State,
     training_job::TrainingJob,
     tuning::{
         job::{TuningJob, Turnout},
@@ -13,7 +13,7 @@ use crate::{
 
 /// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
 /// jobs or attempts change nothing.
-pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
+pub fn apply(state: &mut State, event: &Event) -> Effects {
     state.clock = state.clock.max(event.at);
     if event.fact.is_of_tuning() {
         return apply_to_tuning(state, event);
@@ -31,9 +31,9 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
             state.index.add(&job);
             state.jobs.insert(job);
         }
-        return Vec::new();
+        return Effects::default();
     }
-    let Some(job) = state.jobs.get_mut(&event.job) else { return Vec::new() };
+    let Some(job) = state.jobs.get_mut(&event.job) else { return Effects::default() };
     state.index.remove(job);
     if let Fact::Released { attempt } = &event.fact
         && job.ended.is_some()
@@ -44,7 +44,7 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
         if let Some(tuning) = tuning.and_then(|name| state.tuning_mut(&name)) {
             tuning.unreleased = tuning.unreleased.saturating_sub(1);
         }
-        return Vec::new();
+        return Effects::default();
     }
     if matches!(event.fact, Fact::TrialResumed { .. }) {
         // Who came into the queue while it rested is before it.
@@ -52,27 +52,30 @@ pub fn apply(state: &mut State, event: &Event) -> Vec<Action> {
         state.created += 1;
     }
     let before = Turnout { active: job.is_active(), waiting: job.waits() };
-    let mut actions = job.apply(event.at, &event.fact);
+    let mut effects = Effects { actions: job.apply(event.at, &event.fact), ..Effects::default() };
     state.index.add(job);
     if let Some(trial) = &job.trial
         && let Some(tuning) = state.tunings.get_mut(&trial.tuning)
     {
-        actions.append(&mut Arc::make_mut(tuning).hears(event.at, &event.fact, job, before));
+        effects.requests.extend(Arc::make_mut(tuning).hears(event.at, &event.fact, job, before));
     }
-    actions
+    effects
 }
 
-fn apply_to_tuning(state: &mut State, event: &Event) -> Vec<Action> {
+fn apply_to_tuning(state: &mut State, event: &Event) -> Effects {
     match &event.fact {
         Fact::TuningCreated { uid, spec } => {
             let new = || Arc::new(TuningJob::new(&event.job, uid, (**spec).clone(), event.at));
             state.tunings.entry(event.job.clone()).or_insert_with(new);
-            Vec::new()
+            Effects::default()
         }
         Fact::TuningReleased => {
             state.tunings.remove(&event.job);
-            Vec::new()
+            Effects::default()
         }
-        fact => state.tuning_mut(&event.job).map_or_else(Vec::new, |tuning| tuning.apply(event.at, fact)),
+        fact => {
+            let request = state.tuning_mut(&event.job).and_then(|tuning| tuning.apply(event.at, fact));
+            Effects { requests: request.into_iter().collect(), ..Effects::default() }
+        }
     }
 }

@@ -60,7 +60,7 @@ pub enum Command {
         /// As in `StopTuningJob`.
         ended: Option<TuningStatus>,
     },
-    /// The tuner's answer to [`crate::Action::Suggest`]: what its studies recorded. Trials that it starts or lets go on are read off the records; an
+    /// The tuner's answer to [`crate::TunerRequest::Ask`]: what its studies recorded. Trials that it starts or lets go on are read off the records; an
     /// [`shoal_tuner::Ask::End`] says that there will be none of that definition any more. With fewer trials than wanted and no `waits` it is
     /// asked again. An answer that is not awaited, or not any more, changes nothing.
     Suggested {
@@ -75,7 +75,7 @@ pub enum Command {
         /// Its studies have nothing to do for an idle place until something happens.
         waits: bool,
     },
-    /// The tuner has taken [`crate::Action::Observe`].
+    /// The tuner has taken [`crate::TunerRequest::Tell`].
     Judged {
         /// Tuning job's name.
         tuning: String,

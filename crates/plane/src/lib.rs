@@ -2,14 +2,14 @@
 //! async, no randomness.
 //!
 //! State is a fold of events: [`decide()`] turns a [`Command`] into [`Event`]s (or a [`Rejection`]) and changes nothing;
-//! [`apply()`] is total and deterministic, changes the [`State`] and returns the [`Action`]s to be done. The caller
-//! - journals the events before it does any action or answers anybody;
+//! [`apply()`] is total and deterministic, changes the [`State`] and returns the [`Effects`] to be done. The caller
+//! - journals the events before it does anything or answers anybody;
 //! - writes a job's row from [`State::view`] after *each* event, not after the last one of a decision: [`Fact::Released`] takes the job out of the
 //!   hot state, and its row stays as it was then. Views of waiting jobs change with others' events ([`Event::moves_queue`]): ask for them, or for
 //!   [`State::waiting`], when they are read;
 //! - says [`Command::Tick`] when [`State::next_deadline`] has come.
 //!
-//! After a restart it folds the journal again and does [`State::pending_actions`]: actions are idempotent. Then it says one Tick, since capacity
+//! After a restart it folds the journal again and does [`State::pending`]: effects are idempotent. Then it says one Tick, since capacity
 //! and catalogue may have changed; not before agents have had a few seconds to say what they kept for it, since deadlines that passed
 //! meanwhile are due at once.
 //!
@@ -37,7 +37,7 @@ mod tuning;
 mod turn;
 mod view;
 
-pub use action::{Action, Observation};
+pub use action::{Action, Effects, Observation, TunerRequest};
 pub use apply::apply;
 pub use capacity::{Capacity, Packing, Placement, Share, parallel_notice};
 pub use catalog::{Catalog, CatalogError, InstanceType};

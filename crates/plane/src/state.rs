@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Capacity, Catalog, JobView, PendingReason, SecondaryStatus, Time, TuningView,
+    Capacity, Catalog, Effects, JobView, PendingReason, SecondaryStatus, Time, TuningView,
     capacity::Resources,
     jobs::Jobs,
     lifecycle, queue,
@@ -220,9 +220,12 @@ impl State {
     }
 
     /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
-    pub fn pending_actions(&self) -> Vec<Action> {
-        let of_attempts = self.index.attempts.values().filter_map(|name| self.jobs.get(name)).flat_map(TrainingJob::pending_actions);
-        of_attempts.chain(self.tunings.values().flat_map(|tuning| tuning.pending_actions())).collect()
+    pub fn pending(&self) -> Effects {
+        let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
+        Effects {
+            actions: on_instances.flat_map(TrainingJob::pending_actions).collect(),
+            requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
+        }
     }
 
     /// A live job as of now; `None` once it is released.

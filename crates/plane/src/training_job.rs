@@ -478,6 +478,10 @@ impl TrainingJob {
 fn is_known(known: &Action, action: &Action) -> bool {
     match action {
         Action::GoOn { .. } => known == action,
-        _ => std::mem::discriminant(known) == std::mem::discriminant(action),
+        Action::Launch { .. }
+        | Action::StopInstances { .. }
+        | Action::StoreArtifacts { .. }
+        | Action::Release { .. }
+        | Action::Freeze { .. } => std::mem::discriminant(known) == std::mem::discriminant(action),
     }
 }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Action, Command, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue, tuning::follow::follow,
+    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue, tuning::follow::follow,
 };
 
 /// What a turn gathers. The shell appends `events`, `records` and the rows of `views` and `tunings` in one transaction, and only then does the
-/// actions and gives the answers. If the append fails, nothing has happened: the shell folds its state again from what is durable.
+/// effects and gives the answers. If the append fails, nothing has happened: the shell folds its state again from what is durable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Turn {
     /// In order.
     pub events: Vec<Event>,
     /// In order.
-    pub actions: Vec<Action>,
+    pub effects: Effects,
     /// The last view of each job that changed, by name.
     pub views: BTreeMap<String, JobView>,
     /// The last view of each tuning job that changed, by name.
@@ -39,8 +39,8 @@ impl Turn {
     /// # Errors
     /// The core refuses; nothing happens.
     pub fn take(&mut self, state: &mut State, command: &Command, now: Time) -> Result<(), Rejection> {
-        step(state, command, now, &mut |state, event, actions| {
-            self.actions.extend(actions);
+        step(state, command, now, &mut |state, event, effects| {
+            self.effects.append(effects);
             self.look(state, &event);
             self.events.push(event);
         })
@@ -71,11 +71,11 @@ impl Turn {
 }
 
 /// Decides a command, folds its events into the state, and all that follows from them: for tuning jobs, then for the queue. `each` is told every event
-/// once it is folded, with its actions.
+/// once it is folded, with its effects.
 ///
 /// # Errors
 /// The core refuses; nothing happens.
-pub fn step(state: &mut State, command: &Command, now: Time, each: &mut dyn FnMut(&State, Event, Vec<Action>)) -> Result<(), Rejection> {
+pub fn step(state: &mut State, command: &Command, now: Time, each: &mut dyn FnMut(&State, Event, Effects)) -> Result<(), Rejection> {
     if let Command::MemoryMeasured { used, .. } = command {
         state.measure(used);
     }
@@ -89,8 +89,8 @@ pub fn step(state: &mut State, command: &Command, now: Time, each: &mut dyn FnMu
     loop {
         for event in events {
             wake.sees(state, &event);
-            let actions = apply(state, &event);
-            each(state, event, actions);
+            let effects = apply(state, &event);
+            each(state, event, effects);
         }
         events = wake.next(state, now);
         if events.is_empty() {

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Action, Capacity, Catalog, Command, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
+use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
@@ -186,7 +186,7 @@ struct Loop {
     /// Until when no deadline counts; `None` once that has passed and one tick has taken up what changed while we were away.
     listening: Option<Instant>,
     snapshotting: Option<thread::JoinHandle<()>>,
-    act: Box<dyn Fn(Vec<Action>) + Send>,
+    act: Box<dyn Fn(Effects) + Send>,
     changed: watch::Sender<u64>,
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn start(
     recovered: Recovered,
     capacity: Capacity,
     catalog: Catalog,
-    act: Box<dyn Fn(Vec<Action>) + Send>,
+    act: Box<dyn Fn(Effects) + Send>,
 ) -> Result<(Core, thread::JoinHandle<()>), std::io::Error> {
     let (inbox, messages) = mpsc::channel();
     let (changed, version) = watch::channel(recovered.version);
@@ -359,8 +359,8 @@ impl Loop {
         let durable = if turn.events.is_empty() { Ok(()) } else { self.append(&turn, created) };
         match durable {
             Ok(()) => {
-                if !turn.actions.is_empty() {
-                    (self.act)(turn.actions);
+                if !turn.effects.is_empty() {
+                    (self.act)(turn.effects);
                 }
                 for (reply, answer) in replies {
                     let _ = reply.send(answer);

@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
-use shoal_plane::{Action, Capacity, Catalog, Command};
+use shoal_plane::{Action, Capacity, Catalog, Command, Effects};
 use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
@@ -91,22 +91,19 @@ type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
 
 /// Deals actions out, one queue per attempt; what the tuner is asked and told has its own.
 /// `pending` is what a server before this one may have left undone.
-pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut actions: mpsc::UnboundedReceiver<Vec<Action>>, pending: Vec<Action>) {
+pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut effects: mpsc::UnboundedReceiver<Effects>, pending: Effects) {
     let queues: Queues = Arc::default();
     let mut next = Some(pending);
-    while let Some(batch) = next {
-        for action in batch {
-            if matches!(action, Action::Suggest { .. } | Action::Observe { .. }) {
-                tuner.take(action);
-                continue;
-            }
+    while let Some(Effects { actions, requests }) = next {
+        requests.into_iter().for_each(|request| tuner.take(request));
+        for action in actions {
             // Before a launch that follows is begun: it may have the instance then.
             if let Action::Release { attempt, .. } = &action
                 && let Some(running) = world.attempts.get(attempt)
             {
                 world.pool.leaves(&running);
             }
-            let attempt = attempt_of(&action).to_owned();
+            let attempt = action.attempt().to_owned();
             let mut open = queues.lock().expect("no holder of this lock panics");
             let queue = open.entry(attempt).or_insert_with_key(|attempt| {
                 let (queue, waiting) = mpsc::unbounded_channel();
@@ -116,7 +113,7 @@ pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut actions: mpsc::Unbo
             // The worker leaves only after it has taken its queue out of the map.
             let _ = queue.send(action);
         }
-        next = actions.recv().await;
+        next = effects.recv().await;
     }
 }
 
@@ -132,18 +129,6 @@ async fn work(world: Arc<World>, mut waiting: mpsc::UnboundedReceiver<Action>, a
             queues.lock().expect("no holder of this lock panics").remove(&attempt);
             return;
         }
-    }
-}
-
-fn attempt_of(action: &Action) -> &str {
-    match action {
-        Action::Launch { attempt, .. }
-        | Action::StopInstances { attempt, .. }
-        | Action::StoreArtifacts { attempt, .. }
-        | Action::Release { attempt, .. }
-        | Action::Freeze { attempt }
-        | Action::GoOn { attempt, .. } => attempt,
-        Action::Suggest { tuning, .. } | Action::Observe { tuning, .. } => tuning,
     }
 }
 
@@ -169,10 +154,6 @@ impl World {
             }
             Action::GoOn { attempt, to } => {
                 self.order_all(&attempt, &Order::Thaw { until: to.map(u64::from) });
-                Ok(())
-            }
-            Action::Suggest { .. } | Action::Observe { .. } => {
-                tracing::error!("a question to the tuner is no effect");
                 Ok(())
             }
         };

@@ -93,10 +93,10 @@ impl Server {
         }
         let telemetry = Arc::new(Telemetry::open(&data_dir.telemetry_path())?);
         let recovered = core::recover(&journal, &options.capacity, &options.catalog)?;
-        let pending = recovered.state.pending_actions();
+        let pending = recovered.state.pending();
         let live = recovery::attempts(&recovered.state);
 
-        let (act, actions) = mpsc::unbounded_channel();
+        let (act, effects) = mpsc::unbounded_channel();
         let search = Indexes::new();
         let state = &recovered.state;
         let tunings = state.tunings().filter_map(|name| Some((name, state.tuning(name)?))).filter(|(_, view)| view.ended.is_none());
@@ -108,7 +108,7 @@ impl Server {
             options.capacity.clone(),
             options.catalog.clone(),
             // The receiver lives as long as the server.
-            Box::new(move |actions| drop(act.send(actions))),
+            Box::new(move |effects| drop(act.send(effects))),
         )
         .map_err(io_error("start the core's thread"))?;
 
@@ -162,7 +162,7 @@ impl Server {
         let mut background = JoinSet::new();
         let tuner = Tuner::default();
         let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
-        background.spawn(effects::run(world.clone(), tuner.clone(), actions, pending));
+        background.spawn(effects::run(world.clone(), tuner.clone(), effects, pending));
         background.spawn(world.clone().watch());
         background.extend(listeners.renewal());
         background.spawn(retention::run(world.telemetry.clone(), options.telemetry));

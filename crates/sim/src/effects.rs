@@ -1,7 +1,7 @@
 //! Doing what the core asks for, one task after the other for each attempt, as the server's effects do.
 
 use shoal_launch::{AllocationStatus, Launcher};
-use shoal_plane::{Action, Command, InstanceReport, JobStatus, SecondaryStatus};
+use shoal_plane::{Action, Command, InstanceReport, JobStatus, SecondaryStatus, TunerRequest};
 
 use crate::{
     Bug,
@@ -19,10 +19,12 @@ const POLL_MS: u64 = 50;
 /// Between two tries to tell the core what it has to know.
 const INSIST_MS: u64 = 1000;
 
-/// What is to be done next for an attempt.
+/// What is to be done next for an attempt or a tuning job.
 #[derive(Debug, Clone)]
 pub(crate) enum Task {
     Do(Action),
+    /// The tuner is asked.
+    Answer(TunerRequest),
     /// The hosts' models are here; join and store them.
     Store {
         job: String,
@@ -113,7 +115,7 @@ impl World {
                 self.passes(&kinds, Point::AfterAction)?;
                 Ok(None)
             }
-            Task::Do(action @ (Action::Suggest { .. } | Action::Observe { .. })) => self.tuner_works(action).map(|task| Some((1, task))),
+            Task::Answer(request) => self.tuner_works(request).map(|task| Some((1, task))),
             Task::Tell(command) => {
                 let told = self.tell(&command, true)?;
                 if told.answer.is_ok() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use shoal_plane::{Action, Catalog, Command, Event, Rejection, State, Time, Turn, apply};
+use shoal_plane::{Action, Catalog, Command, Effects, Event, Rejection, State, Time, Turn, apply};
 
 use shoal_tuner::Study;
 
@@ -92,7 +92,7 @@ impl World {
                 self.after(ms, Happening::SnapshotIsMade { epoch, version, bytes });
             }
         }
-        turn.actions.into_iter().for_each(|action| self.hand_out(action));
+        self.hand_out(turn.effects);
         self.set_timer(0);
         if asked {
             self.passes(&kinds, Point::BeforeReply)?;
@@ -166,7 +166,7 @@ impl World {
         self.epoch += 1;
         self.say(|| "a server starts".to_owned());
         let state = self.fold()?;
-        let pending = state.pending_actions();
+        let pending = state.pending();
         self.server = Some(Server {
             state,
             last: Time(0),
@@ -185,32 +185,32 @@ impl World {
             }
         }
         if self.bug != Some(Bug::ForgottenActions) {
-            pending.into_iter().for_each(|action| self.hand_out(action));
+            self.hand_out(pending);
         }
         self.set_timer(0);
         self.after(WATCH_MS, Happening::Watches { epoch: self.epoch });
         Ok(())
     }
 
-    fn hand_out(&mut self, action: Action) {
-        let attempt = match &action {
-            Action::Launch { attempt, .. }
-            | Action::StopInstances { attempt, .. }
-            | Action::StoreArtifacts { attempt, .. }
-            | Action::Release { attempt, .. }
-            | Action::Freeze { attempt }
-            | Action::GoOn { attempt, .. } => attempt.clone(),
-            Action::Suggest { tuning, .. } | Action::Observe { tuning, .. } => tuning.clone(),
-        };
-        if let Action::Launch { attempt, trial: Some(trial), .. } = &action {
-            self.launches.entry(attempt.clone()).or_insert((trial.from, trial.to));
+    fn hand_out(&mut self, effects: Effects) {
+        for action in effects.actions {
+            if let Action::Launch { attempt, trial: Some(trial), .. } = &action {
+                self.launches.entry(attempt.clone()).or_insert((trial.from, trial.to));
+            }
+            self.queue_up(action.attempt().to_owned(), Task::Do(action));
         }
-        self.say(|| format!("  -> {action:?}"));
-        let queue = self.server().queues.entry(attempt.clone()).or_default();
-        queue.push_back(Task::Do(action));
+        for request in effects.requests {
+            self.queue_up(request.tuning().to_owned(), Task::Answer(request));
+        }
+    }
+
+    fn queue_up(&mut self, of: String, task: Task) {
+        self.say(|| format!("  -> {task:?}"));
+        let queue = self.server().queues.entry(of.clone()).or_default();
+        queue.push_back(task);
         if queue.len() == 1 {
             let pause = self.faults.latency();
-            self.after(pause, Happening::Works { epoch: self.epoch, attempt });
+            self.after(pause, Happening::Works { epoch: self.epoch, attempt: of });
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Tuning jobs of a scenario, and the tuner's part of the fake shell: real studies, rebuilt from what is stored.
 
 use shoal_plane::{
-    Action, Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TuningSpec, TuningStatus,
+    Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest, TuningSpec,
+    TuningStatus,
 };
 use shoal_tuner::{
     Ask, Direction, Domain, Parameter, Record, Scaling, SchedulerSpec, SearcherSpec, Space, Study, StudySpec,
@@ -255,12 +256,11 @@ impl World {
     }
 
     /// Asks or tells the study; gives what the core has to know.
-    pub(crate) fn tuner_works(&mut self, action: Action) -> Step<Task> {
-        let (name, kind) = match &action {
-            Action::Suggest { tuning, .. } => (tuning.clone(), "suggestions_wanted"),
-            Action::Observe { tuning, what: Observation::Reported { .. }, .. } => (tuning.clone(), "objective_reported"),
-            Action::Observe { tuning, .. } => (tuning.clone(), "trial_ended"),
-            other => return broken(format!("{other:?} is none of the tuner's")),
+    pub(crate) fn tuner_works(&mut self, request: TunerRequest) -> Step<Task> {
+        let (name, kind) = match &request {
+            TunerRequest::Ask { tuning, .. } => (tuning.clone(), "suggestions_wanted"),
+            TunerRequest::Tell { tuning, what: Observation::Reported { .. }, .. } => (tuning.clone(), "objective_reported"),
+            TunerRequest::Tell { tuning, .. } => (tuning.clone(), "trial_ended"),
         };
         let Some(index) = self.tunings.iter().position(|tuning| tuning.name == name) else { return broken(format!("no {name}")) };
         self.passes(&[kind], Point::MidAction)?;
@@ -273,8 +273,8 @@ impl World {
         let is_new = |study: &Study| -> Vec<StudyRecord> {
             study.records()[before..].iter().map(|record| StudyRecord { definition: 0, record: record.clone() }).collect()
         };
-        let command = match action {
-            Action::Suggest { seq, wanted, .. } => {
+        let command = match request {
+            TunerRequest::Ask { seq, wanted, .. } => {
                 let (mut children, mut waits) = (Vec::new(), false);
                 for _ in 0..wanted {
                     match study.ask() {
@@ -293,7 +293,7 @@ impl World {
                 }
                 Command::Suggested { tuning: name.clone(), seq, records: is_new(&study), children, waits }
             }
-            Action::Observe { seq, trial, what, .. } => {
+            TunerRequest::Tell { seq, trial, what, .. } => {
                 match what {
                     Observation::Reported { resource, value } => drop(study.report(trial, resource, &[value.unwrap_or(f64::NAN)])),
                     Observation::Ended { outcome } => drop(study.end(trial, outcome)),
@@ -302,7 +302,6 @@ impl World {
                 let converged = study.progress().not_improving() >= 3;
                 Command::Judged { tuning: name.clone(), seq, records: is_new(&study), converged }
             }
-            other => return broken(format!("{other:?} is none of the tuner's")),
         };
         self.server().studies.insert(name, study);
         self.passes(&[kind], Point::AfterAction)?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::{Direction, Outcome};
 
 use crate::{
-    Action, BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TuningEnd, TuningSpec,
+    BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TunerRequest, TuningEnd, TuningSpec,
     TuningStatus, TuningView, failure, training_job::TrainingJob,
 };
 
@@ -172,35 +172,35 @@ impl TuningJob {
         (self.status == TuningStatus::InProgress).then_some(self.next_seq)
     }
 
-    fn wishes_for(&mut self, seq: u64, what: WishFor) -> Vec<Action> {
+    fn wishes_for(&mut self, seq: u64, what: WishFor) -> TunerRequest {
         let wish = Wish { seq, what };
-        let action = self.action(&wish);
+        let request = self.request(&wish);
         if matches!(wish.what, WishFor::Judgement { .. }) {
             self.waits = false;
         }
         self.next_seq = self.next_seq.max(seq + 1);
         self.wishes.push_back(wish);
-        vec![action]
+        request
     }
 
-    fn action(&self, wish: &Wish) -> Action {
+    fn request(&self, wish: &Wish) -> TunerRequest {
         let (tuning, seq) = (self.name.clone(), wish.seq);
         match wish.what.clone() {
-            WishFor::Suggestions { wanted, starts } => Action::Suggest { tuning, seq, wanted, starts },
-            WishFor::Judgement { definition, trial, what } => Action::Observe { tuning, seq, definition, trial, what },
+            WishFor::Suggestions { wanted, starts } => TunerRequest::Ask { tuning, seq, wanted, starts },
+            WishFor::Judgement { definition, trial, what } => TunerRequest::Tell { tuning, seq, definition, trial, what },
         }
     }
 
     /// All that the tuner has not answered, in order.
-    pub(crate) fn pending_actions(&self) -> impl Iterator<Item = Action> {
-        self.wishes.iter().map(|wish| self.action(wish))
+    pub(crate) fn pending_requests(&self) -> impl Iterator<Item = TunerRequest> {
+        self.wishes.iter().map(|wish| self.request(wish))
     }
 
-    /// A fact about the tuning job itself. Returns what is to be done that was not to be done before.
-    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
+    /// A fact about the tuning job itself. Returns what the tuner is to answer now.
+    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Option<TunerRequest> {
         match fact {
             Fact::SuggestionsWanted { seq, wanted, starts } => {
-                return self.wishes_for(*seq, WishFor::Suggestions { wanted: *wanted, starts: *starts });
+                return Some(self.wishes_for(*seq, WishFor::Suggestions { wanted: *wanted, starts: *starts }));
             }
             Fact::Suggested { seq, records, exhausted, waits } => {
                 self.is_answered(*seq);
@@ -234,7 +234,7 @@ impl TuningJob {
                 self.modified = at;
                 if let Some(seq) = seq {
                     let what = Observation::Ended { outcome: outcome.clone() };
-                    return self.wishes_for(*seq, WishFor::Judgement { definition: *definition, trial: *trial, what });
+                    return Some(self.wishes_for(*seq, WishFor::Judgement { definition: *definition, trial: *trial, what }));
                 }
             }
             Fact::ParallelChanged { max_parallel } => {
@@ -258,7 +258,7 @@ impl TuningJob {
             }
             _ => {}
         }
-        Vec::new()
+        None
     }
 
     fn is_answered(&mut self, seq: u64) {
@@ -289,8 +289,8 @@ impl TuningJob {
     }
 
     /// A fact about a training job of a trial, which knows it already. `before`: how it counted before.
-    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Vec<Action> {
-        let Some(trial) = &job.trial else { return Vec::new() };
+    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Option<TunerRequest> {
+        let trial = job.trial.as_ref()?;
         let is_active = job.is_active();
         match (before.active, is_active) {
             (true, false) => self.active -= 1,
@@ -308,7 +308,7 @@ impl TuningJob {
                 if let Some(seq) = seq {
                     let what = Observation::Reported { resource: *resource, value: *value };
                     let (definition, trial) = (trial.definition, trial.trial);
-                    return self.wishes_for(*seq, WishFor::Judgement { definition, trial, what });
+                    return Some(self.wishes_for(*seq, WishFor::Judgement { definition, trial, what }));
                 }
             }
             Fact::JobEnded { .. } if job.ended == Some(at) && self.trials.contains_key(&(trial.definition, trial.trial)) => {
@@ -319,7 +319,7 @@ impl TuningJob {
             }
             _ => {}
         }
-        Vec::new()
+        None
     }
 
     fn over_of(&self, job: &TrainingJob, trial: &Trial) -> Over {

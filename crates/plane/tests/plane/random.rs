@@ -87,9 +87,10 @@ impl World {
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {
         let World { state, now, todo, held, journal, .. } = self;
-        step(state, command, *now, &mut |state, event, actions| {
+        step(state, command, *now, &mut |state, event, effects| {
             state.sanity_check().unwrap_or_else(|broken| panic!("{broken}, after {command:?} -> {event:?}"));
-            todo.extend(actions);
+            assert!(effects.requests.is_empty(), "there is no tuning job");
+            todo.extend(effects.actions);
             match &event.fact {
                 Fact::AttemptLaunched { placement, .. } => drop(held.insert(event.job.clone(), placement.clone())),
                 Fact::Released { .. } => drop(held.remove(&event.job)),
@@ -102,7 +103,7 @@ impl World {
     }
 
     fn check(&self) {
-        let pending = self.state.pending_actions();
+        let pending = self.state.pending().actions;
         for action in &self.todo {
             if let Action::StoreArtifacts { attempt, .. } | Action::Release { attempt, .. } = action
                 && self.state.job_of(attempt).is_some()
@@ -180,7 +181,7 @@ impl World {
         let restored = State::from_snapshot(&snapshot, capacity(), Catalog::default()).expect("just written");
         assert_eq!(restored, self.state, "a snapshot gives another state");
         self.state = restored;
-        self.todo = self.state.pending_actions();
+        self.todo = self.state.pending().actions;
     }
 
     fn replay(&self) {
@@ -210,7 +211,6 @@ impl World {
                 }
             }
             Action::StopInstances { .. } | Action::Freeze { .. } | Action::GoOn { .. } => {}
-            Action::Suggest { .. } | Action::Observe { .. } => unreachable!("there is no tuning job"),
             Action::StoreArtifacts { attempt, .. } => {
                 self.stored.insert(attempt.clone());
                 let command = if self.random.one_in(8) {
@@ -318,7 +318,7 @@ fn no_order_of_events_panics() {
             let event = world.random.pick(&world.journal).clone();
             apply(&mut state, &event);
             state.next_deadline();
-            state.pending_actions();
+            state.pending();
             for job in state.jobs() {
                 state.view(job);
             }

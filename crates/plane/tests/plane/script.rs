@@ -13,7 +13,8 @@
 //! give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceReport, MetricValue, Packing, RankEnd, State, Time, TrainingSpec, apply,
+    Action, Capacity, Catalog, Command, Effects, Event, Fact, InstanceReport, MetricValue, Packing, RankEnd, State, Time, TrainingSpec,
+    apply,
 };
 
 /// Ends what is given.
@@ -47,7 +48,7 @@ pub(crate) fn check(capacity: Capacity, script: &str) {
         actual.push(line.to_owned());
         match words[..] {
             ["view", job] => actual.extend(view(&state, job)),
-            ["pending"] => actual.extend(state.pending_actions().iter().map(show_action)),
+            ["pending"] => actual.extend(show_effects(&state.pending())),
             ["deadline"] => actual.push(state.next_deadline().map_or("none".to_owned(), |at| at.0.to_string())),
             ["capacity", gib] => {
                 state.set_capacity(Capacity { memory_bytes: gib.parse::<u64>().expect("GiB") * GIB, ..capacity.clone() });
@@ -82,9 +83,9 @@ fn commands(script: &str) -> impl Iterator<Item = &str> {
 }
 
 fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8>>, out: &mut Vec<String>) {
-    let done = shoal_plane::step(state, command, at, &mut |state, event, actions| {
+    let done = shoal_plane::step(state, command, at, &mut |state, event, effects| {
         out.push(show_event(&event));
-        out.extend(actions.iter().map(show_action));
+        out.extend(show_effects(&effects));
         if let Err(broken) = state.sanity_check() {
             panic!("{broken}, after\n{}", out.join("\n"));
         }
@@ -221,13 +222,18 @@ fn show_event(event: &Event) -> String {
     format!("{} {what}", event.job)
 }
 
+fn show_effects(effects: &Effects) -> impl Iterator<Item = String> {
+    effects.actions.iter().map(show_action).chain(effects.requests.iter().map(crate::tuning_script::show_request))
+}
+
 fn show_action(action: &Action) -> String {
     match action {
         Action::Launch { attempt, instances, .. } => format!("-> launch {attempt} on {instances}"),
         Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
-        other => crate::tuning_script::show_action(other),
+        Action::Freeze { attempt } => format!("-> freeze {attempt}"),
+        Action::GoOn { attempt, to } => format!("-> go on {attempt}{}", crate::tuning_script::up_to(*to)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Scenarios of tuning jobs.
 
-use shoal_plane::{Action, Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TuningEnd, TuningSpec, step};
+use shoal_plane::{Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd, TuningSpec, step};
 
 use crate::{
     script::{check, laptop},
@@ -337,17 +337,17 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
     let mut state = State::new(laptop(), Catalog::default());
     let say = |state: &mut State, command: &Command| {
         let sane = |state: &State, _: Event, _| state.sanity_check().expect("sane");
-        step(state, command, Time(1000), &mut |state, event, actions| sane(state, event, actions)).expect("not refused");
+        step(state, command, Time(1000), &mut |state, event, effects| sane(state, event, effects)).expect("not refused");
     };
     say(&mut state, &command(&[&["tune", "t"], options].concat()).expect("a command"));
     for (trial, value) in values.iter().enumerate() {
         let asked = |state: &State| {
-            state.pending_actions().into_iter().find_map(|action| match action {
-                Action::Suggest { seq, .. } => Some(seq),
-                _ => None,
+            state.pending().requests.into_iter().find_map(|request| match request {
+                TunerRequest::Ask { seq, .. } => Some(seq),
+                TunerRequest::Tell { .. } => None,
             })
         };
-        while let Some(Action::Observe { seq, .. }) = state.pending_actions().first() {
+        while let Some(TunerRequest::Tell { seq, .. }) = state.pending().requests.first() {
             say(&mut state, &Command::Judged { tuning: "t".to_owned(), seq: *seq, records: vec![], converged: false });
         }
         let Some(seq) = asked(&state) else { break };

@@ -1,6 +1,8 @@
 //! Tuning jobs in scripts: their commands, and how their facts and actions are shown.
 
-use shoal_plane::{Action, Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TuningSpec};
+use shoal_plane::{
+    Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest, TuningSpec,
+};
 use shoal_tuner::{Ask, Config, Direction, Record, Start, Verdict};
 
 pub(crate) fn show_fact(fact: &Fact) -> String {
@@ -38,18 +40,15 @@ pub(crate) fn show_fact(fact: &Fact) -> String {
     }
 }
 
-pub(crate) fn show_action(action: &Action) -> String {
-    match action {
-        Action::Freeze { attempt } => format!("-> freeze {attempt}"),
-        Action::GoOn { attempt, to } => format!("-> go on {attempt}{}", up_to(*to)),
-        Action::Suggest { tuning, seq, wanted, starts } => format!("-> {tuning} suggest {seq}: {wanted}, {starts} new"),
-        Action::Observe { tuning, seq, trial, what, .. } => match what {
+pub(crate) fn show_request(request: &TunerRequest) -> String {
+    match request {
+        TunerRequest::Ask { tuning, seq, wanted, starts } => format!("-> {tuning} suggest {seq}: {wanted}, {starts} new"),
+        TunerRequest::Tell { tuning, seq, trial, what, .. } => match what {
             Observation::Reported { resource, value } => {
                 format!("-> {tuning} observe {seq}: {trial} reported {} after {resource}", show(*value))
             }
             Observation::Ended { outcome } => format!("-> {tuning} observe {seq}: {trial} ended {outcome:?}"),
         },
-        other => panic!("shown elsewhere: {other:?}"),
     }
 }
 
@@ -57,7 +56,7 @@ fn show(value: Option<f64>) -> String {
     value.map_or("no number".to_owned(), |value| value.to_string())
 }
 
-fn up_to(to: Option<u32>) -> String {
+pub(crate) fn up_to(to: Option<u32>) -> String {
     to.map_or_else(String::new, |to| format!(" up to {to}"))
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Packing, TrainingSpec};
+use shoal_plane::{Action, Packing, TrainingSpec};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
@@ -51,10 +51,10 @@ fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
     let rows: Arc<dyn Rows> = Arc::new(journal.rows());
     let (full, actions) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
     let recovered = recover(&journal, &capacity(), &Catalog::default()).unwrap();
-    let pending = recovered.state.pending_actions();
+    let pending = recovered.state.pending().actions;
     let journal = Box::new(Full { inner: journal, full: full.clone() });
     let seen = actions.clone();
-    let act = Box::new(move |new: Vec<Action>| seen.lock().unwrap().extend(new));
+    let act = Box::new(move |new: Effects| seen.lock().unwrap().extend(new.actions));
     let (core, thread) = start(journal, rows.clone(), recovered, capacity(), Catalog::default(), act).unwrap();
     (Fixture { core, thread, rows, full, actions }, pending)
 }

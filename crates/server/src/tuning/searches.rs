@@ -207,7 +207,7 @@ impl Searches {
         Ok(())
     }
 
-    /// The answer to [`shoal_plane::Action::Suggest`].
+    /// The answer to [`shoal_plane::TunerRequest::Ask`].
     ///
     /// # Errors
     /// A trial's training job cannot be composed; the studies are to be opened anew.
@@ -266,7 +266,7 @@ impl Searches {
         Ok(Told { command: Command::Suggested { tuning, seq, records, children: known, waits }, children })
     }
 
-    /// The answer to [`shoal_plane::Action::Observe`].
+    /// The answer to [`shoal_plane::TunerRequest::Tell`].
     pub(super) fn observe(&mut self, seq: u64, definition: u32, trial: u32, what: &Observation) -> Told {
         let tuning = self.nursery.tuning.clone();
         let Some(search) = self.searches.get_mut(definition as usize) else {

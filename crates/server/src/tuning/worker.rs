@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{Action, Command};
+use shoal_plane::{Command, TunerRequest};
 use shoal_store::ResourceKind;
 
 use super::searches::{Searches, Surroundings, Told, Trouble};
@@ -48,19 +48,18 @@ struct State {
 
 #[derive(Default)]
 struct Job {
-    wishes: VecDeque<Action>,
+    wishes: VecDeque<TunerRequest>,
     searches: Option<Searches>,
     is_taken: bool,
 }
 
 impl Tuner {
-    /// Takes [`Action::Suggest`] and [`Action::Observe`]; others are not its own.
-    pub(crate) fn take(&self, action: Action) {
-        let (Action::Suggest { tuning, .. } | Action::Observe { tuning, .. }) = &action else { return };
-        let tuning = tuning.clone();
+    /// Has it answered by one of the threads.
+    pub(crate) fn take(&self, request: TunerRequest) {
+        let tuning = request.tuning().to_owned();
         let mut state = self.lock();
         let job = state.jobs.entry(tuning.clone()).or_default();
-        job.wishes.push_back(action);
+        job.wishes.push_back(request);
         if !job.is_taken && job.wishes.len() == 1 {
             state.ready.push_back(tuning);
             drop(state);
@@ -75,7 +74,7 @@ impl Tuner {
     }
 
     /// The next tuning job's wishes, and its studies if they are open; none when it is time to end.
-    fn next(&self, desk: &impl Desk) -> Option<(String, Vec<Action>, Option<Searches>)> {
+    fn next(&self, desk: &impl Desk) -> Option<(String, Vec<TunerRequest>, Option<Searches>)> {
         let mut state = self.lock();
         loop {
             if state.stopping {
@@ -108,12 +107,12 @@ impl Tuner {
     }
 
     /// What was taken has been done, but for `left`.
-    fn give_back(&self, tuning: String, left: Vec<Action>, searches: Option<Searches>) {
+    fn give_back(&self, tuning: String, left: Vec<TunerRequest>, searches: Option<Searches>) {
         let mut state = self.lock();
         let job = state.jobs.entry(tuning.clone()).or_default();
         job.is_taken = false;
         job.searches = searches;
-        left.into_iter().rev().for_each(|action| job.wishes.push_front(action));
+        left.into_iter().rev().for_each(|request| job.wishes.push_front(request));
         if !job.wishes.is_empty() {
             state.ready.push_back(tuning);
             self.0.changed.notify_one();
@@ -131,7 +130,7 @@ trait Desk {
     fn is_over(&self, tuning: &str) -> bool;
 
     /// Answers wishes in order, with studies that are open or become so; what is left was not answered.
-    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble>;
+    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble>;
 
     /// Tells the core.
     fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal>;
@@ -142,7 +141,7 @@ impl Desk for World {
         self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
     }
 
-    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble> {
+    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
         let mut turn = Turn { world: self, tuning, searches: searches.take() };
         let outcome = turn.answer(left);
         *searches = turn.searches;
@@ -201,17 +200,12 @@ fn panicked(panic: &(dyn Any + Send)) -> Trouble {
 }
 
 /// Fails the tuning job whose search can never go on.
-fn give_up(desk: &impl Desk, tuning: &str, left: &[Action], trouble: Trouble) -> Trouble {
+fn give_up(desk: &impl Desk, tuning: &str, left: &[TunerRequest], trouble: Trouble) -> Trouble {
     let Trouble::Never(reason) = &trouble else { return trouble };
     tracing::error!("tuning job {tuning} fails: {reason}");
     // Some may not be awaited any more; the first one that is ends it.
-    let failed = |action: &Action| match action {
-        Action::Suggest { seq, .. } | Action::Observe { seq, .. } => {
-            Some(Command::SearchFailed { tuning: tuning.to_owned(), seq: *seq, reason: reason.clone() })
-        }
-        _ => None,
-    };
-    match desk.tell(left.iter().filter_map(failed).collect()) {
+    let failed = |request: &TunerRequest| Command::SearchFailed { tuning: tuning.to_owned(), seq: request.seq(), reason: reason.clone() };
+    match desk.tell(left.iter().map(failed).collect()) {
         Ok(()) => trouble,
         Err(Refusal::Stopping) => Trouble::Stopping,
         Err(refusal) => Trouble::Again(describe(&refusal)),
@@ -225,7 +219,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn answer(&mut self, left: &mut Vec<Action>) -> Result<(), Trouble> {
+    fn answer(&mut self, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
         let world = self.world;
         if let Some(searches) = &self.searches {
             // A tuning job may have been deleted, and its name be another one's.
@@ -242,20 +236,16 @@ impl Turn<'_> {
             };
             // Judgements go together. A suggestion goes with them only where it takes no time, as they are waited for, and nothing goes with it
             // that comes after: its numbers must be durable before anything rests on them.
-            let judgements = left.iter().take_while(|action| matches!(action, Action::Observe { .. })).count();
+            let judgements = left.iter().take_while(|request| matches!(request, TunerRequest::Tell { .. })).count();
             let together = if searches.is_quick() { judgements + 1 } else { judgements.max(1) }.min(left.len());
             let mut told: Vec<Told> = Vec::with_capacity(together);
-            for action in &left[..together] {
+            for request in &left[..together] {
                 let began = Instant::now();
-                let mut kind = "judge";
-                match action {
-                    Action::Observe { seq, definition, trial, what, .. } => told.push(searches.observe(*seq, *definition, *trial, what)),
-                    Action::Suggest { seq, wanted, .. } => {
-                        kind = "suggest";
-                        told.push(searches.suggest(&*world.rows, *seq, *wanted)?);
-                    }
-                    _ => {}
-                }
+                let (kind, answer) = match request {
+                    TunerRequest::Tell { seq, definition, trial, what, .. } => ("judge", searches.observe(*seq, *definition, *trial, what)),
+                    TunerRequest::Ask { seq, wanted, .. } => ("suggest", searches.suggest(&*world.rows, *seq, *wanted)?),
+                };
+                told.push(answer);
                 world.exporter.searched(kind, began.elapsed());
             }
             let commands = told.into_iter().map(|told| (told.command, told.children)).collect();
@@ -300,7 +290,7 @@ mod tests {
             false
         }
 
-        fn answer(&self, tuning: &str, _: &mut Option<Searches>, left: &mut Vec<Action>) -> Result<(), Trouble> {
+        fn answer(&self, tuning: &str, _: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
             assert!(tuning != "bad", "{} wishes too many", left.len());
             left.clear();
             self.0.lock().unwrap().send(Said::Answered(tuning.to_owned())).unwrap();
@@ -321,7 +311,7 @@ mod tests {
             let (tuner, fake) = (tuner.clone(), Fake(Mutex::new(say)));
             move || work(&tuner, &fake)
         });
-        let suggest = |tuning: &str, seq| Action::Suggest { tuning: tuning.to_owned(), seq, wanted: 1, starts: 1 };
+        let suggest = |tuning: &str, seq| TunerRequest::Ask { tuning: tuning.to_owned(), seq, wanted: 1, starts: 1 };
         for (round, tuning) in ["good", "bad", "good", "bad"].into_iter().enumerate() {
             tuner.take(suggest(tuning, round as u64));
             match said.recv_timeout(Duration::from_secs(60)).unwrap() {
