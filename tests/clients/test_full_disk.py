@@ -96,6 +96,22 @@ def test_creating_jobs(jobs, disk):
     assert sorted(listed) == sorted([*acknowledged, last])
 
 
+def test_stopping_a_launch_that_waits_for_room(jobs, disk):
+    """It ends at once, and what it held is the next one's, which waits likewise."""
+    first = jobs.command(WAITS)
+    jobs.saying(first, "ready")
+    second, third = jobs.command("echo never"), jobs.command("echo there is room again")
+    waits = lambda name: f"training job {name} is not launched yet: no space left" in jobs.house.log.read_text()
+    with disk.full():
+        jobs.sagemaker.stop_training_job(TrainingJobName=first)
+        eventually(lambda: waits(second))
+        jobs.sagemaker.stop_training_job(TrainingJobName=second)
+        assert jobs.describe(second)["TrainingJobStatus"] == "Stopped"
+        eventually(lambda: waits(third))
+    jobs.completed(third)
+    assert jobs.describe(second)["TrainingJobStatus"] == "Stopped"
+
+
 def test_logging(jobs, disk):
     """More than the reserve holds: the program waits, and goes on when there is room again."""
     line = """awk 'BEGIN {for (i = 1; i <= 4000; i++) {printf "line %d %4000d\\n", i, i; if (i % 10 == 0) print "loss=" i ";"}}'"""

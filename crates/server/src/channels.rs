@@ -122,11 +122,13 @@ pub(crate) struct Trees {
     root: PathBuf,
     objects: Arc<Objects>,
     users: Mutex<BTreeMap<PathBuf, HashSet<String>>>,
+    /// Attempts for which no more trees are made.
+    cancelled: Mutex<HashSet<String>>,
 }
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, users: Mutex::default() }
+        Self { root, objects, users: Mutex::default(), cancelled: Mutex::default() }
     }
 
     /// The tree of a channel for each host (the same path where all see everything). Made if it is not there.
@@ -197,7 +199,7 @@ impl Trees {
         self.claim(&path, attempt);
         if !path.exists() {
             let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-            self.objects.link_tree(&path, &refs)?;
+            self.objects.link_tree(&path, &refs, &|| self.is_cancelled(attempt))?;
         }
         Ok(path)
     }
@@ -207,8 +209,23 @@ impl Trees {
         self.lock().entry(tree.to_owned()).or_default().insert(attempt.to_owned());
     }
 
+    /// Ends what is being made for an attempt that will be released.
+    pub(crate) fn cancel(&self, attempt: &str) {
+        self.cancelled().insert(attempt.to_owned());
+    }
+
+    /// Until its release.
+    pub(crate) fn is_cancelled(&self, attempt: &str) -> bool {
+        self.cancelled().contains(attempt)
+    }
+
+    fn cancelled(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.cancelled.lock().expect("no holder of this lock panics")
+    }
+
     /// An attempt is over: trees that nobody else reads are removed.
     pub(crate) fn release(&self, attempt: &str) {
+        self.cancelled().remove(attempt);
         let mut users = self.lock();
         users.retain(|tree, attempts| {
             attempts.remove(attempt);
@@ -374,6 +391,19 @@ mod tests {
                 assert!(tree.join("state").exists());
             }
         });
+    }
+
+    #[test]
+    fn a_channel_of_a_cancelled_attempt_is_not_made() {
+        let (_temp, dir, objects) = house(&["d/a", "d/b"]);
+        let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
+        let trees = Trees::new(dir.channels_path(), objects);
+        trees.cancel("a-1");
+        assert_eq!(trees.prepare("a-1", &channel, 1), Err("channel train: cancelled".to_owned()));
+        assert_eq!(std::fs::read_dir(dir.channels_path()).unwrap().count(), 0);
+        trees.prepare("b-1", &channel, 1).expect("another attempt's is");
+        trees.release("a-1");
+        assert!(!trees.is_cancelled("a-1"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Doing what the core asks for. Each attempt's actions run one after the other, different attempts' beside each other;
-//! every one may be repeated after a crash.
+//! Doing what the core asks for, in the order of [`lanes`]; every action may be repeated after a crash.
+
+mod lanes;
 
 use std::{
-    collections::HashMap,
     fs,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -23,6 +23,7 @@ use crate::{
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
     core::{Core, Refusal, now_ms},
+    effects::lanes::{Io, Lanes},
     exporter::Exporter,
     job_changes::JobChanges,
     keys::AccessKeys,
@@ -36,7 +37,7 @@ use crate::{
 
 /// How long agents have to leave by themselves once released.
 const LEAVE: Duration = Duration::from_secs(3);
-/// Between two tries to tell the core what it has to know.
+/// Between two tries to tell the core what it has to know, or to launch where there was no room.
 pub(crate) const INSIST: Duration = Duration::from_secs(1);
 /// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
 const DELAY: Duration = Duration::from_secs(60);
@@ -87,56 +88,94 @@ impl World {
     }
 }
 
-type Queues = Arc<Mutex<HashMap<String, mpsc::UnboundedSender<Action>>>>;
+/// What was said of a launch that waits for room.
+#[derive(Clone, Copy, Default)]
+struct Delay {
+    is_logged: bool,
+    /// When the core was last told.
+    told: Option<Instant>,
+}
 
-/// Deals actions out, one queue per attempt; what the tuner is asked and told has its own.
-/// `pending` is what a server before this one may have left undone.
+type Event = lanes::Event<Delay>;
+
+/// Has the tuner answer its requests and does the actions, for as long as the server runs. `pending` is what a server before this one may
+/// have left undone.
 pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut effects: mpsc::UnboundedReceiver<Effects>, pending: Effects) {
-    let queues: Queues = Arc::default();
+    let (inbox, mut events) = mpsc::unbounded_channel();
+    let mut driver = Driver { world, lanes: Lanes::default(), inbox };
     let mut next = Some(pending);
-    while let Some(Effects { actions, requests }) = next {
-        requests.into_iter().for_each(|request| tuner.take(request));
-        for action in actions {
-            // Before a launch that follows is begun: it may have the instance then.
-            if let Action::Release { attempt, .. } = &action
-                && let Some(running) = world.attempts.get(attempt)
-            {
-                world.pool.leaves(&running);
-            }
-            let attempt = action.attempt().to_owned();
-            let mut open = queues.lock().expect("no holder of this lock panics");
-            let queue = open.entry(attempt).or_insert_with_key(|attempt| {
-                let (queue, waiting) = mpsc::unbounded_channel();
-                tokio::spawn(work(world.clone(), waiting, attempt.clone(), queues.clone()));
-                queue
-            });
-            // The worker leaves only after it has taken its queue out of the map.
-            let _ = queue.send(action);
+    loop {
+        if let Some(Effects { actions, requests }) = next.take() {
+            requests.into_iter().for_each(|request| tuner.take(request));
+            actions.into_iter().for_each(|action| driver.handle(Event::Asked(action)));
         }
-        next = effects.recv().await;
+        tokio::select! {
+            asked = effects.recv() => match asked {
+                None => return,
+                asked => next = asked,
+            },
+            Some(event) = events.recv() => driver.handle(event),
+        }
     }
 }
 
-async fn work(world: Arc<World>, mut waiting: mpsc::UnboundedReceiver<Action>, attempt: String, queues: Queues) {
-    while let Some(action) = waiting.recv().await {
-        let last = matches!(action, Action::Release { .. });
-        let world = world.clone();
-        let done = tokio::task::spawn_blocking(move || world.perform(action)).await;
-        if let Err(error) = done {
-            tracing::error!("an action of {attempt} panicked: {error}");
+/// Performs what the lanes ask for.
+struct Driver {
+    world: Arc<World>,
+    lanes: Lanes<Delay>,
+    inbox: mpsc::UnboundedSender<Event>,
+}
+
+impl Driver {
+    fn handle(&mut self, event: Event) {
+        // Before a launch that follows is begun: it may have the instance then.
+        if let Event::Asked(Action::Release { attempt, .. }) = &event
+            && let Some(running) = self.world.attempts.get(attempt)
+        {
+            self.world.pool.leaves(&running);
         }
-        if last {
-            queues.lock().expect("no holder of this lock panics").remove(&attempt);
-            return;
+        for io in self.lanes.handle(event) {
+            match io {
+                Io::Perform(action, delay) => drop(tokio::spawn(perform(self.world.clone(), action, delay, self.inbox.clone()))),
+                Io::Order(action) => {
+                    let world = self.world.clone();
+                    tokio::task::spawn_blocking(move || world.perform(action, Delay::default()));
+                }
+                Io::Cancel { attempt } => self.world.trees.cancel(&attempt),
+                Io::Wait { attempt, wait } => {
+                    let inbox = self.inbox.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(INSIST).await;
+                        // The server is stopping if nobody hears of it.
+                        let _ = inbox.send(Event::Due { attempt, wait });
+                    });
+                }
+            }
         }
     }
+}
+
+/// Performs an action on a thread, and reports how it ended.
+async fn perform(world: Arc<World>, action: Action, delay: Delay, inbox: mpsc::UnboundedSender<Event>) {
+    let attempt = action.attempt().to_owned();
+    let event = tokio::task::spawn_blocking(move || world.perform(action, delay)).await.unwrap_or_else(|error| {
+        tracing::error!("an action of {attempt} panicked: {error}");
+        Event::Done { attempt }
+    });
+    // The server is stopping if nobody hears of it.
+    let _ = inbox.send(event);
 }
 
 impl World {
-    fn perform(&self, action: Action) {
+    fn perform(&self, action: Action, delay: Delay) -> Event {
+        let attempt = action.attempt().to_owned();
         let told = match action {
             Action::Launch { job, attempt, placement, instances, lease_s, trial } => {
-                self.launch(&Launch { job, attempt, placement, instances, lease_s, trial })
+                let launch = Launch { job, attempt, placement, instances, lease_s, trial };
+                if let Some(delay) = self.lacks_room(&launch, delay) {
+                    return Event::NoRoom { launch: launch.into(), delay };
+                }
+                self.launch(&launch)
             }
             Action::StopInstances { attempt, hosts, grace_s, reason } => {
                 if let Some(running) = self.attempts.get(&attempt) {
@@ -161,6 +200,7 @@ impl World {
             // The server is stopping: the same action is asked for again at the next start.
             tracing::debug!("the core did not take the outcome of an action: {refusal}");
         }
+        Event::Done { attempt }
     }
 
     fn order_all(&self, attempt: &str, order: &Order) {
@@ -189,12 +229,11 @@ impl World {
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), Refusal> {
-        if !self.await_room(&launch.job, &launch.attempt) {
-            return Ok(());
-        }
         let outcome = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
         match outcome {
             Ok(()) => Ok(()),
+            // Its release follows.
+            Err(_) if self.trees.is_cancelled(&launch.attempt) => Ok(()),
             Err(reason) => {
                 let reason = self.without_paths(&reason);
                 self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason })
@@ -202,26 +241,19 @@ impl World {
         }
     }
 
-    /// A full disk must not fail one job of the queue after the other. Says whether the job is still to be launched.
-    fn await_room(&self, job: &str, attempt: &str) -> bool {
-        let mut complained = false;
-        let mut told: Option<Instant> = None;
-        while let Err(error) = self.data_dir.ensure_room_to_start() {
-            if !std::mem::replace(&mut complained, true) {
-                tracing::error!("training job {job} is not launched yet: {error}");
-            }
-            if told.is_none_or(|at| at.elapsed() >= DELAY) {
-                let reason = self.without_paths(&error.to_string());
-                let delayed = Command::LaunchDelayed { attempt: attempt.to_owned(), reason };
-                told = self.core.tell(delayed).is_ok().then(Instant::now);
-            }
-            thread::sleep(INSIST);
-            let is_wanted = self.rows.resource(ResourceKind::TRAINING_JOB, job).is_ok_and(|row| row.is_some_and(|row| !row.ended));
-            if !is_wanted || matches!(self.core.tell(Command::Tick), Err(Refusal::Stopping)) {
-                return false;
-            }
+    /// A full disk must not fail one job of the queue after the other: a launch waits until there is room. Says what was said of it, unless
+    /// there is room.
+    fn lacks_room(&self, launch: &Launch, mut delay: Delay) -> Option<Delay> {
+        let error = self.data_dir.ensure_room_to_start().err()?;
+        if !std::mem::replace(&mut delay.is_logged, true) {
+            tracing::error!("training job {} is not launched yet: {error}", launch.job);
         }
-        true
+        if delay.told.is_none_or(|at| at.elapsed() >= DELAY) {
+            let reason = self.without_paths(&error.to_string());
+            let delayed = Command::LaunchDelayed { attempt: launch.attempt.clone(), reason };
+            delay.told = self.core.tell(delayed).is_ok().then(Instant::now);
+        }
+        Some(delay)
     }
 
     pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
@@ -255,6 +287,9 @@ impl World {
         }
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let plan = self.plan(request, launch)?;
+        if self.trees.is_cancelled(attempt) {
+            return Err("cancelled".to_owned());
+        }
         if !self.wake(&plan).map_err(|error| format!("{}: {error}", dir.display()))? {
             self.make_room();
             plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
-use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
+use shoal_plane::{Action, Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
 use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
@@ -16,6 +16,12 @@ pub(crate) struct Launch {
     pub(crate) instances: u32,
     pub(crate) lease_s: u64,
     pub(crate) trial: Option<TrialLaunch>,
+}
+
+impl From<Launch> for Action {
+    fn from(Launch { job, attempt, placement, instances, lease_s, trial }: Launch) -> Self {
+        Action::Launch { job, attempt, placement, instances, lease_s, trial }
+    }
 }
 
 impl World {

@@ -118,6 +118,9 @@ pub enum StoreError {
         /// Object key.
         key: String,
     },
+    /// The caller does not want it any more.
+    #[error("cancelled")]
+    Cancelled,
     /// An object's key cannot be a path.
     #[error("object `{key}` cannot be a file of a directory tree: {why}; rename it")]
     UnusableKey {

@@ -308,13 +308,13 @@ mod tests {
             let again = Objects::open(&dir).unwrap();
             again.reader("b", key).unwrap().read_all().unwrap();
             let tree = dir.channels_path().join(key);
-            again.link_tree(&tree, &[("a", &meta)]).unwrap();
+            again.link_tree(&tree, &[("a", &meta)], &|| false).unwrap();
             flip(&objects, &meta, meta.size - 1);
             let after = Objects::open(&dir).unwrap();
             for error in [
                 after.reader("b", key).and_then(|reader| reader.read_all()).map(drop).unwrap_err(),
                 after.read("b", key).map(drop).unwrap_err(),
-                after.link_tree(&dir.channels_path().join(format!("{key}-again")), &[("a", &meta)]).unwrap_err(),
+                after.link_tree(&dir.channels_path().join(format!("{key}-again")), &[("a", &meta)], &|| false).unwrap_err(),
             ] {
                 assert!(matches!(&error, StoreError::DamagedObject { key: named, .. } if named == key), "{key}: {error}");
             }

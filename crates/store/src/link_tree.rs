@@ -24,12 +24,12 @@ impl Objects {
     /// Directories have mode 0755, files the objects' 0666: mount it read-only or under an overlay. Keys that end in `/` (folder markers)
     /// are left out.
     ///
-    /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
+    /// The tree appears whole or not at all; if `dir` exists already it is left as it is. `is_cancelled` is asked before each file.
     ///
     /// # Errors
     /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::ObjectGone`] when an
-    /// object was replaced or deleted meanwhile; [`StoreError::DamagedObject`].
-    pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
+    /// object was replaced or deleted meanwhile; [`StoreError::DamagedObject`]; [`StoreError::Cancelled`].
+    pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)], is_cancelled: &dyn Fn() -> bool) -> Result<(), StoreError> {
         let tree = Tree::plan(entries)?;
         if dir.exists() {
             return Ok(());
@@ -41,6 +41,9 @@ impl Objects {
             make_dir(&draft.path.join(relative))?;
         }
         for (relative, meta) in &tree.files {
+            if is_cancelled() {
+                return Err(StoreError::Cancelled);
+            }
             let target = draft.path.join(relative);
             match self.open_file(meta) {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -155,7 +158,7 @@ mod tests {
         let (_temp, dir, objects, meta) = objects();
         let tree = dir.channels_path().join("one");
         let marker = objects.put("b", "m/", b"", &Attributes::default()).unwrap();
-        objects.link_tree(&tree, &[("a b/ö", &meta), ("x/y/z", &meta), ("a b/", &marker), ("top", &meta)]).unwrap();
+        objects.link_tree(&tree, &[("a b/ö", &meta), ("x/y/z", &meta), ("a b/", &marker), ("top", &meta)], &|| false).unwrap();
         for path in ["a b/ö", "x/y/z", "top"] {
             let linked = fs::metadata(tree.join(path)).unwrap();
             assert_eq!(linked.ino(), fs::metadata(objects.path(&meta)).unwrap().ino(), "{path} is a link");
@@ -164,9 +167,22 @@ mod tests {
         assert_eq!(fs::metadata(tree.join("x/y")).unwrap().mode() & 0o777, 0o755);
         // The tree outlives the object, and making it again changes nothing.
         objects.delete("b", "k").unwrap();
-        objects.link_tree(&tree, &[("other", &meta)]).unwrap();
+        objects.link_tree(&tree, &[("other", &meta)], &|| false).unwrap();
         assert_eq!(fs::read(tree.join("top")).unwrap(), b"content");
         assert!(!tree.join("other").exists());
+    }
+
+    #[test]
+    fn a_tree_that_is_cancelled_leaves_nothing() {
+        let (_temp, dir, objects, meta) = objects();
+        let names: Vec<String> = (0..5).map(|number| number.to_string()).collect();
+        let entries: Vec<_> = names.iter().map(|name| (name.as_str(), &meta)).collect();
+        let asked = std::cell::Cell::new(0);
+        let is_cancelled = || asked.replace(asked.get() + 1) == 3;
+        let error = objects.link_tree(&dir.channels_path().join("one"), &entries, &is_cancelled).unwrap_err();
+        assert!(matches!(error, StoreError::Cancelled), "{error}");
+        assert_eq!(asked.get(), 4, "nothing is linked after that");
+        assert_eq!(fs::read_dir(dir.channels_path()).unwrap().count(), 0, "no draft is left");
     }
 
     #[test]
@@ -174,7 +190,7 @@ mod tests {
         let (_temp, dir, objects, meta) = objects();
         let tree = dir.channels_path().join("one");
         let gone = ObjectMeta { id: "00".repeat(16), ..meta.clone() };
-        let error = objects.link_tree(&tree, &[("a", &meta), ("b", &gone)]).unwrap_err();
+        let error = objects.link_tree(&tree, &[("a", &meta), ("b", &gone)], &|| false).unwrap_err();
         assert!(matches!(error, StoreError::ObjectGone { .. }), "{error}");
         assert_eq!(fs::read_dir(dir.channels_path()).unwrap().count(), 0, "no draft is left");
     }
@@ -184,7 +200,7 @@ mod tests {
         let (_temp, _dir, objects, meta) = objects();
         let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
         let tree = elsewhere.path().join("tree");
-        objects.link_tree(&tree, &[("a", &meta)]).unwrap();
+        objects.link_tree(&tree, &[("a", &meta)], &|| false).unwrap();
         assert_eq!(fs::read(tree.join("a")).unwrap(), b"content");
         assert_eq!(fs::metadata(tree.join("a")).unwrap().mode() & 0o777, 0o666);
     }
@@ -205,7 +221,7 @@ mod tests {
             (vec![long.as_str()], "longer than 255"),
         ] {
             let entries: Vec<_> = paths.iter().map(|path| (*path, &meta)).collect();
-            let error = objects.link_tree(&dir.channels_path().join("t"), &entries).unwrap_err().to_string();
+            let error = objects.link_tree(&dir.channels_path().join("t"), &entries, &|| false).unwrap_err().to_string();
             assert!(error.contains(expected), "{paths:?}: {error}");
         }
     }
