@@ -14,6 +14,8 @@ pub enum Action {
         job: String,
         /// Which.
         attempt: String,
+        /// Its number among the job's, from 1.
+        number: u32,
         /// What each instance may use, as placed.
         placement: crate::Placement,
         /// How many.
@@ -40,6 +42,8 @@ pub enum Action {
         job: String,
         /// Which.
         attempt: String,
+        /// Its number among the job's, from 1.
+        number: u32,
         /// Hosts whose artifacts are complete; what others sent (hosts lost while they were stopped) must not be used.
         hosts: Vec<u32>,
     },

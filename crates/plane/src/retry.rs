@@ -45,6 +45,11 @@ impl TrainingJob {
         self.retry.as_ref().map_or(0, |retry| retry.failed)
     }
 
+    /// Number of the present attempt: one that failed, or was ended otherwise, is counted already.
+    pub(crate) fn number_of(&self, attempt: &Attempt) -> u32 {
+        self.next_attempt() - u32::from(attempt.failed.is_some())
+    }
+
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> u32 {
         self.retry.as_ref().map_or(1, |retry| retry.failed + retry.paused + retry.interrupted + retry.evicted + 1)

@@ -124,6 +124,7 @@ fn check_status(job: &TrainingJob) -> Result<(), String> {
 
 fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     ensure(attempt.instances.len() == job.spec.instances as usize, "it has as many instances as were asked for")?;
+    ensure(attempt.id == format!("{}-{}", job.uid, job.number_of(attempt)), "its name has its number")?;
     ensure(attempt.instances.len() == attempt.placement.gpus.len(), "each instance is placed")?;
     ensure(job.secondary() != SecondaryStatus::Pending, "it does not wait on instances")?;
     let all_over = attempt.instances.iter().all(Instance::over);

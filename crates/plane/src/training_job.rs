@@ -398,6 +398,7 @@ impl TrainingJob {
             (Stage::Running, JobStatus::InProgress) if attempt.instances.contains(&Instance::Starting) => vec![Action::Launch {
                 job,
                 attempt: id,
+                number: self.number_of(attempt),
                 placement: attempt.placement.clone(),
                 instances: self.spec.instances,
                 lease_s: attempt.lease_s,
@@ -425,7 +426,8 @@ impl TrainingJob {
             }
             (Stage::Running, _) => Vec::new(),
             (Stage::Storing, _) => {
-                vec![Action::StoreArtifacts { job, attempt: id, hosts: hosts(|instance| *instance == Instance::Uploaded) }]
+                let number = self.number_of(attempt);
+                vec![Action::StoreArtifacts { job, attempt: id, number, hosts: hosts(|instance| *instance == Instance::Uploaded) }]
             }
             (Stage::Releasing, _) => vec![Action::Release { job, attempt: id }],
         }

@@ -170,8 +170,8 @@ impl World {
     fn perform(&self, action: Action, delay: Delay) -> Event {
         let attempt = action.attempt().to_owned();
         let told = match action {
-            Action::Launch { job, attempt, placement, instances, lease_s, trial } => {
-                let launch = Launch { job, attempt, placement, instances, lease_s, trial };
+            Action::Launch { job, attempt, number, placement, instances, lease_s, trial } => {
+                let launch = Launch { job, attempt, number, placement, instances, lease_s, trial };
                 if let Some(delay) = self.lacks_room(&launch, delay) {
                     return Event::NoRoom { launch: launch.into(), delay };
                 }
@@ -185,7 +185,7 @@ impl World {
                 }
                 Ok(())
             }
-            Action::StoreArtifacts { job, attempt, hosts } => self.store_artifacts(&job, attempt, &hosts),
+            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts),
             Action::Release { attempt, .. } => self.release(attempt),
             Action::Freeze { attempt } => {
                 self.order_all(&attempt, &Order::Freeze);
@@ -299,7 +299,7 @@ impl World {
         }
         let mut notes = Vec::from_iter(placement.capped.clone());
         // Later attempts' streams follow the first one's.
-        if attempt.ends_with("-1") {
+        if launch.number == 1 {
             let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }

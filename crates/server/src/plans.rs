@@ -12,6 +12,8 @@ use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::
 pub(crate) struct Launch {
     pub(crate) job: String,
     pub(crate) attempt: String,
+    /// Its number among the job's, from 1.
+    pub(crate) number: u32,
     pub(crate) placement: Placement,
     pub(crate) instances: u32,
     pub(crate) lease_s: u64,
@@ -19,8 +21,8 @@ pub(crate) struct Launch {
 }
 
 impl From<Launch> for Action {
-    fn from(Launch { job, attempt, placement, instances, lease_s, trial }: Launch) -> Self {
-        Action::Launch { job, attempt, placement, instances, lease_s, trial }
+    fn from(Launch { job, attempt, number, placement, instances, lease_s, trial }: Launch) -> Self {
+        Action::Launch { job, attempt, number, placement, instances, lease_s, trial }
     }
 }
 
@@ -144,9 +146,8 @@ impl World {
                 warm: trial.is_some() || request.resources.keep_alive_s > 0,
             })
             .collect();
-        // Each attempt has streams of its own, though a retry may follow within the second: attempts are named `<uid>-<number>`.
-        let number: u64 = attempt.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1);
-        let epoch = now_ms() / 1000 + number - 1;
+        // Each attempt has streams of its own, though a retry may follow within the second.
+        let epoch = now_ms() / 1000 + u64::from(launch.number) - 1;
         let mut plan = Plan {
             version: Plan::VERSION,
             job: request.name.clone(),

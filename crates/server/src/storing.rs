@@ -22,7 +22,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(3600);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl World {
-    pub(crate) fn store_artifacts(&self, job: &str, attempt: String, hosts: &[u32]) -> Result<(), Refusal> {
+    pub(crate) fn store_artifacts(&self, job: &str, attempt: String, number: u32, hosts: &[u32]) -> Result<(), Refusal> {
         let request = match self.request(job) {
             Ok(request) => request,
             Err(reason) => return self.insist(&Command::ArtifactsFailed { attempt, reason }),
@@ -30,8 +30,7 @@ impl World {
         let dir = run_dir(&self.runs, &attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
         // One that goes on from a checkpoint, and is stopped before it does, leaves nothing: the job's model is what the attempt before has left.
-        let is_first = attempt.ends_with("-1");
-        let is_kept = needed == 0 && !is_first && artifacts::has_model(&self.objects, &request.output, job);
+        let is_kept = needed == 0 && number > 1 && artifacts::has_model(&self.objects, &request.output, job);
         let store = || if is_kept { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
         let mut wait = RoomWait::new(Instant::now());
         let mut is_waiting = false;

@@ -76,7 +76,7 @@ impl World {
                 self.passes(&[cause], Point::AfterAction)?;
                 Ok(None)
             }
-            Task::Do(Action::StoreArtifacts { job, attempt, hosts }) => {
+            Task::Do(Action::StoreArtifacts { job, attempt, hosts, .. }) => {
                 let ms = self.faults.random.between(1, 500);
                 Ok(Some((ms, Task::Store { job, attempt, hosts })))
             }

@@ -9,7 +9,7 @@ fn attempt(name: &str) -> String {
 fn launch(of: &str) -> Action {
     let placement =
         Placement { cpus: 1, cpu_weight: 100, memory_bytes: 1, gpus: vec![vec![]], capped: None, others: Vec::new(), reserve_bytes: None };
-    Action::Launch { job: attempt("job"), attempt: attempt(of), placement, instances: 1, lease_s: 60, trial: None }
+    Action::Launch { job: attempt("job"), attempt: attempt(of), number: 1, placement, instances: 1, lease_s: 60, trial: None }
 }
 
 fn stop(of: &str) -> Action {
@@ -17,7 +17,7 @@ fn stop(of: &str) -> Action {
 }
 
 fn store(of: &str) -> Action {
-    Action::StoreArtifacts { job: attempt("job"), attempt: attempt(of), hosts: vec![1] }
+    Action::StoreArtifacts { job: attempt("job"), attempt: attempt(of), number: 1, hosts: vec![1] }
 }
 
 fn release(of: &str) -> Action {
