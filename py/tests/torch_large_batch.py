@@ -1,6 +1,7 @@
 """What the ranks of test_torch_large_batch.py check: X ranks write what they trained to $LARGE_BATCH, then Y ranks train as them and compare."""
 
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -178,7 +179,19 @@ def batch_statistics(rank, size):
 
 
 def samplers(rank, size):
-    """Batches are DistributedSampler's of X ranks, whatever the tail."""
+    """Batches are DistributedSampler's of X ranks, whatever the tail. One that reads as another number of workers than the optimizer's is told."""
+    if size != WORKERS:
+        for simulate, number in ((WORKERS * 2, 1), (WORKERS, 0)):
+            net = network()
+            optimizer = LargeBatch(torch.optim.SGD(net.parameters(), lr=0.1), WORKERS)
+            read = LargeBatchSampler(dataset(), BATCH, simulate)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(2 * optimizer.passes):
+                    net(torch.randn(2, 12)).sum().backward()
+                    optimizer.step()
+            told = [str(it.message) for it in caught if "LargeBatchSampler" in str(it.message)]
+            assert len(told) == number and optimizer.steps == 2, (read, told)
     for samples, drop, drop_samples in ((147, False, False), (147, True, False), (147, False, True), (160, True, True), (3, False, False)):
         numbers = range(samples)
         mine = LargeBatchSampler(numbers, 4, 6, ranks=2, rank=rank, seed=2, drop_last=drop, drop_last_samples=drop_samples)

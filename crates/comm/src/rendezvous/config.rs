@@ -348,7 +348,8 @@ impl Variables<'_> {
     fn required(&self, name: &str) -> Result<String, Error> {
         self.text(name).ok_or_else(|| {
             Error::config(format!(
-                "{name} is not set: a launcher (torchrun, `shoal agent`) sets MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE; by hand, set all four"
+                "{name} is not set: a launcher (torchrun, a job's distribution) sets MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE: \
+                 start it by torchrun --nproc-per-node N, or set all four by hand"
             ))
         })
     }

@@ -9,7 +9,7 @@ fn open(directory: &Path) -> Telemetry {
 
 /// Values and times of hosts' points, in batches of some; a seed gives the same.
 fn say(telemetry: &Telemetry, seq: u64, host: u32, times: impl Iterator<Item = u64>) {
-    let value = |at_ms: u64| if at_ms % 97 == 0 { f64::NAN } else { (at_ms * 7_919 % 1_009) as f64 };
+    let value = |at_ms: u64| if at_ms.is_multiple_of(97) { f64::NAN } else { (at_ms * 7_919 % 1_009) as f64 };
     let points = times.map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: value(at_ms) }).collect();
     let report = Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points, ..Ingest::default() };
     telemetry.ingest(&report).unwrap();

@@ -14,7 +14,7 @@ from shoal.comm import ConfigError
 from shoal.torch import large_batch_ddp
 from shoal.torch.large_batch_passes import BatchStatistics, Passes
 from shoal.torch.large_batch_patches import install
-from shoal.torch.large_batch_sampler import LargeBatchSampler
+from shoal.torch.large_batch_sampler import LargeBatchSampler, check_samplers
 from shoal.torch.optimizer import _Exchange
 from shoal.torch.reach import broadcast as broadcast_one
 
@@ -115,6 +115,8 @@ class LargeBatch(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A pass is over; steps if it was the last of X / Y. `closure` is called in every pass."""
+        if self._shoal_passes.steps == 0 and self._shoal_passes.now.communicates:
+            check_samplers(self._shoal_passes.plan.workers)
         return self._shoal_passes.attempt(self._inner.step, closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

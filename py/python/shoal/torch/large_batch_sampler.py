@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
+import weakref
 from collections.abc import Iterator
 from itertools import islice
 
@@ -14,6 +16,18 @@ from shoal.comm import ConfigError
 from shoal.parallel import Accumulation
 
 __all__ = ["LargeBatchSampler"]
+
+
+#: Those in use.
+_samplers: weakref.WeakSet[LargeBatchSampler] = weakref.WeakSet()
+
+
+def check_samplers(workers: int) -> None:
+    """A warning if batches are read as another number of workers would, and none as `workers`."""
+    others = {sampler._simulate for sampler in _samplers}
+    if others and workers not in others:
+        number = ", ".join(map(str, sorted(others)))
+        warnings.warn(f"LargeBatch(simulate={workers}), but LargeBatchSampler(simulate={number}): give both the same number of workers", stacklevel=4)
 
 
 class LargeBatchSampler(Sampler[list[int]]):
@@ -53,6 +67,7 @@ class LargeBatchSampler(Sampler[list[int]]):
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._simulate = simulate
+        _samplers.add(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Which order comes next."""

@@ -111,8 +111,9 @@ def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = Non
     _kept.append(passes)
     if not _said and passes.rank == 0:
         _said = True
-        what = f"{passes.ranks} ranks train as {passes.plan.workers} workers ({_VARIABLE}): {passes.count} passes for each step of the optimizer"
-        print(f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes", file=sys.stderr, flush=True)
+        many = "1 rank trains" if passes.ranks == 1 else f"{passes.ranks} ranks train"
+        what = f"{many} as {passes.plan.workers} workers ({_VARIABLE}): {passes.count} passes for each step of the optimizer"
+        print(f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes; the world's size is still {passes.ranks}: multiply a learning rate by {passes.plan.workers} where the script multiplies it by the size", file=sys.stderr, flush=True)
     return passes
 
 

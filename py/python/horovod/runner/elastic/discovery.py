@@ -123,18 +123,19 @@ class HostState:
         """The host's workers have to end."""
         self._event.set()
 
-    def blacklist(self) -> None:
-        """Leaves the host out: for good, or for a time that doubles with each failure."""
+    def blacklist(self) -> float | None:
+        """Leaves the host out: for good, or for a time that doubles with each failure. Seconds; None: for good."""
         self._blacklisted = True
         now = time.time()
         if self._end > now:
-            return
+            return self._end - now
         if self._range:
             least, most = self._range
             self._failures += 1
             delay = least * 2**self._failures + random.uniform(0, least)
             self._end = now + max(least, min(most, delay))
         self.set_event()
+        return self._end - now if self._range else None
 
     def whitelist(self) -> None:
         """Takes it in again."""
@@ -233,9 +234,9 @@ class HostManager:
         self._hosts = self._hosts.without(self._states)
         return self._hosts
 
-    def blacklist(self, host: str) -> None:
-        """A worker there has failed: the host is left out."""
-        self._states[host].blacklist()
+    def blacklist(self, host: str) -> float | None:
+        """A worker there has failed: the host is left out for so many seconds; None: for good."""
+        return self._states[host].blacklist()
 
     def is_blacklisted(self, host: str) -> bool:
         """Whether it is left out."""

@@ -268,10 +268,11 @@ class ElasticDriver:
         if all(state == FAILURE for state in states.values()):
             return (None,)
         for host in failed:
-            log.warning("host %s is left out from now on: a worker there has failed", host)
-            self._host_manager.blacklist(host)
+            seconds = self._host_manager.blacklist(host)
+            log.warning("host %s is left out %s: a worker there has failed", host, "from now on" if seconds is None else f"for {seconds:.0f} s")
             self._lost |= {key for key in states if key[0] == host}
         if failed >= {host for host, _ in states}:
+            log.warning("workers have failed on every host of this world, and none is left that has the state: the job ends")
             return (None,)
         if self._reset_limit is not None and self._resets >= self._reset_limit:
             return (constants.RESET_LIMIT_EXCEEDED_MESSAGE.format(self._reset_limit),)
