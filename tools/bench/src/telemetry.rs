@@ -93,7 +93,7 @@ pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
     let lines = [
         line("log lines durable per second", repeat("log lines", args.lines, lines_of)?, "/s", Some(Goal::AtLeast(200_000.0))),
         line("metric points durable per second", repeat("metric points", args.points, points_of)?, "/s", Some(Goal::AtLeast(50_000.0))),
-        line(&format!("a chart's data from {CHARTED} points"), chart(args.runs)?, "ms", Some(Goal::AtMost(50.0))),
+        line(format!("a chart's data from {CHARTED} points"), chart(args.runs)?, "ms", Some(Goal::AtMost(50.0))),
     ];
     drop(progress);
     let intro = format!(

@@ -76,7 +76,8 @@ fn queue_up(place: &Place, me: &Member, end: Instant) -> Result<Ticket, Error> {
         }
         if left.is_zero() {
             return Err(Error::rendezvous(format!(
-                "this process came to {} to join the group, and no group took it in: the ranks there must call grow",
+                "this process came to {} to join the group, and no group took it in: \
+                 start the first ranks, and let them call `commit` (shoal.elastic) or `grow` (ProcessGroup) in between",
                 place.store.place()
             )));
         }

@@ -99,7 +99,10 @@ class Config:
             mesh = Mesh(world, pipeline=self.pipeline_parallel_degree, tensor=self.tensor_parallel_degree, placement=word)
         except Invalid as error:
             field = names.get(error.field, error.field)
-            raise SMPConfigError(field, str(error).split(";")[0].split(": ", 1)[-1], list(error.nearest)) from None
+            problem = str(error).split(";")[0].split(": ", 1)[-1]
+            if world == 1:
+                problem = f"this script runs alone, as 1 rank, and {problem.replace('1 ranks', 'it')}: start it by torchrun --nproc-per-node, or by a job's distribution"
+            raise SMPConfigError(field, problem, list(error.nearest)) from None
         degree, data = self.sharded_data_parallel_degree, mesh.size("data")
         if data % degree:
             valid = [it for it in range(1, data + 1) if data % it == 0]
