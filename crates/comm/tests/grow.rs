@@ -142,7 +142,7 @@ fn more_newcomers_than_are_wanted_wait_and_those_that_are_gone_are_passed_over()
     // Gives up at once: what it wrote stays, and nobody listens there.
     let short = config(0, 1, &meeting).joins(true).patience(Duration::from_millis(1));
     let error = join(short).expect_err("nobody takes it in");
-    assert!(error.to_string().contains("must call grow"), "{error}");
+    assert!(error.to_string().contains("no group took it in"), "{error}");
     let (meeting, alone) = (&meeting, &alone);
     let comes = |heartbeat: u64| -> Box<dyn FnOnce() -> Result<Group, Error> + Send + '_> {
         Box::new(move || {
