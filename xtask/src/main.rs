@@ -94,6 +94,9 @@ fn run(task: &str) -> Result<bool> {
             python_package::renew_torch_suite(&workspace, &python)
         }
         "tidy" => {
+            if env::args().any(|word| word == "--renew") {
+                tidy::renew(&workspace)?;
+            }
             let problems = tidy::problems(&workspace)?;
             problems.iter().for_each(|problem| eprintln!("{problem}"));
             eprintln!("tidy: {} problems", problems.len());

@@ -9,6 +9,7 @@ mod licences;
 mod manifest;
 mod names;
 mod purity;
+mod unused_words;
 mod words;
 
 use std::{fs, path::Path};
@@ -26,11 +27,13 @@ struct Source {
     text: String,
 }
 
+/// How often each word of GLOSSARY.md's "Words not used" may occur.
+const UNUSED_WORDS: &str = "xtask/unused_words.txt";
+
 /// Everything that breaks a rule, as `where: what; what to do`.
 pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut sources = Vec::new();
-    collect(&workspace.root, &workspace.root, &mut sources)?;
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    let sources = sources(workspace)?;
+    let unused_words = fs::read_to_string(workspace.root.join(UNUSED_WORDS))?;
     let root_manifest = fs::read_to_string(workspace.root.join("Cargo.toml"))?;
     let deny = fs::read_to_string(workspace.root.join("deny.toml"))?;
     Ok([
@@ -41,10 +44,24 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
         debug_format::check(&sources),
         names::check(&sources),
         words::check(&sources),
+        unused_words::check(&sources, &unused_words),
         manifest::check(&root_manifest),
         licences::check(&licences::packages(&workspace.metadata), &licences::allowed(&deny)),
     ]
     .concat())
+}
+
+/// Lowers the limits of words that have become fewer, and writes those of new words (`cargo xtask tidy --renew`).
+pub(crate) fn renew(workspace: &Workspace) -> Result<()> {
+    let path = workspace.root.join(UNUSED_WORDS);
+    fs::write(&path, unused_words::renewed(&sources(workspace)?)).with_context(|| format!("could not write {}", path.display()))
+}
+
+fn sources(workspace: &Workspace) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    collect(&workspace.root, &workspace.root, &mut sources)?;
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
 }
 
 /// Text files that people write here, build outputs left out.
