@@ -34,5 +34,6 @@ def test_torchrun(environment, house, jobs, tmp_path, instances, processes):
     name = trainer._latest_training_job.training_job_name
     for rank in range(2):
         host = f"algo-{rank + 1 if instances == 2 else 1}"
-        assert any(line.endswith(f"gloo: rank {rank} of 2 on {host}") for line in jobs.lines(name, host))
-    assert any("accuracy=" in line for line in jobs.lines(name))
+        lines = jobs.lines(name, host)
+        assert any(f"gloo: rank {rank} of 2 on {host}" in line for line in lines), lines
+    assert any("accuracy=" in line for line in jobs.lines(name)), jobs.lines(name)
