@@ -18,12 +18,30 @@ const FACTS: [&str; 6] =
 /// Shoal's settings that a job gives as a variable, or as a hyperparameter in small letters.
 const SETTINGS: [&str; 2] = ["SHOAL_SIMULATE_INSTANCES", ranks::PER_INSTANCE];
 
+/// Variables of the training library that the request's `Environment` may set. All other names that begin with `SHOAL_` are the platform's:
+/// addresses, secrets and ranks, which a request must not replace.
+const LIBRARY: [&str; 13] = [
+    "SHOAL_COMM_DEADLINE",
+    "SHOAL_COMM_HEARTBEAT",
+    "SHOAL_COMM_NCCL",
+    "SHOAL_COMM_PATIENCE",
+    "SHOAL_COMM_STAGING",
+    "SHOAL_COMM_STALL",
+    "SHOAL_COMM_TIMELINE",
+    "SHOAL_COMM_TRANSPORT",
+    "SHOAL_ELASTIC_LEAST",
+    "SHOAL_ELASTIC_MOST",
+    "SHOAL_ELASTIC_PATIENCE",
+    "SHOAL_ELASTIC_ROSTER",
+    "SHOAL_SIMULATE_BATCH_STATISTICS",
+];
+
 /// Belong together: a request that brings one of its own brings all that it needs.
 const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
 /// The whole environment of the program: what the platform sets, what SageMaker's images would have set (`PATH`, unbuffered Python,
 /// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`. That wins, but over what the program is told of
-/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`. Keys of the request's own come without the job's session
+/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`, of which it sets the training library's ([`LIBRARY`]) alone. Keys of the request's own come without the job's session
 /// token.
 ///
 /// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_` variable; it is in `SM_HPS` and in the file all the same.
@@ -33,7 +51,8 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
         variables.retain(|name, _| !CREDENTIALS.contains(&name.as_str()));
     }
     let told: Vec<_> = FACTS.iter().filter_map(|name| variables.remove_entry(*name)).collect();
-    variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| !name.starts_with("SHOAL_")));
+    let is_for_the_program = |name: &str| !name.starts_with("SHOAL_") || LIBRARY.contains(&name);
+    variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| is_for_the_program(name)));
     variables.extend(told);
     let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
     let set = SETTINGS.iter().filter_map(|name| Some(((*name).to_owned(), ranks::setting(facts, &hyperparameters, name)?)));

@@ -214,7 +214,7 @@ fn a_job_says_how_many_instances_are_simulated() {
     assert_eq!(of(&[given], &[]).as_deref(), Some("8"));
     assert_eq!(of(&[encoded], &[]).as_deref(), Some("8"));
     assert_eq!(of(&[given], &[("SHOAL_SIMULATE_INSTANCES", "16"), ("SHOAL_AGENT_TOKEN", "x")]).as_deref(), Some("16"));
-    assert_eq!(of(&[], &[("SHOAL_COMM_STALL", "1")]), None);
+    assert_eq!(of(&[], &[("SHOAL_SIMULATE_BATCH_STATISTICS", "worker_0")]), None);
 }
 
 /// What SDK v2 sends for `distribution={"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "-x A='b c'"}}`.

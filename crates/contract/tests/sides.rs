@@ -230,6 +230,10 @@ fn a_request_says_neither_who_a_program_is_nor_half_of_its_keys() {
         ("CURRENT_HOST", false),
         ("TRAINING_JOB_NAME", false),
         ("SHOAL_INSTANCE", false),
+        ("SHOAL_COMM_SECRET", false),
+        ("SHOAL_COMM_HEARTBEAT", true),
+        ("SHOAL_ELASTIC_LEAST", true),
+        ("SHOAL_SIMULATE_BATCH_STATISTICS", true),
     ] {
         let expected = if heard { Some("mine") } else { plain.get(name).map(String::as_str) };
         assert_eq!(with(&[(name, "mine")]).get(name).map(String::as_str), expected, "{name}");
