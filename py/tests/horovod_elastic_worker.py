@@ -12,6 +12,7 @@ import torch
 import horovod.torch as hvd
 
 EPOCHS, BATCHES, SAMPLES = 3, 4, 48
+BLOWS = {"kill": signal.SIGKILL, "hang": signal.SIGSTOP}
 
 
 def main(directory: Path, blow: str) -> None:
@@ -30,8 +31,8 @@ def main(directory: Path, blow: str) -> None:
         state.worlds += 1
         while state.epoch < EPOCHS:
             for number, index in enumerate(state.sampler):
-                if (blow, state.epoch, start_rank, len(state.read)) == ("kill", 1, 0, 20):
-                    os.kill(os.getpid(), signal.SIGKILL)
+                if blow in BLOWS and (state.epoch, start_rank, len(state.read)) == (1, 0, 20):
+                    os.kill(os.getpid(), BLOWS[blow])
                 optimizer.zero_grad()
                 loss = (model(inputs[index]) - inputs[index].sum()).square().sum()
                 loss.backward()

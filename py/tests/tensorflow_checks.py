@@ -199,6 +199,13 @@ def large_batch():
     try:
         simulated = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1))
         assert simulated._agg_helper.passes == 2 * hvd.local_size() * hvd.cross_size() // size
+        # A rate that was multiplied by the simulated ranks warms up from one worker's.
+        warmup = hvd_keras.callbacks.LearningRateWarmupCallback(initial_lr=0.4, warmup_epochs=2, steps_per_epoch=4)
+        workers = 2 * hvd.local_size()
+        np.testing.assert_allclose(warmup.multiplier(2.0 - 1 / 4), 1.0)
+        np.testing.assert_allclose(warmup.multiplier(-1 / 4), 1 / workers)
+        if workers != size:
+            _raises(ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape()), "SHOAL_SIMULATE_INSTANCES: DistributedGradientTape")
     finally:
         del os.environ["SHOAL_SIMULATE_INSTANCES"]
 

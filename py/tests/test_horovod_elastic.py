@@ -21,10 +21,10 @@ PATIENCE_S = 120
 needs_torch = torch_ranks.needs_torch()
 
 
-def job(tmp_path, *options: str, blow: str = "none", fails: bool = False) -> list[dict]:
+def job(tmp_path, *options: str, blow: str = "none", fails: bool = False, **variables: str) -> list[dict]:
     """What rank 0 wrote in a job."""
     command = [torch_ranks.PYTHON, "-m", "horovod.runner.launch", *options, torch_ranks.PYTHON, str(HERE / "horovod_elastic_worker.py"), str(tmp_path), blow]
-    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, env={**torch_ranks.environment(), **variables}, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
 
@@ -108,6 +108,44 @@ def test_a_worker_that_hangs_is_left_behind(monkeypatch):
         return 0
 
     assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+
+
+def test_a_worker_that_another_one_lost_is_not_waited_for():
+    """Without a report it would have STRAGGLER_SECS, which is longer than this test may take."""
+    left = threading.Event()
+
+    def run(it, slot, events):
+        if slot.hostname == "b":
+            left.set()
+            assert events[1].wait(driver.STRAGGLER_SECS / 2), "its host is to end"
+            return 9
+        assert left.wait(10)
+        it.record_ready(slot.hostname, slot.local_rank, lost=[1], world=it._world)
+        return 0
+
+    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+
+
+def test_a_report_of_lost_ranks_counts_in_its_own_world_only(monkeypatch):
+    monkeypatch.setattr(driver, "STRAGGLER_SECS", 0.5)
+    monkeypatch.setattr(driver, "LOST_SECS", 0)
+
+    def run(it, slot, events):
+        if slot.hostname == "b":
+            # It is slow, and not lost.
+            time.sleep(0.2)
+        it.record_ready(slot.hostname, slot.local_rank, lost=[0, 1], world=it._world - 1)
+        return 0
+
+    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]", "b[0]"]
+
+
+@needs_torch
+def test_workers_go_on_when_one_hangs(tmp_path):
+    options = ["-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1"]
+    epochs = job(tmp_path, *options, blow="hang", SHOAL_COMM_HEARTBEAT="3")
+    assert [(it["size"], it["start_rank"], it["worlds"]) for it in epochs] == [(2, 0, 1), (1, 1, 2), (1, 1, 2)]
+    assert all(it["all"] and it["read"] == 48 for it in epochs), "the epoch that was disturbed, too"
 
 
 def test_a_failed_host_comes_back_after_its_cooldown(monkeypatch):
@@ -236,7 +274,7 @@ def test_states_are_synchronised_unless_workers_only_left(monkeypatch, hosts, to
 
 def test_a_worker_skips_the_sync_only_where_the_launcher_says_that_all_do(monkeypatch):
     answers, asked, synced = [True, False, None], [], []
-    monkeypatch.setattr(elastic, "next_world", lambda keeps: asked.append(keeps) or answers.pop(0))
+    monkeypatch.setattr(elastic, "next_world", lambda keeps, lost: asked.append(keeps) or answers.pop(0))
     state = ObjectState(lambda it, **_: it, lambda: 0)
     state.sync = lambda: synced.append(len(asked))
     errors = [HostsUpdatedInterrupt(True)] * 3

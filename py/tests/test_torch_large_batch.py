@@ -49,6 +49,18 @@ def test_unchanged_scripts_are_simulated(trained):
     assert "2 ranks train as 4 workers" in torch_ranks.said(pair.processes[0])
 
 
+@pytest.mark.parametrize("statistics", ["every_pass", "worker_0"])
+def test_a_process_that_trains_alone_is_simulated(statistics):
+    more = {"SHOAL_SIMULATE_INSTANCES": "4", "SHOAL_SIMULATE_BATCH_STATISTICS": statistics}
+    process = torch_ranks.spawn(torch_ranks.PYTHON, str(torch_ranks.HERE / "lone_large_batch.py"), **more)
+    try:
+        assert process.wait(torch_ranks.PATIENCE_S) == 0, torch_ranks.said(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert "1 rank trains as 4 workers" in torch_ranks.said(process)
+
+
 def test_programs_for_horovod_are_simulated(trained):
     port = torch_ranks.free_port()
     # Both ranks are on one machine, so that two instances are four ranks.

@@ -1,4 +1,6 @@
-"""An instance of a job whose ranks come and go: runs one rank of elastic_ranks.py as a child. The last instance's is killed, then the second one's hangs; each is replaced by a new process."""
+"""An instance of a job whose ranks leave and join: runs one rank of elastic_ranks.py as a child.
+
+The last instance's rank is killed, then the second one's hangs; each is replaced by a new process."""
 
 import json
 import os
@@ -16,7 +18,7 @@ CHANGES_ARE_DONE = pathlib.Path("/tmp/changes-are-done")
 
 
 def rank(**more):
-    place = {"MASTER_ADDR": HOSTS[0], "MASTER_PORT": "7077", "RANK": str(ME), "WORLD_SIZE": str(len(HOSTS)), "SHOAL_COMM_HEARTBEAT": "1"}
+    place = {"MASTER_ADDR": HOSTS[0], "MASTER_PORT": "7077", "RANK": str(ME), "WORLD_SIZE": str(len(HOSTS)), "SHOAL_COMM_HEARTBEAT": "3"}
     command = [sys.executable, elastic_ranks.__file__, "0.02", str(CHANGES_ARE_DONE)]
     return subprocess.Popen(command, env={**os.environ, **place, **more}, stdout=subprocess.PIPE, text=True)
 

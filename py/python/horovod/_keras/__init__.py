@@ -41,7 +41,7 @@ def create_distributed_optimizer(
         raise ValueError("backward_passes_per_step must be > 0")
     passes, average = backward_passes_per_step, average_aggregated_gradients
     if passes == 1 and ask_environment:
-        passes = simulate.passes(os.environ)
+        passes = simulate.passes()
         if passes > 1:
             average, count_passes = True, False
     reducer = {

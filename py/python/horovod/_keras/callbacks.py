@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import horovod.tensorflow as hvd
 from horovod._keras.momentum import Momentum
+from horovod.common import simulation
 from horovod.tensorflow import bridge
 from horovod.tensorflow.util import plain, reference
 
@@ -165,14 +166,16 @@ def _set_rate(optimizer: Any, value: float) -> None:
 
 class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
     """Raises the learning rate from `initial_lr` / size to `initial_lr`, which is the scaled one, batch by batch during `warmup_epochs` (Goyal et al. 2017):
-    lr = initial_lr / size * (e * (size - 1) / warmup_epochs + 1), with the epoch e counted to the end of the batch."""
+    lr = initial_lr / size * (e * (size - 1) / warmup_epochs + 1), with the epoch e counted to the end of the batch. In large batch simulation the size is that
+    of the simulated world."""
 
     def __init__(
         self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True, steps_per_epoch: int | None = None, verbose: int = 0
     ) -> None:
         def multiplier(epoch: float) -> float:
             epoch += 1.0 / self.steps_per_epoch
-            return (epoch * (hvd.size() - 1) / warmup_epochs + 1) / hvd.size()
+            size = simulation.workers()
+            return (epoch * (size - 1) / warmup_epochs + 1) / size
 
         super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose

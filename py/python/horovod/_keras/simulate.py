@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from horovod._keras.keras2 import note
+from horovod.common import simulation
 from horovod.common.engine import current, started
-from shoal.parallel import Accumulation, simulated_world
+from shoal.parallel import Accumulation
 
 __all__ = ["passes", "passes_for"]
 
@@ -16,19 +15,13 @@ def passes_for(workers: int) -> int:
     return Accumulation(workers, current().size).passes()
 
 
-def passes(environment: Mapping[str, str]) -> int:
-    """The passes that the environment asks for: 1 unless it names instances to simulate. Prints a note once."""
-    if not (environment.get("SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HP_SHOAL_SIMULATE_INSTANCES") or environment.get("SM_HPS")):
+def passes() -> int:
+    """The passes that the job asks for: 1 unless it names instances to simulate. Prints a note once."""
+    if not simulation.is_requested():
         return 1
     if not started():
-        if not environment.get("SHOAL_SIMULATE_INSTANCES"):
-            return 1
         raise ValueError("SHOAL_SIMULATE_INSTANCES is set: call hvd.init() before hvd.DistributedOptimizer, which must know how many ranks there are")
-    engine = current()
-    # Each simulated instance has as many ranks as this one.
-    workers = simulated_world({**environment, "LOCAL_WORLD_SIZE": str(engine.local_size)})
-    if workers is None:
-        return 1
+    engine, workers = current(), simulation.workers()
     number = passes_for(workers)
     if engine.rank == 0 and number > 1:
         note(

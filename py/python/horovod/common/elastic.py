@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from shoal.comm import CommError
+from shoal.comm import CommError, PeerDied, PeerHung
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager, next_world
@@ -123,6 +123,8 @@ class _Agreement:
     """Whether this worker skips the synchronisation of the states after a change: its own opinion, until the launcher has heard those of all."""
 
     skip_sync = False
+    #: Ranks of the present world that this worker lost.
+    lost: list[int] = []
 
 
 _agreement = _Agreement()
@@ -149,6 +151,7 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     why = str(error)
+                    _agreement.lost = error.ranks if isinstance(error.__cause__, PeerDied | PeerHung) else []
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:
@@ -172,7 +175,8 @@ def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
     for attempt in range(ATTEMPTS):
         shutdown()
         # Hosts may have come since this worker heard that some have gone, and another worker may come from a failed operation.
-        agreed = next_world(_agreement.skip_sync)
+        agreed = next_world(_agreement.skip_sync, _agreement.lost)
+        _agreement.lost = []
         if agreed is not None:
             _agreement.skip_sync = agreed
         try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import simulation
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.aggregation import Aggregator
 from horovod.tensorflow.compression import Compression
@@ -199,8 +198,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
         )
-    if backward_passes_per_step == 1 and os.environ.get("SHOAL_SIMULATE_INSTANCES"):
-        print("shoal: SHOAL_SIMULATE_INSTANCES has no effect on optimizers of TensorFlow 1; give backward_passes_per_step", file=sys.stderr)
+    if backward_passes_per_step == 1:
+        simulation.refuse("an optimizer of TensorFlow 1", "backward_passes_per_step, or a Keras optimizer")
     if op == Adasum:
         if process_set.process_set_id != 0:
             raise NotImplementedError("Adasum does not support process sets yet")

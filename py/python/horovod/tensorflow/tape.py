@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import simulation
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.world import Average, reduction
 from horovod.tensorflow.compression import Compression
@@ -75,6 +76,8 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     if not callable(getattr(compression, "compress", None)):
         raise TypeError(f"DistributedGradientTape: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
     reduction(op, "DistributedGradientTape")
+    # A tape reduces, and the script steps in every pass.
+    simulation.refuse("DistributedGradientTape", "hvd.DistributedOptimizer or shoal.keras.LargeBatch, with a plain tf.GradientTape")
     check_predivide(gradient_predivide_factor, op)
     groups = check_groups(num_groups, groups)
     kind = type(gradtape)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from horovod.common import engine
+from horovod.common import engine, simulation
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
@@ -309,11 +309,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if op == Adasum and process_set != global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     if op == Adasum and size() > 1:
-        if _is_simulated():
-            raise ValueError(
-                "DistributedOptimizer: op=Adasum combines the steps of the ranks that there are, so they cannot train as others: "
-                "unset SHOAL_SIMULATE_INSTANCES, or use op=hvd.Average"
-            )
+        # It combines the steps of the ranks that exist.
+        simulation.refuse("DistributedOptimizer with op=Adasum", "op=hvd.Average")
         distributed = _made(optimizer, _DistributedAdasumOptimizer)
         distributed._distribute(named_parameters, compression, backward_passes_per_step)
         return distributed
@@ -332,14 +329,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return distributed
 
 
-def _is_simulated() -> bool:
-    asked = any(os.environ.get(name) for name in ("SHOAL_SIMULATE_INSTANCES", "SM_HP_SHOAL_SIMULATE_INSTANCES"))
-    return asked or "shoal_simulate_instances" in os.environ.get("SM_HPS", "")
-
-
 def _simulate(distributed: torch.optim.Optimizer) -> None:
     """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then accumulates the passes that more ranks would run at once."""
-    if not _is_simulated():
+    if not simulation.is_requested():
         return
     from shoal.torch import simulate
 

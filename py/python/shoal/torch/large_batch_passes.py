@@ -98,14 +98,16 @@ class Passes:
         if self.group is not None and self.ranks > 1:
             all_reduce(number, dist.ReduceOp.MAX, self.group)
 
-    def own(self, parameters: Iterable[torch.Tensor], model: nn.Module | None) -> None:
-        """These are the parameters that it accumulates gradients of, and their model."""
+    def own(self, parameters: Iterable[torch.Tensor], model: nn.Module | None = None, norms: Iterable[_BatchNorm] | None = None) -> None:
+        """These are the parameters that it accumulates gradients of, and their model, or that model's layers with batch statistics."""
         self._parameters = list(parameters)
         for it in self._parameters:
             _of_parameter[it] = weakref.ref(self)
         if model is not None:
             _of_model[model] = weakref.ref(self)
-            self._norms = [it for it in model.modules() if isinstance(it, _BatchNorm) and it.track_running_stats]
+            norms = (it for it in model.modules() if isinstance(it, _BatchNorm))
+        if norms is not None:
+            self._norms = [it for it in norms if it.track_running_stats]
         elif self._statistics == "worker_0":
             raise ConfigError('batch_statistics="worker_0" wants model=, whose layers they are')
 

@@ -13,12 +13,14 @@ what it is: Y. Libraries with optimizers of their own that exchange gradients ca
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, DistributedSampler
@@ -92,7 +94,7 @@ def adopt(
     passes = _passes(None, (rank, ranks))
     passes.reduce = functools.partial(reduce, passes)
     passes.maximum = maximum
-    passes.own([it for part in optimizer.param_groups for it in part["params"]] if parameters is None else parameters, None)
+    _own(passes, [it for part in optimizer.param_groups for it in part["params"]] if parameters is None else parameters)
     optimizer._shoal_passes = passes
     # Its class was perhaps made before.
     if not getattr(type(optimizer).step, "_shoal_counts", False):
@@ -103,7 +105,7 @@ def adopt(
 def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = None) -> Passes:
     global _said
     try:
-        passes = Passes(simulated(), group, _statistics() if group is not None else "every_pass", place)
+        passes = Passes(simulated(), group, _statistics(), place)
     except Invalid as error:
         # What the user has set.
         error.args = (str(error).replace("simulate:", f"{_VARIABLE}:", 1),)
@@ -185,8 +187,19 @@ def _alone(optimizer: Optimizer) -> Passes:
             torch._foreach_mul_(gradients, passes.factor)
 
     passes.reduce = reduce
-    passes.own(parameters, None)
+    _own(passes, parameters)
     return passes
+
+
+def _own(passes: Passes, parameters: Iterable[torch.Tensor]) -> None:
+    """Gives the accumulation an optimizer's parameters. Their model is not known here: the layers whose statistics may have to rest are found by their parameters."""
+    parameters = list(parameters)
+    norms = []
+    if _statistics() == "worker_0":
+        theirs = {id(it) for it in parameters}
+        layers = (it for it in gc.get_objects() if isinstance(it, _BatchNorm))
+        norms = [it for it in layers if any(id(own) in theirs for own in it.parameters(recurse=False))]
+    passes.own(parameters, norms=norms)
 
 
 def _loader_init(original: Callable) -> Callable:

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterable
 from enum import IntFlag
 from typing import Any
 
@@ -72,11 +73,11 @@ class WorkerNotificationManager:
             channel.send({"heard": True})
 
 
-def next_world(keeps_state: bool = False) -> bool | None:
+def next_world(keeps_state: bool = False, lost: Iterable[int] = ()) -> bool | None:
     """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
     host has left ends here, well.
 
-    keeps_state: this worker would go on without a synchronisation of the states. Returns whether all do so; None where there is no launcher to know.
+    keeps_state: this worker would go on without a synchronisation of the states. lost: ranks of the present world that died or hung. Returns whether all do so; None where there is no launcher to know.
     """
     address, port, secret = _driver()
     if not address:
@@ -84,7 +85,9 @@ def next_world(keeps_state: bool = False) -> bool | None:
     hostname, local_rank = _place(None, None)
     channel = Channel.connect(address, port, secret)
     try:
-        channel.send({"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port(), "keeps_state": keeps_state})
+        world = int(os.environ.get("SHOAL_NAMED_WORLD", 0))
+        request = {"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port(), "keeps_state": keeps_state}
+        channel.send({**request, "lost": list(lost), "world": world})
         answer = channel.receive()
     finally:
         channel.close()

@@ -1,0 +1,35 @@
+"""Large batch simulation of a job: `SHOAL_SIMULATE_INSTANCES`, or the hyperparameter of that name in small letters."""
+
+from __future__ import annotations
+
+import os
+
+from horovod.common.engine import current, started
+from shoal.parallel import simulated_world
+
+__all__ = ["is_requested", "refuse", "workers"]
+
+_VARIABLE = "SHOAL_SIMULATE_INSTANCES"
+
+
+def is_requested() -> bool:
+    """Whether the job asks for it, for however many instances."""
+    return any(os.environ.get(name) for name in (_VARIABLE, f"SM_HP_{_VARIABLE}")) or _VARIABLE.lower() in os.environ.get("SM_HPS", "")
+
+
+def workers() -> int:
+    """The number of ranks that this world trains as: its own size where nothing is simulated. `ValueError` before `init`."""
+    engine = current()
+    if not is_requested():
+        return engine.size
+    # Each simulated instance has as many ranks as this one.
+    return simulated_world({**os.environ, "LOCAL_WORLD_SIZE": str(engine.local_size)}) or engine.size
+
+
+def refuse(what: str, instead: str) -> None:
+    """`ValueError` where the job is simulated on fewer ranks, which `what` cannot do."""
+    if not is_requested():
+        return
+    if started() and workers() == current().size:
+        return
+    raise ValueError(f"{_VARIABLE}: {what} cannot be simulated on fewer ranks; use {instead}, or unset the variable")
