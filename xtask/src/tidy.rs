@@ -5,6 +5,8 @@ mod algorithms;
 mod budget;
 mod debug_format;
 mod edges;
+mod imports;
+mod knots;
 mod licences;
 mod manifest;
 mod names;
@@ -39,6 +41,7 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
     Ok([
         edges::check(&edges::packages(&workspace.metadata)),
         purity::check(&sources),
+        knots::check(&sources),
         algorithms::check(&sources),
         budget::check(&sources),
         debug_format::check(&sources),

@@ -38,15 +38,8 @@ pub(crate) fn resource_config(facts: &Facts) -> Value {
         "current_host": facts.current_host(),
         "current_instance_type": facts.instance_type,
         "current_group_name": current_group,
-        "hosts": sorted_hosts(facts),
+        "hosts": facts.sorted_hosts(),
         "instance_groups": groups,
         "network_interface_name": facts.network_interface,
     })
-}
-
-/// Sorted as SageMaker sorts them: by name, so that `algo-10` comes before `algo-2`. Ranks follow from this order.
-pub(crate) fn sorted_hosts(facts: &Facts) -> Vec<&str> {
-    let mut hosts: Vec<&str> = facts.hosts.iter().map(String::as_str).collect();
-    hosts.sort_unstable();
-    hosts
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{input_data_config, resource_config, sorted_hosts};
+use crate::config::{input_data_config, resource_config};
 use crate::groups::Groups;
+use crate::hyperparameters::{DATAPARALLEL, Hyperparameters, arguments};
 use crate::python::repr_of_float;
-use crate::script::{DATAPARALLEL, Hyperparameters, MASTER_PORT, arguments};
+use crate::script::MASTER_PORT;
 use crate::tf_config::{self, tf_config};
 use crate::{Facts, Script, ranks};
 
@@ -118,7 +119,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
 /// The instance of the first rank: the first of those that the distribution is for.
 fn first_rank(facts: &Facts) -> String {
     let groups = Groups::of(facts, &Hyperparameters::of(&facts.hyperparameters));
-    groups.hosts_of_distribution().first().copied().unwrap_or(sorted_hosts(facts)[0]).to_owned()
+    groups.hosts_of_distribution().first().copied().unwrap_or(facts.sorted_hosts()[0]).to_owned()
 }
 
 /// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, NCCL finds its way, and
@@ -148,7 +149,7 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
 /// `SM_*` as `to_env_vars` of sagemaker-training-toolkit writes them: strings raw, everything else as compact JSON with sorted keys.
 fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let paths = &facts.paths;
-    let hosts = sorted_hosts(facts);
+    let hosts = facts.sorted_hosts();
     let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
     let groups = Groups::of(facts, &hyperparameters);
     let (distribution_groups, distribution_hosts) = (groups.of_distribution(), groups.hosts_of_distribution());

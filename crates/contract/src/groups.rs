@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::sorted_hosts;
-use crate::script::Hyperparameters;
+use crate::hyperparameters::Hyperparameters;
 use crate::{Facts, GroupFacts};
 
 /// The group's name when the request has no groups; toolkits look it up.
@@ -82,7 +81,7 @@ fn all(facts: &Facts) -> Vec<GroupFacts> {
     };
     match &facts.groups[..] {
         [] => {
-            let hosts = sorted_hosts(facts).into_iter().map(str::to_owned).collect();
+            let hosts = facts.sorted_hosts().into_iter().map(str::to_owned).collect();
             vec![GroupFacts { name: LONE.to_owned(), instance_type: facts.instance_type.clone(), hosts }]
         }
         groups => groups.iter().map(sorted).collect(),

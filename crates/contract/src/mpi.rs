@@ -7,9 +7,9 @@
 
 use serde_json::Value;
 
+use crate::hyperparameters::{Hyperparameters, MPI};
 use crate::python;
-use crate::script::{Hyperparameters, LaunchError, MPI};
-use crate::{Facts, LAUNCHER};
+use crate::{Facts, LAUNCHER, LaunchError};
 
 const PER_HOST: &str = "sagemaker_mpi_num_of_processes_per_host";
 const IN_ALL: &str = "sagemaker_mpi_num_processes";

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use crate::script::{Hyperparameters, LaunchError};
-use crate::{Facts, LAUNCHER, mpi, python};
+use crate::hyperparameters::Hyperparameters;
+use crate::{Facts, LAUNCHER, LaunchError, mpi, python};
 
 const DATAPARALLEL_OPTIONS: &str = "sagemaker_distributed_dataparallel_custom_mpi_options";
 

@@ -3,35 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
 use crate::failure::TRACEBACK;
 use crate::groups::Groups;
 use crate::headline::headline;
+use crate::hyperparameters::{DATAPARALLEL, Hyperparameters, MPI, PARAMETER_SERVER, PROGRAM, SUBMIT_DIRECTORY, arguments};
 use crate::python::{self, decoded};
-use crate::{Facts, LAUNCHER, MAX_CHARACTERS, mpi, ranks, tf_config};
-
-/// Hyperparameters that are for the toolkit alone.
-const RESERVED: [&str; 9] = [
-    PROGRAM,
-    SUBMIT_DIRECTORY,
-    "sagemaker_enable_cloudwatch_metrics",
-    "sagemaker_region",
-    "sagemaker_container_log_level",
-    "sagemaker_job_name",
-    "default_user_module_name",
-    "_tuning_objective_metric",
-    "sagemaker_s3_output",
-];
-
-const PROGRAM: &str = "sagemaker_program";
-const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
-
-/// Other hyperparameters that begin so are a framework's: `sagemaker_mpi_enabled`.
-const PREFIX: &str = "sagemaker_";
-
-/// Prefix of Shoal's own hyperparameters, such as `shoal_simulate_instances`.
-const PREFIX_OF_SHOAL: &str = "shoal_";
+use crate::{Facts, LAUNCHER, LaunchError, MAX_CHARACTERS, mpi, ranks, tf_config};
 
 /// Python of the image.
 const PYTHON: &str = "python3";
@@ -50,11 +27,6 @@ const MOST_COMMAND: usize = 200;
 /// The cause of a failure of which nothing was said.
 const SILENT: &str = "the script printed nothing, and left no failure file";
 
-/// A hyperparameter of a framework that asks for a launcher.
-const TORCHRUN: [&str; 2] = ["sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled"];
-pub(crate) const DATAPARALLEL: &str = "sagemaker_distributed_dataparallel_enabled";
-pub(crate) const MPI: &str = "sagemaker_mpi_enabled";
-
 /// A script that a job brings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
@@ -64,29 +36,6 @@ pub struct Script {
     pub source: Option<String>,
     /// Behind those that its hyperparameters are: the request's `ContainerArguments`.
     pub arguments: Vec<String>,
-}
-
-/// A launch that cannot be done. The text is for the user.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LaunchError {
-    /// Several instances that have no hosts of their own.
-    #[error(
-        "MPI: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use one instance \
-         with more processes_per_host, or see what `shoal doctor` says of isolation"
-    )]
-    MpiNeedsHosts(usize),
-    /// A number of processes that is none.
-    #[error("{0} is {1:?}, which is no number of processes")]
-    MpiNumber(String, String),
-    /// `SHOAL_PROCESSES_PER_INSTANCE` is not a number of processes.
-    #[error("SHOAL_PROCESSES_PER_INSTANCE is {0:?}; give a number of processes, such as 8")]
-    ProcessesNumber(String),
-    /// Options of mpirun that are not words.
-    #[error("custom_mpi_options is {0:?}, and a quote in it is not closed")]
-    MpiOptions(String),
-    /// torchrun starts Python files.
-    #[error("{0}: torchrun starts a Python script that ends in .py, beside which there is no setup.py")]
-    NoPythonScript(String),
 }
 
 impl Script {
@@ -113,7 +62,7 @@ impl Script {
 
     /// Whether its instances are to have parameter servers.
     pub fn has_parameter_servers(hyperparameters: &BTreeMap<String, String>) -> bool {
-        Hyperparameters::of(hyperparameters).is_on(tf_config::PARAMETER_SERVER)
+        Hyperparameters::of(hyperparameters).is_on(PARAMETER_SERVER)
     }
 
     /// Its name as a Python module.
@@ -232,80 +181,6 @@ fn from_a_line(said: &str, start: usize) -> &str {
     let is_cut = start > 0 && !said[..start].ends_with('\n');
     let line = rest.find('\n').map(|at| at + 1).filter(|at| is_cut && *at <= MOST_DROPPED);
     &rest[line.unwrap_or(0)..]
-}
-
-/// A job's hyperparameters, read as JSON and told apart.
-pub(crate) struct Hyperparameters {
-    /// The script's.
-    pub(crate) own: Map<String, Value>,
-    /// A framework's.
-    pub(crate) framework: Map<String, Value>,
-    /// The toolkit's.
-    pub(crate) reserved: Map<String, Value>,
-    /// Shoal's.
-    pub(crate) of_shoal: Map<String, Value>,
-}
-
-impl Hyperparameters {
-    pub(crate) fn of(all: &BTreeMap<String, String>) -> Self {
-        let [mut own, mut framework, mut reserved, mut of_shoal] = [Map::new(), Map::new(), Map::new(), Map::new()];
-        for (name, value) in all {
-            let of_whom = match name.as_str() {
-                name if RESERVED.contains(&name) => &mut reserved,
-                name if name.starts_with(PREFIX) => &mut framework,
-                name if name.starts_with(PREFIX_OF_SHOAL) => &mut of_shoal,
-                _ => &mut own,
-            };
-            of_whom.insert(name.clone(), decoded(value));
-        }
-        Self { own, framework, reserved, of_shoal }
-    }
-
-    pub(crate) fn is_on(&self, name: &str) -> bool {
-        match self.framework.get(name) {
-            Some(Value::Bool(on)) => *on,
-            // Of estimators that encode what is text already.
-            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-            _ => false,
-        }
-    }
-
-    fn asks_for_torchrun(&self) -> bool {
-        TORCHRUN.iter().any(|name| self.is_on(name))
-    }
-
-    /// Whether the instances are to be launched as one distributed program.
-    pub(crate) fn is_distributed(&self) -> bool {
-        const OTHERS: [&str; 5] = [
-            MPI,
-            DATAPARALLEL,
-            tf_config::PARAMETER_SERVER,
-            "sagemaker_pytorch_xla_multi_worker_enabled",
-            "sagemaker_multi_worker_mirrored_strategy_enabled",
-        ];
-        self.asks_for_torchrun() || OTHERS.iter().any(|name| self.is_on(name))
-    }
-}
-
-/// The command line that the toolkit makes of a script's hyperparameters, in the order of their names: `--name value`, one letter with one
-/// dash; an object is `member=value,member=value`, null nothing, everything else as Python's `str()` has it.
-pub(crate) fn arguments(hyperparameters: &Map<String, Value>) -> Vec<String> {
-    let mut sorted = Vec::from_iter(hyperparameters);
-    sorted.sort_by_key(|(name, _)| *name);
-    let pairs = sorted.into_iter().map(|(name, value)| {
-        let name = if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
-        let value = match value {
-            Value::Null => String::new(),
-            Value::Object(members) => {
-                let mut members = Vec::from_iter(members.iter().map(|(name, value)| format!("{name}={}", python::str(value))));
-                members.sort();
-                members.join(",")
-            }
-            other => python::str(other),
-        };
-        [name, value]
-    });
-    pairs.flatten().collect()
 }
 
 /// A word for a shell.

@@ -4,14 +4,12 @@
 use serde_json::{Value, json};
 
 use crate::groups::Groups;
-use crate::script::Hyperparameters;
+use crate::hyperparameters::{Hyperparameters, PARAMETER_SERVER};
 use crate::{Facts, LAUNCHER};
 
 /// The variable's name.
 pub(crate) const VARIABLE: &str = "TF_CONFIG";
 
-/// The framework's parameter that asks for it.
-pub(crate) const PARAMETER_SERVER: &str = "sagemaker_parameter_server_enabled";
 const MULTI_WORKER_MIRRORED: &str = "sagemaker_multi_worker_mirrored_strategy_enabled";
 
 /// Ports: of the master and the workers, of parameter servers, and of workers that mirror each other.

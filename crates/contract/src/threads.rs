@@ -11,8 +11,8 @@
 //!   small layers that has the machine to itself half of its speed; 4,000 rounds cost it nothing that can be measured, and with a neighbour it
 //!   takes a fifth less than with the default. (<https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html>)
 
+use crate::hyperparameters::Hyperparameters;
 use crate::mpi;
-use crate::script::Hyperparameters;
 use crate::{Facts, LAUNCHER};
 
 /// Rounds of libgomp's waiting loop: 70 to 200 microseconds.
