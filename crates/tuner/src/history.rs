@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, Origin};
-
-/// A trial's number, from 0 in the order of starts and injections.
-pub type TrialId = u32;
+use crate::{Config, Origin, TrialId};
 
 /// What a trial said after a unit of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

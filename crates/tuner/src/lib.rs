@@ -30,6 +30,7 @@
 //! [`importance()`] and [`pareto`] what people want to know afterwards. `docs/tuning.md` shows it from Rust, Python and the shell.
 
 mod config;
+mod direction;
 mod error;
 mod exp;
 mod history;
@@ -51,19 +52,20 @@ mod study;
 mod transfer;
 
 pub use config::{Config, Value};
+pub use direction::Direction;
 pub use error::{SpaceError, SpecError};
-pub use history::{History, Report, Trial, TrialId, TrialState};
+pub use history::{History, Report, Trial, TrialState};
 pub use importance::importance;
 pub use near::{edits, near};
 pub use progress::{IMPROVEMENT, Progress};
 pub use random::Rng;
-pub use record::{Ask, Origin, Outcome, Record, Start, Verdict};
+pub use record::{Ask, Memo, Origin, Outcome, Record, Start, TrialId, Verdict};
 pub use scaling::Scaling;
 pub use schedule::{Next, Scheduler, SchedulerSpec, Stage};
-pub use search::{Memo, Proposal, Searcher, SearcherSpec, View};
+pub use search::{Proposal, Searcher, SearcherSpec, View};
 pub use sobol::Sobol;
 pub use space::{Condition, Configs, Domain, Parameter, Space};
-pub use spec::{Direction, StudySpec};
+pub use spec::StudySpec;
 pub use study::{Snapshot, Study};
 pub use transfer::Transferred;
 

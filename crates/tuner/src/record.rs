@@ -2,7 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, Memo, TrialId};
+use crate::Config;
+
+/// A trial's number, from 0 in the order of starts and injections.
+pub type TrialId = u32;
+
+/// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its answers may not be reproduced without. Stored with the
+/// record of the proposal, so that a study that is restored goes on bit for bit.
+pub type Memo = Vec<f64>;
 
 /// What an idle worker is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,27 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{SchedulerSpec, SearcherSpec, Space};
-
-/// Which way an objective is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Direction {
-    /// Less is better.
-    #[default]
-    Minimize,
-    /// More is better.
-    Maximize,
-}
-
-impl Direction {
-    /// The value as it is minimised inside; its own inverse.
-    pub fn minimised(self, value: f64) -> f64 {
-        match self {
-            Self::Minimize => value,
-            Self::Maximize => -value,
-        }
-    }
-}
+use crate::{Direction, SchedulerSpec, SearcherSpec, Space};
 
 /// All that determines a study, but for what its trials report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

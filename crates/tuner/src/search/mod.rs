@@ -10,7 +10,7 @@ mod tpe;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, Direction, History, Record, Rng, Space, SpecError};
+use crate::{Config, Direction, History, Memo, Record, Rng, Space, SpecError};
 
 pub use bayes::{Bayes, BayesSpec, Hyperparameters};
 pub use cma::{CmaEs, CmaSpec};
@@ -36,10 +36,6 @@ pub struct View<'a> {
     /// Where trials are over, where the scheduler knows it.
     pub max_resource: Option<u32>,
 }
-
-/// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its answers may not be reproduced without. Stored with the
-/// record of the proposal, so that a study that is restored goes on bit for bit.
-pub type Memo = Vec<f64>;
 
 /// What a searcher answers.
 #[derive(Debug, Clone, PartialEq)]
