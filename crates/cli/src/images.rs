@@ -12,7 +12,10 @@ use shoal_server::{Builtin, BuiltinObjective, Image, ImageError, Images};
 use shoal_tuner::near;
 use shoal_wire::{Goal, Objective, ParameterRange, RangeValues, ScalingType};
 
-use crate::{environments::table_file, settings::Settings};
+use crate::{
+    environments::table_file,
+    settings::{EngineChoice, Settings},
+};
 
 /// An engine's answer holds for so long.
 const REMEMBERED: Duration = Duration::from_secs(5);
@@ -35,17 +38,6 @@ struct Answer {
     at: Instant,
     /// `None` if none is installed, and a text if none answers.
     engine: Result<Option<Engine>, String>,
-}
-
-/// The setting `engine`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EngineChoice {
-    /// The first that is installed.
-    Auto,
-    /// This command.
-    Command(String),
-    /// None.
-    None,
 }
 
 impl Images for OurImages {

@@ -3,6 +3,7 @@
 
 mod declared;
 mod doubts;
+mod engine;
 mod flags;
 mod machine;
 mod sizes;
@@ -20,13 +21,14 @@ use shoal_plane::Packing;
 use shoal_server::{NetworkOptions, TlsOptions};
 use shoal_wire::client::Scheme;
 
+pub(crate) use engine::EngineChoice;
 pub(crate) use flags::ClientFlags;
 pub use flags::ServerFlags;
 pub use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 
-use crate::{exit::UsageError, images::EngineChoice};
+use crate::exit::UsageError;
 
 /// Less memory than any instance has.
 const LEAST_MEMORY: u64 = 64 << 20;
