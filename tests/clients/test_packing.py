@@ -105,6 +105,6 @@ def test_shoal_tune_says_what_runs_at_once(jobs):
     """With packing by use as well: instances are counted then."""
     command = ["--metric", r"loss=loss=(\S+)", "--minimize", "loss", "--range", "x=0..1", "--trials", "1", "--detach"]
     tune = lambda name, parallel: run(jobs.house, "tune", "--name", name, "--parallel", parallel, *command, "--", "/bin/echo", "loss=1").stderr
-    said = r"9 training jobs in parallel are requested, \d fits? here: each needs .*, and there is .* in all\n"
-    assert re.search(said, tune("nine", "9")) and "in parallel" not in tune("one", "1")
+    notice = r"9 training jobs in parallel are requested, \d fits? here: each needs .*, and there is .* in all\n"
+    assert re.search(notice, tune("nine", "9")) and "in parallel" not in tune("one", "1")
     jobs.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="nine")

@@ -154,7 +154,7 @@ fn a_release_ends_packing(_: &Support) {
     eventually("the process that packs", || !processes_with(&name).is_empty());
     let server = stage.server.clone();
     stage.release();
-    assert!(!server.until(1, "what was heard", |_| true).has(&ReportBody::Uploaded));
+    assert!(!server.until(1, "the reports", |_| true).has(&ReportBody::Uploaded));
 }
 
 fn a_program_that_is_not_there(_: &Support) {
