@@ -1,11 +1,13 @@
 """Python environments instead of images: made once, shared, read-only, with what a job requires on top."""
 
 import fcntl
+import json
 import time
 
 import pytest
 from house import House, eventually
 from jobs import Jobs
+from test_cli import run
 from test_script_mode import create
 from wheels import wheel
 
@@ -78,6 +80,16 @@ def test_made_once_for_all_hosts_and_jobs_and_read_only_inside(environments):
     second = submit(jobs, "team/alpha", INSIDE)
     jobs.completed(second)
     assert not any("environment" in line for line in jobs.logs(second)["algo-1"]), "nothing is made and nobody is waited for"
+
+
+def test_the_image_of_a_script_follows_from_what_it_imports(environments, tmp_path):
+    environments.image("team/imported", "alpha==2.0\nbeta==1.0\n")
+    (tmp_path / "train.py").write_text("import beta, sys\nprint(beta.VERSION, sys.argv[1:])\n")
+    done = run(environments.house, "train", "--name", "by-import", "--json", "train.py", "--epochs", "3", cwd=tmp_path)
+    assert "image team/imported, as train.py imports beta" in done.stderr, done.stderr
+    job = json.loads(done.stdout)
+    assert (job["TrainingJobStatus"], job["AlgorithmSpecification"]["TrainingImage"]) == ("Completed", "team/imported")
+    assert environments.jobs.lines("by-import") == ["1.0 ['--epochs', '3']"]
 
 
 def test_what_a_job_requires_lies_over_it_and_is_kept(environments):

@@ -58,6 +58,11 @@ def refused(call):
     return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"], answer["Error"]["Message"]
 
 
+def let_go(jobs, name):
+    """Lets a program continue that waits for this file. It may end before the command has its answer."""
+    jobs.house.shoal("jobs", "exec", name, "--", "touch", "/dev/shm/go", check=False)
+
+
 def test_creating_jobs(jobs, disk):
     first = jobs.command(WAITS)
     jobs.saying(first, "ready")
@@ -164,11 +169,41 @@ def test_a_model_waits_for_room(jobs, disk):
     name = jobs.command("head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done")
     jobs.saying(name, "ready")
     with disk.full():
-        jobs.house.shoal("jobs", "exec", name, "--", "touch", "/dev/shm/go")
+        let_go(jobs, name)
         eventually(lambda: "wait for the disk" in jobs.house.log.read_text())
         assert jobs.describe(name)["TrainingJobStatus"] == "InProgress"
     jobs.completed(name)
     assert len(jobs.artifact(name)["m"]) == 8_000_000
+
+
+def test_stopping_a_job_whose_model_waits_for_room(jobs, disk):
+    """It waits no longer: the model is lost, and the instance is free for the next job."""
+    name = jobs.command("head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done")
+    jobs.saying(name, "ready")
+    with disk.full():
+        let_go(jobs, name)
+        eventually(lambda: "wait for the disk" in jobs.house.log.read_text())
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    assert f"training job {name}: no space is left on the server's disk for the artifacts of algo-1" in jobs.house.log.read_text()
+    jobs.completed(jobs.command("echo there is room again"))
+
+
+def test_stopping_a_job_whose_model_waits_to_be_stored(disk, new_house):
+    """All of it has come to the server, and there is no room for the archive of both instances."""
+    jobs = Jobs(new_house("--instances", "2", "--grace-s", "1", data=disk.path / "data", port=free_port()))
+    first, second = "echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done", "head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m"
+    name = jobs.command(f"if [ $(hostname) = algo-1 ]; then {first}; else {second}; fi", instances=2)
+    jobs.saying(name, "ready")
+    received = lambda: sum(path.stat().st_size for path in (jobs.house.data / "runs").glob("*/parts-2-*"))
+    eventually(lambda: received() > 8_000_000)
+    with disk.full():
+        let_go(jobs, name)
+        eventually(lambda: "bytes as sent) wait for the disk" in jobs.house.log.read_text())
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+        reason = jobs.failed(name)
+    assert reason.startswith("InternalServerError") and "No space left" in reason and str(disk.path) not in reason, reason
+    jobs.completed(jobs.command("echo there is room again"))
 
 
 def test_a_script_that_finds_the_disk_full_is_tried_again(jobs, disk):

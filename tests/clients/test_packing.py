@@ -1,10 +1,12 @@
 """Jobs hold the memory that they use, whatever their types are called; the last to start is ended when the machine runs short."""
 
 import os
+import re
 
 import pytest
 from house import eventually
 from jobs import Jobs
+from test_cli import run
 
 USES = """
 import sys, time
@@ -97,3 +99,12 @@ def test_what_runs_at_once_is_said_at_creation(jobs, new_house):
     listed = lambda: other.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="four")["TrainingJobSummaries"]
     [trial] = eventually(listed, 60)
     assert any(said in message for _, message in transitions(other, trial["TrainingJobName"]))
+
+
+def test_shoal_tune_says_what_runs_at_once(jobs):
+    """With packing by use as well: instances are counted then."""
+    command = ["--metric", r"loss=loss=(\S+)", "--minimize", "loss", "--range", "x=0..1", "--trials", "1", "--detach"]
+    tune = lambda name, parallel: run(jobs.house, "tune", "--name", name, "--parallel", parallel, *command, "--", "/bin/echo", "loss=1").stderr
+    notice = r"9 training jobs in parallel are requested, \d fits? here: each needs .*, and there is .* in all\n"
+    assert re.search(notice, tune("nine", "9")) and "in parallel" not in tune("one", "1")
+    jobs.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="nine")

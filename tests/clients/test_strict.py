@@ -25,6 +25,8 @@ def test_fields_without_effect_are_noted(house, jobs):
     assert lines.index(notes[-1]) < next(at for at, line in enumerate(lines) if line == "trained")
     assert headers_of(house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")) == "ExternalId"
     assert headers_of(jobs.sagemaker.list_training_jobs()) is None
+    model = {"ModelName": "noted", "ExecutionRoleArn": ROLE, "PrimaryContainer": {"Image": "i"}, "VpcConfig": VPC}
+    assert headers_of(jobs.sagemaker.create_model(**model)) == "VpcConfig"
 
 
 def test_a_strict_server_refuses_them(new_house):
@@ -39,6 +41,12 @@ def test_a_strict_server_refuses_them(new_house):
     with pytest.raises(ClientError) as refused:
         house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")
     assert "ExternalId" in str(refused.value)
+    model = {"ModelName": "refused", "ExecutionRoleArn": ROLE, "PrimaryContainer": {"Image": "i"}}
+    with pytest.raises(ClientError) as refused:
+        jobs.sagemaker.create_model(**model, EnableNetworkIsolation=True)
+    error = refused.value.response["Error"]
+    assert "EnableNetworkIsolation (" in error["Message"] and "ExecutionRoleArn" not in error["Message"], error
+    jobs.sagemaker.create_model(**model)
     s3 = house.client("s3")
     with pytest.raises(ClientError) as refused:
         s3.put_object(Bucket=BUCKET, Key="k", Body=b"x", ServerSideEncryption="aws:kms")

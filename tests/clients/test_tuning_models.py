@@ -9,6 +9,7 @@ import pytest
 import traces
 from house import eventually
 from test_cli import run
+from test_console_door import Visitor
 from tunings import Tunings
 
 # Goes on for ever; saves its model when it is told to end, or never.
@@ -100,7 +101,7 @@ def test_a_paused_xgboost_leaves_its_instance_to_the_next_and_nobody_sees_it(hou
 
 
 @pytest.mark.parametrize("saves", [True, False])
-def test_a_script_that_goes_on_is_stopped_at_max_resource(house, jobs, tunings, saves):
+def test_a_script_that_goes_on_is_stopped_at_max_resource(house, jobs, tunings, tmp_path, saves):
     definition = tunings.curve(program=f"SAVES = {saves}\n{ENDLESS}")
     config = {"StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 3}}}
     name = tunings.create(definition, strategy="Hyperband", trials=4, parallel=2, **config)
@@ -115,7 +116,18 @@ def test_a_script_that_goes_on_is_stopped_at_max_resource(house, jobs, tunings, 
     shown = run(house, "tuning", "show", name).stdout
     assert re.search(r"4 stopped \(.*\d at MaxResource", shown) and "Stopped at MaxResource" in shown, shown
     assert list(jobs.artifact(best)) == (["x"] if saves else [])
-    assert (f"The best training job, {best}, has no model" in shown) == (not saves), shown
+    run(house, "tuning", "report", name, "--html", str(tmp_path / "report.html"))
+    report = (tmp_path / "report.html").read_text()
+    visitor = Visitor(house)
+    visitor.ask("POST", "/console/sign-in", visitor.keys)
+    page = visitor.ask("GET", f"/console/tuning/{name}").text
+    for place in [shown, report, page]:
+        assert (f"The best training job, {best}, has no model" in place) == (not saves), place
+    # Trials that were stopped are over, and counted in the list as well.
+    assert '<span class="label">Trials over</span><span>4 of 4</span>' in page, page
+    assert re.search(r"<dt>stopped</dt><dd>4 \(.*\d at MaxResource", report), report
+    (line,) = [line.split() for line in run(house, "tuning", "list", "--name", name).stdout.splitlines() if line.startswith(f"{name} ")]
+    assert line[1:7] == ["Completed", "Hyperband", "4", "0", "0", "0"], line
 
 
 def test_what_is_best_when_a_tuning_job_is_stopped_has_its_model(jobs, tunings):

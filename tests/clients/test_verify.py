@@ -4,6 +4,8 @@ import json
 import signal
 
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
 from house import BUCKET, House
 from jobs import Jobs
 from s3_requests import refused
@@ -59,3 +61,22 @@ def test_a_flipped_bit_is_never_given_out(server):
 
     name = jobs.script("true", channels=[jobs.channel("train", "verify/")])
     assert "object `verify/long` is damaged" in jobs.failed(name)
+
+
+def test_errors_do_not_name_the_server_s_files(server):
+    """Its own log does."""
+    jobs = Jobs(server)
+    jobs.put("path/long", LONG)
+    # Something else is where objects were, so that no file can be opened.
+    objects, aside = server.data / "objects", server.root / "aside"
+    objects.rename(aside)
+    objects.touch()
+    with pytest.raises(ClientError) as refused:
+        server.client("s3", config=Config(retries={"total_max_attempts": 1})).put_object(Bucket=BUCKET, Key="path/other", Body=LONG)
+    name = jobs.command("true", InputDataConfig=[jobs.channel("train", "path/")])
+    for message in [str(refused.value), jobs.failed(name), json.dumps(jobs.describe(name), default=str)]:
+        assert message and str(server.root) not in message, message
+    assert str(objects) in server.log.read_text()
+    objects.unlink()
+    aside.rename(objects)
+    assert jobs.s3.get_object(Bucket=BUCKET, Key="path/long")["Body"].read() == LONG

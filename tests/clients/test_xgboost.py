@@ -72,6 +72,15 @@ def test_an_instance_without_data_is_left_out(jobs, tmp_path):
     assert data.auc(VALIDATION, predictions(jobs, name, tmp_path / "m.ubj")) > 0.9
 
 
+def test_exact_on_two_instances_is_approx(jobs):
+    """As AWS's image: a warning, and a model."""
+    name = jobs.xgboost("xgb/train/", "xgb/validation/", instances=2, sharded=True, tree_method="exact", **PARAMETERS)
+    jobs.completed(name)
+    assert any("tree_method exact needs all rows on one instance: training with tree_method approx" in line for line in jobs.lines(name))
+    assert jobs.metrics(name)["validation:auc"] > 0.5
+    assert jobs.artifact(name)["xgboost-model"]
+
+
 def test_libsvm(jobs, one, tmp_path):
     jobs.put("xgb/libsvm/train/a", data.as_libsvm(TRAIN))
     jobs.put("xgb/libsvm/validation/b", data.as_libsvm(VALIDATION))

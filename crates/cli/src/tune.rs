@@ -137,6 +137,9 @@ pub(crate) struct TuneArgs {
     /// Stop a trial after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     max_runtime: Option<u64>,
+    /// What the trials reach outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
+    #[arg(long, value_name = "MODE")]
+    network: Option<String>,
     /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,

@@ -36,12 +36,19 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
         StoreError::Full(_) => return insufficient_storage(error),
         // With a status that clients do not retry: the object stays damaged.
         StoreError::DamagedObject { .. } => return own_code(error, "ObjectDamaged", StatusCode::UNPROCESSABLE_ENTITY),
-        StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, error.without_paths()),
-        _ => (S3ErrorCode::InternalError, error.without_paths()),
+        StoreError::NotDurable(_) => (S3ErrorCode::ServiceUnavailable, logged(&error)),
+        _ => (S3ErrorCode::InternalError, logged(&error)),
     };
     let mut translated = S3Error::with_message(code, message);
     translated.set_source(Box::new(error));
     translated
+}
+
+/// The message for clients of an error of the server, whose log names the file and the cause.
+fn logged(error: &StoreError) -> String {
+    let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+    tracing::error!("S3: {error}{cause}");
+    error.without_paths()
 }
 
 /// An error whose code the framework does not know.

@@ -167,3 +167,31 @@ pub(crate) fn io_at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -
         _ => StoreError::Io { what, path: path.to_owned(), source },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_for_clients_name_no_file() {
+        let root = Path::new("/home/ann/shoal");
+        let path = root.join("objects/ab");
+        let text = |what: &str| format!("{what} {}", path.display());
+        for error in [
+            StoreError::Full(text("the file")),
+            StoreError::NotDurable(text("the disk lost")),
+            io_at("write", &path)(io::Error::other(text("why"))),
+            io_at("write", &path)(io::ErrorKind::StorageFull.into()),
+            StoreError::Sql(rusqlite::Error::InvalidPath(path.clone())),
+            StoreError::Corrupt { path: path.clone(), detail: text("short:") },
+            StoreError::Format { path: path.clone(), found: "2".to_owned(), expected: "1".to_owned() },
+            StoreError::NotADataDir(root.to_owned()),
+            StoreError::Locked { path: root.to_owned(), holder: Holder { pid: Some(1), command: text("shoal serve") } },
+        ] {
+            let message = error.without_paths();
+            assert!(!message.is_empty() && !message.contains("/home/ann"), "{error:?}: {message}");
+        }
+        let object = StoreError::NoSuchKey { bucket: "b".to_owned(), key: "home/ann".to_owned() };
+        assert_eq!(object.without_paths(), object.to_string(), "what the client named is named");
+    }
+}

@@ -3,7 +3,14 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{Call, Error, FilterPattern, Input, Reply, call::read, logs::group};
+use crate::{
+    Call, Error, FilterPattern, Input, Reply,
+    call::read,
+    logs::{group, identified},
+};
+
+/// Class of all groups of logs.
+pub(crate) const CLASS: &str = "STANDARD";
 
 /// A `FilterLogEvents`. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +84,7 @@ struct FilterLogEventsRequest {
     filter_pattern: Option<String>,
     next_token: Option<String>,
     limit: Option<u32>,
+    start_from_head: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -84,6 +92,9 @@ struct FilterLogEventsRequest {
 struct DescribeLogGroupsRequest {
     log_group_name_prefix: Option<String>,
     log_group_name_pattern: Option<String>,
+    log_group_class: Option<String>,
+    #[serde(default)]
+    log_group_identifiers: Vec<String>,
     next_token: Option<String>,
     limit: Option<u32>,
 }
@@ -102,6 +113,11 @@ impl Input for FilterLogEvents {
             && start > end
         {
             return Err(Error::validation("startTime must not be later than endTime."));
+        }
+        if request.start_from_head == Some(false) {
+            return Err(Error::validation(
+                "This server returns the earliest events of all streams first: leave startFromHead out, or call GetLogEvents for the newest of one stream.",
+            ));
         }
         let pattern_text = request.filter_pattern.unwrap_or_default();
         Ok(Self {
@@ -123,9 +139,15 @@ impl Input for DescribeLogGroups {
         if request.log_group_name_prefix.is_some() && request.log_group_name_pattern.is_some() {
             return Err(Error::validation("logGroupNamePrefix and logGroupNamePattern are alternatives: give one of them."));
         }
+        let filters = [&request.log_group_name_prefix, &request.log_group_name_pattern, &request.log_group_class];
+        if !request.log_group_identifiers.is_empty() && filters.iter().any(|filter| filter.is_some()) {
+            return Err(Error::validation("logGroupIdentifiers excludes the other filters: leave them out."));
+        }
         Ok(Self {
             prefix: request.log_group_name_prefix,
             part: request.log_group_name_pattern,
+            class: request.log_group_class,
+            names: request.log_group_identifiers.iter().map(|identifier| identified(identifier).to_owned()).collect(),
             next_token: request.next_token,
             limit: request.limit.unwrap_or(50),
         })
@@ -139,6 +161,10 @@ pub struct DescribeLogGroups {
     pub prefix: Option<String>,
     /// A part of the names, in any case.
     pub part: Option<String>,
+    /// All groups here are of the class [`CLASS`].
+    pub class: Option<String>,
+    /// Names of the groups; empty: all.
+    pub names: Vec<String>,
     /// Where to go on.
     pub next_token: Option<String>,
     /// Most groups of the reply.
@@ -151,6 +177,8 @@ impl DescribeLogGroups {
     pub fn wants(&self, name: &str) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| name.starts_with(prefix.as_str()))
             && self.part.as_ref().is_none_or(|part| name.to_lowercase().contains(&part.to_lowercase()))
+            && self.class.as_ref().is_none_or(|class| class == CLASS)
+            && (self.names.is_empty() || self.names.iter().any(|asked| asked == name))
     }
 }
 
@@ -180,7 +208,7 @@ impl Reply {
                 "creationTime": group.created_ms,
                 "metricFilterCount": 0,
                 "storedBytes": group.bytes,
-                "logGroupClass": "STANDARD",
+                "logGroupClass": CLASS,
             });
             if let Some(days) = group.retention_days {
                 entry["retentionInDays"] = json!(days);
@@ -188,5 +216,44 @@ impl Reply {
             entry
         };
         Self::page("logGroups", groups.iter().map(entry), "nextToken", next_token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{Service, operations::operations};
+
+    fn call(name: &str, input: Value) -> Call {
+        let operation = operations().find(|it| it.service == Service::Logs && it.name == name).unwrap();
+        Call { operation, input }
+    }
+
+    #[test]
+    fn groups_are_chosen_by_what_is_asked() {
+        let check = |input: Value, expected: &[&str]| {
+            let request = DescribeLogGroups::read(call("DescribeLogGroups", input.clone())).unwrap();
+            let found: Vec<_> = ["/aws/a", "/aws/b", "own"].into_iter().filter(|name| request.wants(name)).collect();
+            assert_eq!(found, expected, "{input}");
+        };
+        check(json!({}), &["/aws/a", "/aws/b", "own"]);
+        check(json!({"logGroupNamePrefix": "/aws/"}), &["/aws/a", "/aws/b"]);
+        check(json!({"logGroupNamePattern": "WN"}), &["own"]);
+        check(json!({"logGroupClass": "STANDARD"}), &["/aws/a", "/aws/b", "own"]);
+        check(json!({"logGroupClass": "INFREQUENT_ACCESS"}), &[]);
+        check(json!({"logGroupIdentifiers": ["own", "arn:aws:logs:r:123456789012:log-group:/aws/b"]}), &["/aws/b", "own"]);
+        check(json!({"logGroupIdentifiers": ["other"]}), &[]);
+        let both = json!({"logGroupIdentifiers": ["own"], "logGroupNamePrefix": "o"});
+        assert!(DescribeLogGroups::read(call("DescribeLogGroups", both)).is_err());
+    }
+
+    #[test]
+    fn the_newest_first_is_refused() {
+        let read = |input: Value| FilterLogEvents::read(call("FilterLogEvents", input));
+        assert!(read(json!({"logGroupName": "g", "startFromHead": true})).is_ok());
+        let refused = read(json!({"logGroupName": "g", "startFromHead": false})).expect_err("the earliest are first");
+        assert!(refused.message.contains("startFromHead"), "{}", refused.message);
     }
 }

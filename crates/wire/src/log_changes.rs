@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Call, Error, Input, Reply, call::read};
+use crate::{Call, Error, Input, Reply, call::read, filter_logs::CLASS};
 
 /// Days that `PutRetentionPolicy` accepts, as AWS has them.
 const RETENTION_DAYS: [u32; 22] = [1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653];
@@ -79,6 +79,8 @@ struct CreateLogGroupRequest {
     log_group_class: Option<String>,
     #[serde(default)]
     tags: serde_json::Map<String, Value>,
+    #[serde(default)]
+    deletion_protection_enabled: bool,
 }
 
 #[derive(Deserialize)]
@@ -137,8 +139,9 @@ impl Input for LogChange {
 fn create_group(request: CreateLogGroupRequest) -> Result<LogChange, Error> {
     let unsupported = [
         (request.kms_key_id.is_some(), "kmsKeyId"),
-        (request.log_group_class.is_some_and(|class| class != "STANDARD"), "logGroupClass other than STANDARD"),
+        (request.log_group_class.is_some_and(|class| class != CLASS), "logGroupClass other than STANDARD"),
         (!request.tags.is_empty(), "tags"),
+        (request.deletion_protection_enabled, "deletionProtectionEnabled"),
     ];
     if let Some((_, what)) = unsupported.into_iter().find(|(is_given, _)| *is_given) {
         return Err(Error::validation(format!("{what} has no effect on this server; leave it out.")));
@@ -173,5 +176,28 @@ impl Reply {
         let info: serde_json::Map<_, _> = members.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect();
         let reply = Self::of(json!({"nextSequenceToken": "0"}));
         if info.is_empty() { reply } else { reply.with("rejectedLogEventsInfo", Value::Object(info)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Service, operations::operations};
+
+    #[test]
+    fn what_a_group_cannot_have_is_refused() {
+        let operation = operations().find(|it| it.service == Service::Logs && it.name == "CreateLogGroup").unwrap();
+        let check = |more: Value, expected: &str| {
+            let mut input = json!({"logGroupName": "g"});
+            input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let message = LogChange::read(Call { operation, input }).err().map_or_else(String::new, |error| error.message);
+            assert!(message.starts_with(expected) && message.is_empty() == expected.is_empty(), "{more}: {message}");
+        };
+        check(json!({}), "");
+        check(json!({"logGroupClass": "STANDARD", "tags": {}, "deletionProtectionEnabled": false}), "");
+        check(json!({"logGroupClass": "DELIVERY"}), "logGroupClass");
+        check(json!({"kmsKeyId": "k"}), "kmsKeyId");
+        check(json!({"tags": {"a": "b"}}), "tags");
+        check(json!({"deletionProtectionEnabled": true}), "deletionProtectionEnabled");
     }
 }

@@ -143,13 +143,16 @@ impl Input for GetLogEvents {
 pub(crate) fn group(name: Option<String>, identifier: Option<String>) -> Result<String, Error> {
     match (name, identifier) {
         (Some(name), None) => Ok(name),
-        (None, Some(identifier)) => {
-            let name = identifier.split_once(":log-group:").map_or(identifier.as_str(), |(_, name)| name);
-            Ok(name.split(':').next().unwrap_or_default().to_owned())
-        }
+        (None, Some(identifier)) => Ok(identified(&identifier).to_owned()),
         (None, None) => Err(Error::validation("LogGroupName or LogGroupIdentifier must be given.")),
         (Some(_), Some(_)) => Err(Error::validation("LogGroupName and LogGroupIdentifier are alternatives: give one of them.")),
     }
+}
+
+/// The group's name in an identifier, which is a name or an ARN.
+pub(crate) fn identified(identifier: &str) -> &str {
+    let name = identifier.split_once(":log-group:").map_or(identifier, |(_, name)| name);
+    name.split(':').next().unwrap_or_default()
 }
 
 impl Reply {

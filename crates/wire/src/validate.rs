@@ -1,6 +1,6 @@
 //! The one validator: walks a request along its shape in the constraint table.
 //!
-//! Messages are AWS's own, with every violation in one answer. What AWS's JSON reader refuses (a number where a text belongs) is a
+//! Messages are AWS's own, with every violation in one answer; a name that is nearly one of a few is followed by the one that was meant. What AWS's JSON reader refuses (a number where a text belongs) is a
 //! `SerializationException` here too; members that are null or unknown are dropped, as it does.
 
 use std::fmt::Write as _;
@@ -126,7 +126,9 @@ fn broken(shape: &Shape, value: &mut Value, path: &str) -> Result<Vec<String>, E
         Shape::Enum(choices) => {
             let Value::String(text) = value else { return Err(mistyped(value, "a String", path)) };
             let known = choices.contains(&text.as_str());
-            if known { Vec::new() } else { vec![format!("Member must satisfy enum value set: [{}]", nearest(choices, text))] }
+            let meant = || shoal_tuner::near(text, choices.iter().copied());
+            let refusal = || format!("Member must satisfy enum value set: [{}]{}", nearest(choices, text), meant());
+            if known { Vec::new() } else { vec![refusal()] }
         }
         Shape::Number { bits, min, max } => {
             let kind = match bits {
@@ -310,6 +312,7 @@ mod tests {
         check(json!({"Name": "abcde"}), &one("abcde", "name", "Member must have length less than or equal to 4"));
         check(json!({"Name": "A"}), &one("A", "name", pattern));
         check(json!({"Colour": "blue"}), &one("blue", "colour", "Member must satisfy enum value set: [red, green]"));
+        check(json!({"Colour": "Geen"}), &one("Geen", "colour", "Member must satisfy enum value set: [red, green]; did you mean green?"));
         check(json!({"Count": 0}), &one("0", "count", "Member must have value greater than or equal to 1"));
         check(json!({"Count": 11}), &one("11", "count", "Member must have value less than or equal to 10"));
         check(json!({"Rate": 0.75}), &one("0.75", "rate", "Member must have value less than or equal to 0.5"));

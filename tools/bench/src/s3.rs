@@ -21,7 +21,8 @@ use shoal_cli::{
     output::{Progress, show},
 };
 
-/// Against the disk's own speed.
+/// Against the disk's own speed: of the large object's PUTs, and of all else.
+const LARGE_PUT_OF_THE_DISK: f64 = 0.9;
 const OF_THE_DISK: f64 = 0.7;
 
 /// Arguments of `cargo xtask bench s3`.
@@ -50,14 +51,14 @@ pub(crate) struct S3Args {
     write: Option<PathBuf>,
 }
 
-/// What is done, and what it is compared with.
-const WORK: [(&str, &str); 6] = [
-    ("PUT, one request", "MB/s"),
-    ("PUT, parts of 8 MiB", "MB/s"),
-    ("GET, one request", "MB/s"),
-    ("GET, ranges of 8 MiB", "MB/s"),
-    ("PUT of 4 KiB", "/s"),
-    ("GET of 4 KiB", "/s"),
+/// What is done, its unit, and the goal against the disk.
+const WORK: [(&str, &str, f64); 6] = [
+    ("PUT, one request", "MB/s", LARGE_PUT_OF_THE_DISK),
+    ("PUT, parts of 8 MiB", "MB/s", LARGE_PUT_OF_THE_DISK),
+    ("GET, one request", "MB/s", OF_THE_DISK),
+    ("GET, ranges of 8 MiB", "MB/s", OF_THE_DISK),
+    ("PUT of 4 KiB", "/s", OF_THE_DISK),
+    ("GET of 4 KiB", "/s", OF_THE_DISK),
 ];
 
 /// Values of each piece of work.
@@ -105,12 +106,11 @@ pub(crate) fn run(args: &S3Args) -> Result<Exit> {
 
 fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: &Values, disk: &Values) -> String {
     let mut rows = Vec::new();
-    for (place, (what, unit)) in WORK.into_iter().enumerate() {
+    for (place, (what, unit, goal)) in WORK.into_iter().enumerate() {
         let (ours, theirs, bare) = (&shoal[place], &peer[place], &disk[place]);
         let what = if unit == "/s" { format!("{what}, {} objects", args.small) } else { format!("{what}, {} MB", args.large) };
         let (against, of) = (ours.median() / theirs.median(), ours.median() / bare.median());
-        let mut row =
-            vec![what, cell(ours, unit), String::new(), cell(bare, unit), String::new(), Goal::AtLeast(OF_THE_DISK).verdict_of(of)];
+        let mut row = vec![what, cell(ours, unit), String::new(), cell(bare, unit), String::new(), Goal::AtLeast(goal).verdict_of(of)];
         if with_peer {
             row[2] = cell(theirs, unit);
             row[4] = Goal::AtLeast(1.0).verdict_of(against);
@@ -135,7 +135,7 @@ fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: 
         "s3s-fs, not durable",
         "disk, durable",
         "against s3s-fs (goal: more than 1)",
-        "against the disk (goal: 0.7)",
+        "against the disk (goal: 0.9 for PUTs of the large object, else 0.7)",
     ];
     report::table("s3", &intro, &header, &rows)
 }

@@ -33,7 +33,7 @@ const PROGRAM: (&str, &str) = ("bench_threads.py", include_str!("../programs/ben
 /// Frameworks, the images whose environments have them, and rounds that take seconds.
 const FRAMEWORKS: [(&str, &str, usize); 4] = [
     ("pytorch", "pytorch-training", 1500),
-    ("tensorflow", "tensorflow-training", 600),
+    ("tensorflow", "tensorflow-training", 4000),
     ("scikit-learn", "sagemaker-scikit-learn", 60),
     ("numpy", "sagemaker-scikit-learn", 400),
 ];

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stop lets the program end by itself", stop_lets_the_program_end),
     ("stop kills after the grace", stop_kills_after_the_grace),
     ("stop before the start starts nothing", stop_before_the_start),
+    ("a release ends packing", a_release_ends_packing),
     ("a program that is not there is the user's mistake", a_program_that_is_not_there),
     ("a model that is a link is refused", a_model_that_is_a_link),
     ("a refused agent leaves", a_refused_agent_leaves),
@@ -143,6 +144,17 @@ fn stop_before_the_start(support: &Support) {
     assert_eq!(heard.lines(), [""; 0]);
     assert!(heard.has(&ReportBody::ArtifactSent { artifact: Artifact::Model, bytes: 0, files: 0 }));
     stage.release();
+}
+
+fn a_release_ends_packing(_: &Support) {
+    let mut stage = Stage::new("packing");
+    // One file on the disk, and twenty-five gigabytes for the process that packs it.
+    stage.run("cd $SM_MODEL_DIR; head -c 50M /dev/zero | tr '\\0' x > 0; i=0; while [ $((i += 1)) -le 500 ]; do ln 0 $i; done");
+    let name = format!("shoal-pack:test-{}", stage.attempt);
+    eventually("the process that packs", || !processes_with(&name).is_empty());
+    let server = stage.server.clone();
+    stage.release();
+    assert!(!server.until(1, "the reports", |_| true).has(&ReportBody::Uploaded));
 }
 
 fn a_program_that_is_not_there(_: &Support) {

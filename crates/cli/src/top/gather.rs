@@ -240,3 +240,19 @@ fn time(point: &Value) -> f64 {
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_that_were_stopped_are_over() {
+        let counters = json!({"Completed": 3, "InProgress": 6, "RetryableError": 1, "NonRetryableError": 2, "Stopped": 4});
+        let limits = json!({"MaxNumberOfTrainingJobs": 30});
+        let tuning = read_tuning(&json!({
+            "HyperParameterTuningJobName": "a", "TrainingJobStatusCounters": counters,
+            "HyperParameterTuningJobConfig": {"ResourceLimits": limits},
+        }));
+        assert_eq!((tuning.over, tuning.failed, tuning.most), (10, 3, Some(30)));
+    }
+}

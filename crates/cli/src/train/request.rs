@@ -55,10 +55,7 @@ pub(crate) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, 
     set_default(resources, "InstanceType", || json!("ml.m5.large"));
     set_default(resources, "VolumeSizeInGB", || json!(1));
     if let Some(mode) = &args.network {
-        set_default(&mut request, "Tags", || json!([]));
-        let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
-        tags.retain(|tag| tag["Key"] != NETWORK_TAG);
-        tags.push(json!({"Key": NETWORK_TAG, "Value": mode}));
+        set_tag(&mut request, NETWORK_TAG, mode)?;
     }
     if let Some(seconds) = args.max_runtime {
         request.insert("StoppingCondition".to_owned(), json!({"MaxRuntimeInSeconds": seconds}));
@@ -191,6 +188,15 @@ pub(crate) fn pair<'a>(flag: &str, text: &'a str) -> Result<(&'a str, &'a str), 
 
 pub(crate) fn set_default(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> Value) {
     map.entry(field).or_insert_with(value);
+}
+
+/// Gives the request this tag in place of another of the same key.
+pub(crate) fn set_tag(request: &mut Map<String, Value>, key: &str, value: &str) -> Result<(), String> {
+    set_default(request, "Tags", || json!([]));
+    let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
+    tags.retain(|tag| tag["Key"] != key);
+    tags.push(json!({"Key": key, "Value": value}));
+    Ok(())
 }
 
 pub(crate) fn object<'a>(map: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Map<String, Value>, String> {

@@ -1,7 +1,7 @@
 //! The CreateHyperParameterTuningJob request that flags and file make together.
 
 use serde_json::{Map, Value, json};
-use shoal_wire::Service;
+use shoal_wire::{NETWORK_TAG, Service};
 
 use super::{
     TuneArgs,
@@ -12,7 +12,7 @@ use crate::{
     settings::Settings,
     train::{
         TrainArgs,
-        request::{self as train, Upload, object, set_default},
+        request::{self as train, Upload, object, set_default, set_tag},
     },
 };
 
@@ -74,10 +74,11 @@ pub(super) fn build(
     let strategy = strategy.map(|it| if args.early_stopping { it.with_early_stopping() } else { it });
     config(args, strategy.as_ref(), object(&mut request, "HyperParameterTuningJobConfig")?)?;
     if let Some(value) = strategy.as_ref().map(Strategy::tag).transpose()?.flatten() {
-        set_default(&mut request, "Tags", || json!([]));
-        let tags = request["Tags"].as_array_mut().ok_or("Tags must be a list")?;
-        tags.retain(|tag| tag["Key"] != strategy::TAG);
-        tags.push(json!({"Key": strategy::TAG, "Value": value}));
+        set_tag(&mut request, strategy::TAG, &value)?;
+    }
+    if let Some(mode) = &args.network {
+        // Trials have the tag of their tuning job.
+        set_tag(&mut request, NETWORK_TAG, mode)?;
     }
     if !args.warm_start.is_empty() {
         let parents: Vec<Value> = args.warm_start.iter().map(|name| json!({ NAME: name })).collect();
@@ -233,6 +234,19 @@ mod tests {
 
     fn own(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_network_is_a_tag_of_the_tuning_job() {
+        let args = TuneArgs { image: Some("xgboost".to_owned()), network: Some("host".to_owned()), ..TuneArgs::default() };
+        let file = json!({"Tags": [{"Key": NETWORK_TAG, "Value": "none"}, {"Key": "team", "Value": "trees"}]});
+        let (request, _) = build(&args, &args.trial(), Some(file), &settings(), 0).unwrap();
+        assert_eq!(request["Tags"], json!([{"Key": "team", "Value": "trees"}, {"Key": NETWORK_TAG, "Value": "host"}]));
+        assert_eq!(request["TrainingJobDefinition"]["Tags"], Value::Null, "a definition has no tags");
+        let (request, _) =
+            build(&TuneArgs { network: None, ..args }, &TrainArgs::default(), Some(json!({"TrainingJobDefinitions": []})), &settings(), 0)
+                .unwrap();
+        assert_eq!(request["Tags"], Value::Null);
     }
 
     #[test]

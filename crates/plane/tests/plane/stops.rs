@@ -310,6 +310,10 @@ fn max_runtime_does_not_cut_the_upload() {
         deadline
             3600002
         100000 tick
+        3600002 tick # a limit of its own does
+            a ended Failed/Failed: InternalServerError: algo-1 did not upload all artifacts within 3600 s of the end of the programs
+            a release
+            -> release ua-1
     ",
     );
 }

@@ -65,7 +65,7 @@ impl Api {
                 retention_days: group.retention_days,
                 bytes: group.bytes,
             };
-            let question = token::question(&("log groups", &request.prefix, &request.part))?;
+            let question = token::question(&("log groups", &request.prefix, &request.part, &request.class, &request.names))?;
             let after = request.next_token.as_deref().map(|token| token::open(&question, token)).transpose()?.unwrap_or_default();
             let mut wanted = groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
             let groups: Vec<LogGroup> = wanted.by_ref().take(request.limit as usize).collect();

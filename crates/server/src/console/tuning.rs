@@ -233,15 +233,28 @@ fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Go
     let mut ended = Vec::new();
     for (trial, job) in world.rows.list_trials(&filter)?.rows {
         if let Some(value) = trial.value.filter(|value| value.is_finite() && job.ended) {
-            ended.push((value, state(&trial, &job, study)?.0, trial.job));
+            ended.push(Ended { value, state: state(&trial, &job, study)?.0, job: trial.job });
         }
-    }
-    if ended.len() < 2 {
-        return Ok(None);
     }
     // The newest trials were asked for.
     ended.reverse();
-    let values = || ended.iter().map(|(value, ..)| *value);
+    let metric = request.definitions.first().map(|definition| definition.objective.metric.clone()).unwrap_or_default();
+    Ok(drawn(metric, goal, &ended))
+}
+
+/// A trial that has ended with a value.
+struct Ended {
+    value: f64,
+    state: &'static str,
+    job: String,
+}
+
+/// The picture of trials in the order of their starts; of one alone there is none.
+fn drawn(metric: String, goal: Goal, ended: &[Ended]) -> Option<Picture> {
+    if ended.len() < 2 {
+        return None;
+    }
+    let values = || ended.iter().map(|trial| trial.value);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     let span = if high > low { high - low } else { 1.0 };
     let x = |place: usize| 12.0 + (WIDTH - 24.0) * place as f64 / (ended.len() - 1) as f64;
@@ -256,17 +269,38 @@ fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Go
         }
         steps.push(format!("{:.1},{:.1}", x(place), y(so_far.unwrap_or(value))));
     }
-    let dots = ended.iter().enumerate().map(|(place, (value, state, job))| Dot {
+    let dots = ended.iter().enumerate().map(|(place, trial)| Dot {
         x: format!("{:.1}", x(place)),
-        y: format!("{:.1}", y(*value)),
-        kind: if *state == "Completed" { "completed" } else { "stopped" },
-        title: format!("{job}: {}", amounts::value(*value)),
+        y: format!("{:.1}", y(trial.value)),
+        kind: if trial.state == "Completed" { "completed" } else { "stopped" },
+        title: format!("{}: {}", trial.job, amounts::value(trial.value)),
     });
-    Ok(Some(Picture {
-        metric: request.definitions.first().map(|definition| definition.objective.metric.clone()).unwrap_or_default(),
-        dots: dots.collect(),
-        best: steps.join(" "),
-        low: amounts::value(low),
-        high: amounts::value(high),
-    }))
+    Some(Picture { metric, dots: dots.collect(), best: steps.join(" "), low: amounts::value(low), high: amounts::value(high) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_so_far_follows_the_trials_in_their_order() {
+        let trial = |job: &str, value, state| Ended { value, state, job: job.to_owned() };
+        let ended = [trial("a", 3.0, "Completed"), trial("b", 5.0, "Stopped"), trial("c", 1.0, "Completed")];
+        let picture = drawn("loss".to_owned(), Goal::Minimize, &ended).expect("three trials");
+        let dots: Vec<_> = picture.dots.iter().map(|dot| (dot.x.as_str(), dot.y.as_str(), dot.kind, dot.title.as_str())).collect();
+        let expected =
+            [("12.0", "90.0", "completed", "a: 3"), ("500.0", "12.0", "stopped", "b: 5"), ("988.0", "168.0", "completed", "c: 1")];
+        assert_eq!(dots, expected, "the greatest value is at the top");
+        assert_eq!(picture.best, "12.0,90.0 500.0,90.0 988.0,90.0 988.0,168.0");
+        assert_eq!((picture.low.as_str(), picture.high.as_str(), picture.metric.as_str()), ("1", "5", "loss"));
+        let best = drawn("auc".to_owned(), Goal::Maximize, &ended).expect("three trials").best;
+        assert_eq!(best, "12.0,90.0 500.0,90.0 500.0,12.0 988.0,12.0");
+        assert!(drawn("loss".to_owned(), Goal::Minimize, &ended[..1]).is_none());
+    }
+
+    #[test]
+    fn equal_values_are_a_level_line() {
+        let ended = ["a", "b"].map(|job| Ended { value: 2.0, state: "Completed", job: job.to_owned() });
+        assert_eq!(drawn("loss".to_owned(), Goal::Minimize, &ended).expect("two trials").best, "12.0,12.0 988.0,12.0");
+    }
 }

@@ -9,6 +9,7 @@ use crate::Service;
 const TRAINING: &[&str] = &["CreateTrainingJob"];
 const TUNING: &[&str] = &["CreateHyperParameterTuningJob"];
 const UPDATE: &[&str] = &["UpdateTrainingJob"];
+const MODEL: &[&str] = &["CreateModel"];
 
 const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
 const RULES: &str = "Shoal evaluates no rules; the training program's own log and metrics show what it does";
@@ -16,6 +17,9 @@ const ROLE: &str = "a role has no policies; a job's keys open its own input, out
 const SHELL: &str = "`shoal jobs exec` opens a shell in each running training job";
 const SIMULATION: &str = "there are no policies: the owner may do everything";
 const SESSION: &str = "there are no policies that could look at it";
+const NOT_RUN: &str = "a model is a record: it is kept and shown, and nothing here runs it";
+const IMAGES: &str = "images come from this machine's container engine, by its own network";
+const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
 const ACCOUNTS: &str = "there is one account";
 
 const fn sagemaker(operations: &'static [&'static str], field: &'static str, values: Values, reason: &'static str) -> FieldWithoutEffect {
@@ -33,18 +37,8 @@ const fn simulate(field: &'static str) -> FieldWithoutEffect {
 /// All fields that are accepted without effect, by service and operation.
 pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "RoleArn", Required, ROLE),
-    sagemaker(
-        TRAINING,
-        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode",
-        AllBut("Platform"),
-        "images come from this machine's container engine, by its own network",
-    ),
-    sagemaker(
-        TRAINING,
-        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig",
-        Any,
-        "images come from this machine's container engine, with its logins (`docker login`)",
-    ),
+    sagemaker(TRAINING, "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode", AllBut("Platform"), IMAGES),
+    sagemaker(TRAINING, "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig", Any, LOGINS),
     sagemaker(
         TRAINING,
         "InputDataConfig[].DataSource.S3DataSource.ModelAccessConfig",
@@ -88,6 +82,26 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(UPDATE, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
+    sagemaker(MODEL, "ExecutionRoleArn", Required, ROLE),
+    sagemaker(MODEL, "VpcConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "EnableNetworkIsolation", Any, NOT_RUN),
+    sagemaker(MODEL, "InferenceExecutionConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.ImageConfig.RepositoryAccessMode", AllBut("Platform"), IMAGES),
+    sagemaker(MODEL, "PrimaryContainer.ImageConfig.RepositoryAuthConfig", Any, LOGINS),
+    sagemaker(MODEL, "PrimaryContainer.ModelDataSource.S3DataSource.ModelAccessConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.ModelDataSource.S3DataSource.HubAccessConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.AdditionalModelDataSources", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.InferenceSpecificationName", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.MultiModelConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "PrimaryContainer.ContainerMetricsConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].ImageConfig.RepositoryAccessMode", AllBut("Platform"), IMAGES),
+    sagemaker(MODEL, "Containers[].ImageConfig.RepositoryAuthConfig", Any, LOGINS),
+    sagemaker(MODEL, "Containers[].ModelDataSource.S3DataSource.ModelAccessConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].ModelDataSource.S3DataSource.HubAccessConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].AdditionalModelDataSources", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].InferenceSpecificationName", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].MultiModelConfig", Any, NOT_RUN),
+    sagemaker(MODEL, "Containers[].ContainerMetricsConfig", Any, NOT_RUN),
     FieldWithoutEffect {
         service: Service::Sts,
         operations: &["AssumeRole"],
@@ -159,6 +173,13 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         field: "MetricDataQueries[].AccountId",
         values: Any,
         reason: ACCOUNTS,
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["GetMetricData"],
+        field: "MetricDataQueries[].Period",
+        values: Any,
+        reason: "it is for metric math, which there is none of; the Period of MetricStat counts",
     },
     FieldWithoutEffect {
         service: Service::CloudWatch,

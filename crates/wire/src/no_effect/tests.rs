@@ -1,92 +1,26 @@
 use serde_json::json;
 
 use super::*;
-use crate::parse;
+use crate::{operations, parse};
+use with_effect::WITH_EFFECT;
 
-/// Members that do what AWS documents, or that are refused. With the table these are all.
-const WITH_EFFECT: &[(&str, &[&str])] = &[
-    (
-        "CreateTrainingJob",
-        &[
-            "TrainingJobName",
-            "HyperParameters",
-            "AlgorithmSpecification.TrainingImage",
-            "AlgorithmSpecification.AlgorithmName",
-            "AlgorithmSpecification.TrainingInputMode",
-            "AlgorithmSpecification.MetricDefinitions",
-            // Metrics are always kept as series.
-            "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
-            "AlgorithmSpecification.ContainerEntrypoint",
-            "AlgorithmSpecification.ContainerArguments",
-            "InputDataConfig[].ChannelName",
-            "InputDataConfig[].DataSource.S3DataSource.S3DataType",
-            "InputDataConfig[].DataSource.S3DataSource.S3Uri",
-            "InputDataConfig[].DataSource.S3DataSource.S3DataDistributionType",
-            "InputDataConfig[].DataSource.S3DataSource.AttributeNames",
-            "InputDataConfig[].DataSource.S3DataSource.InstanceGroupNames",
-            "InputDataConfig[].DataSource.S3DataSource.HubAccessConfig",
-            "InputDataConfig[].DataSource.FileSystemDataSource",
-            "InputDataConfig[].DataSource.DatasetSource",
-            "InputDataConfig[].ContentType",
-            "InputDataConfig[].CompressionType",
-            "InputDataConfig[].RecordWrapperType",
-            "InputDataConfig[].InputMode",
-            "OutputDataConfig.S3OutputPath",
-            "OutputDataConfig.CompressionType",
-            "ResourceConfig.InstanceType",
-            "ResourceConfig.InstanceCount",
-            "ResourceConfig.VolumeSizeInGB",
-            "ResourceConfig.KeepAlivePeriodInSeconds",
-            "ResourceConfig.InstanceGroups",
-            "ResourceConfig.TrainingPlanArn",
-            "ResourceConfig.InstancePlacementConfig",
-            "ResourceConfig.InstancePreferences",
-            "StoppingCondition",
-            "Tags",
-            "EnableNetworkIsolation",
-            "EnableManagedSpotTraining",
-            "CheckpointConfig",
-            "Environment",
-            "RetryStrategy",
-            "ServerlessJobConfig",
-            "MlflowConfig",
-            "ModelPackageConfig",
-        ],
-    ),
-    (
-        "CreateHyperParameterTuningJob",
-        &[
-            "HyperParameterTuningJobName",
-            "HyperParameterTuningJobConfig",
-            "TrainingJobDefinition.DefinitionName",
-            "TrainingJobDefinition.TuningObjective",
-            "TrainingJobDefinition.HyperParameterRanges",
-            "TrainingJobDefinition.StaticHyperParameters",
-            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceType",
-            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceCount",
-            "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeSizeInGB",
-            // Its one value is what happens.
-            "TrainingJobDefinition.HyperParameterTuningResourceConfig.AllocationStrategy",
-            "TrainingJobDefinition.HyperParameterTuningResourceConfig.InstanceConfigs",
-            "WarmStartConfig",
-            "Tags",
-            "Autotune",
-        ],
-    ),
-    ("UpdateTrainingJob", &["TrainingJobName", "ResourceConfig"]),
-    ("AssumeRole", &["RoleSessionName", "PolicyArns", "Policy", "DurationSeconds"]),
-    ("SimulatePrincipalPolicy", &["PolicySourceArn", "ActionNames", "ResourceArns", "MaxItems", "Marker"]),
-];
+mod with_effect;
 
-fn leaves(shape: &Shape, path: &str, found: &mut Vec<String>) {
+/// The paths of all members that have no members. A structure within itself (a search's expressions) is a leaf.
+fn leaves<'a>(shape: &'a Shape, path: &str, around: &mut Vec<&'a Shape>, found: &mut Vec<String>) {
+    if around.iter().any(|it| std::ptr::eq(*it, shape)) {
+        return found.push(path.to_owned());
+    }
+    around.push(shape);
     match shape {
         Shape::Structure(members) => {
             let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            members.iter().for_each(|member| leaves(member.shape, &below(member.name), found));
+            members.iter().for_each(|member| leaves(member.shape, &below(member.name), around, found));
         }
-        Shape::List { member, .. } => leaves(member, &format!("{path}[]"), found),
+        Shape::List { member, .. } => leaves(member, &format!("{path}[]"), around, found),
         _ => found.push(path.to_owned()),
     }
+    around.pop();
 }
 
 /// Whether a path is this member or below it.
@@ -102,24 +36,40 @@ fn every_row_is_a_member_of_the_service_model() {
     }
 }
 
+fn with_effect(operation: &str) -> &'static [&'static str] {
+    WITH_EFFECT.iter().find(|(name, _)| *name == operation).map_or(&[], |(_, members)| members)
+}
+
 #[test]
 fn each_member_of_the_model_has_an_effect_or_a_row() {
-    for (operation, with_effect) in WITH_EFFECT {
-        let services = [Service::SageMaker, Service::Sts, Service::Iam];
-        let (service, shape) = services.into_iter().find_map(|it| Some((it, input(it, operation)?))).expect("served");
+    for operation in operations() {
+        // Inputs of our own operations are read as they are declared.
+        let Some(shape) = operation.input else { continue };
         let mut all = Vec::new();
-        leaves(shape, "", &mut all);
-        let rows = |of: &str| {
-            let rows = TABLE.iter().filter(move |row| row.service == service && row.operations.contains(&of));
-            rows.map(|row| row.field).collect::<Vec<_>>()
+        leaves(shape, "", &mut Vec::new(), &mut all);
+        let rows = |of: &'static str| {
+            let rows = TABLE.iter().filter(move |row| row.service == operation.service && row.operations.contains(&of));
+            rows.map(|row| row.field)
         };
+        let has = |of: &'static str, path: &str| rows(of).chain(with_effect(of).iter().copied()).any(|member| is_below(path, member));
         for path in all {
             let path = path.replace("TrainingJobDefinitions[].", "TrainingJobDefinition.");
-            let own = rows(operation).into_iter().chain(with_effect.iter().copied()).any(|member| is_below(&path, member));
-            let of_training = path.strip_prefix("TrainingJobDefinition.").is_some_and(|path| {
-                rows("CreateTrainingJob").into_iter().chain(WITH_EFFECT[0].1.iter().copied()).any(|member| is_below(path, member))
-            });
-            assert!(own || of_training, "{operation}: say of {path} in the table that it has no effect, or here that it has one");
+            let of_training = path.strip_prefix("TrainingJobDefinition.").is_some_and(|path| has("CreateTrainingJob", path));
+            let name = operation.name;
+            assert!(has(name, &path) || of_training, "{name}: say of {path} in the table that it has no effect, or here that it has one");
+        }
+    }
+}
+
+#[test]
+fn members_with_an_effect_are_in_the_model() {
+    for (name, members) in WITH_EFFECT {
+        let operation = operations().find(|operation| operation.name == *name).expect("served");
+        for member in *members {
+            let is_there = operation.input.is_some_and(|shape| has_member(shape, member));
+            assert!(is_there, "{name} has no {member}");
+            let row = TABLE.iter().find(|row| row.service == operation.service && row.operations.contains(name) && row.field == *member);
+            assert!(row.is_none(), "{name}: {member} has an effect and a row");
         }
     }
 }
@@ -145,6 +95,25 @@ fn fields_are_found_where_their_values_ask_for_something() {
     let channels = json!({"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "ShuffleConfig": {"Seed": 0}}]});
     check(channels, &["InputDataConfig[].ShuffleConfig"]);
     check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": false}}), &[]);
+}
+
+#[test]
+fn what_a_model_asks_of_its_place_is_found() {
+    let check = |input: Value, expected: &[&str]| {
+        let found: Vec<String> = in_input(Service::SageMaker, "CreateModel", &input).into_iter().map(|it| it.path).collect();
+        assert_eq!(found, expected, "{input}");
+    };
+    let role = "arn:aws:iam::123456789012:role/a";
+    let container = json!({"Image": "i", "ModelDataUrl": "s3://b/k", "Environment": {"A": "b"}});
+    check(json!({"ModelName": "a", "ExecutionRoleArn": role, "PrimaryContainer": container, "EnableNetworkIsolation": false}), &[]);
+    check(
+        json!({"VpcConfig": {"Subnets": ["s"], "SecurityGroupIds": ["g"]}, "EnableNetworkIsolation": true}),
+        &["VpcConfig", "EnableNetworkIsolation"],
+    );
+    let image = |mode: &str| json!({"Image": "i", "ImageConfig": {"RepositoryAccessMode": mode}});
+    check(json!({"PrimaryContainer": image("Platform")}), &[]);
+    check(json!({"PrimaryContainer": image("Vpc")}), &["PrimaryContainer.ImageConfig.RepositoryAccessMode"]);
+    check(json!({"Containers": [image("Platform"), image("Vpc")]}), &["Containers[].ImageConfig.RepositoryAccessMode"]);
 }
 
 #[test]

@@ -182,6 +182,8 @@ fn rules_that_need_no_state_are_checked() {
     let config = "/HyperParameterTuningJobConfig";
     check("/HyperParameterTuningJobName", json!("x".repeat(33)), "less than or equal to 32");
     check(&format!("{config}/Strategy"), json!("Genetic"), "[Bayesian, Random, Hyperband, Grid]");
+    check(&format!("{config}/Strategy"), json!("baysian"), "[Bayesian, Random, Hyperband, Grid]; did you mean Bayesian?");
+    check(&format!("{config}/HyperParameterTuningJobObjective/Type"), json!("Maximum"), "; did you mean Maximize?");
     check(
         &format!("{config}/HyperParameterTuningJobObjective"),
         Value::Null,

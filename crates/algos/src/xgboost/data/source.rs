@@ -87,7 +87,9 @@ impl Parser {
                     b',' => String::new(),
                     other => format!(" ({:?} between fields is understood)", char::from(other)),
                 };
-                let reason = format!("{reason}; csv files must have no header line and the label in the first column{separator}");
+                let reason = format!(
+                    "{reason}; csv files must have no header line (remove it: tail -n +2) and the label in the first column{separator}"
+                );
                 DataError::Line { file, line: 1, column, reason }
             }
             other => other,
@@ -323,12 +325,12 @@ mod tests {
             (
                 csv(),
                 "y,x\n1,2\n",
-                "train/f, line 1, column 1: \"y\" is not a number; csv files must have no header line and the label in the first column",
+                "train/f, line 1, column 1: \"y\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column",
             ),
             (
                 csv(),
                 "\"fixed acidity\";\"quality\"\n7.4;5\n",
-                "train/f, line 1, column 1: \"\\\"fixed acidity\\\"\" is not a number; csv files must have no header line and the label in the first column \
+                "train/f, line 1, column 1: \"\\\"fixed acidity\\\"\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column \
                  (';' between fields is understood)",
             ),
             (csv(), "1,2\n1\n", "train/f, line 2, column 1: the line has 1 columns and the channel's first line has 2"),
@@ -336,7 +338,7 @@ mod tests {
             (
                 csv(),
                 "\u{1f}\u{8b}x,1\n",
-                "train/f, line 1, column 1: \"\\u{1f}\\u{8b}x\" is not a number; csv files must have no header line and the label in the first column",
+                "train/f, line 1, column 1: \"\\u{1f}\\u{8b}x\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column",
             ),
             (csv(), "PAR1\u{0}", "train/f: the file is Apache Parquet: this XGBoost reads csv and libsvm"),
         ];
