@@ -15,7 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Catalog, DefinitionSpec, InstanceType, Rejection, TrainingSpec};
+use crate::{Catalog, DefinitionSpec, InstanceType, Rejection, TrainingSpec, text::gib};
 
 /// What a job holds of the machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -337,10 +337,4 @@ pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &C
             "{wanted} training jobs in parallel are requested, {fit} {verb} here: each needs {needs}, and there is {has} in all{advice}"
         )
     })
-}
-
-/// `16.0 GiB`, rounded down: what is free must not look like enough.
-pub(crate) fn gib(bytes: u64) -> String {
-    let tenths = (u128::from(bytes) * 10) >> 30;
-    format!("{}.{} GiB", tenths / 10, tenths % 10)
 }

@@ -1,17 +1,17 @@
 //! From wishes and reports to facts.
 
 use crate::{
-    Command, Event, Fact, InstancePhase, InstanceReport, JobStatus, MetricValue, RankEnd, Rejection, SecondaryStatus, State, StopCause,
-    Time, TrainingSpec,
+    Command, Event, Fact, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause, Time, TrainingSpec,
     capacity::cut,
-    failure::{first_characters, internal_error, last_characters},
-    lifecycle::{attempt_failed, completed, consequence, stop_of, stopped, stopped_as},
+    decision::Decision,
+    failure::internal_error,
+    lifecycle::{attempt_failed, completed, stop_of, stopped, stopped_as},
+    limits::MAX_TEXT,
     queue::attempts_before,
+    reports::{can_be_interrupted, reported},
+    text::first_characters,
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
-
-/// Most characters of texts that come from an instance.
-const MOST_TEXT: usize = 1024;
 
 /// What a command does to the job or tuning job that it is about; changes nothing by itself. Reports that are late, repeated or of unknown attempts
 /// yield no events. What follows for others is [`crate::step`]'s.
@@ -44,7 +44,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
                 let is_silent = attempt.instances.iter().all(|instance| *instance == Instance::Starting);
                 let matters = job.status == JobStatus::InProgress && attempt.failed.is_none() && is_silent;
-                let message = first_characters(&format!("The launch waits: {reason}{}", attempts_before(job)), MOST_TEXT);
+                let message = first_characters(&format!("The launch waits: {reason}{}", attempts_before(job)), MAX_TEXT);
                 matters.then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
             });
         }
@@ -84,18 +84,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
     Ok(decision.events)
 }
 
-/// Events as they come.
-pub(crate) struct Decision<'a> {
-    pub(crate) state: &'a State,
-    pub(crate) now: Time,
-    pub(crate) events: Vec<Event>,
-}
-
 impl<'a> Decision<'a> {
-    pub(crate) fn new(state: &'a State, now: Time) -> Self {
-        Self { state, now, events: Vec::new() }
-    }
-
     fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
         if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
@@ -154,89 +143,4 @@ impl<'a> Decision<'a> {
             self.happens(job, fact);
         }
     }
-
-    /// The fact and all that follows from it for this job.
-    pub(crate) fn happens(&mut self, job: &TrainingJob, fact: Fact) {
-        let mut job = job.clone();
-        let is_back = self.record(&mut job, fact);
-        if !is_back {
-            self.follow(job);
-        }
-    }
-
-    pub(crate) fn follow(&mut self, mut job: TrainingJob) {
-        while let Some(fact) = consequence(&job, self.now) {
-            if self.record(&mut job, fact) {
-                return;
-            }
-        }
-    }
-
-    /// Whether the job has left its instances, or the hot state.
-    pub(crate) fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
-        job.apply(self.now, &fact);
-        let is_released = matches!(fact, Fact::Released { .. });
-        self.events.push(Event { at: self.now, job: job.name.clone(), fact });
-        is_released
-    }
-}
-
-/// Its programs run, or are about to, and none has said how it ended.
-pub(crate) fn can_be_interrupted(job: &TrainingJob, attempt: &Attempt) -> bool {
-    attempt.failed.is_none() && !job.is_frozen() && !attempt.instances.iter().any(Instance::over)
-}
-
-pub(crate) fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
-    let instances = &job.running()?.instances;
-    let instance = instances.get((host as usize).checked_sub(1)?)?;
-    let attempt = attempt.to_owned();
-    match (report, instance) {
-        (InstanceReport::Downloading, Instance::Starting) => Some(Fact::InstanceMoved { attempt, host, phase: InstancePhase::Downloading }),
-        (InstanceReport::Training, Instance::Starting | Instance::Downloading) => {
-            Some(Fact::InstanceMoved { attempt, host, phase: InstancePhase::Training })
-        }
-        (InstanceReport::RankEnded { end, final_metrics }, Instance::Starting | Instance::Downloading | Instance::Training) => {
-            Some(Fact::RankEnded { attempt, host, end: bounded(end), final_metrics: finite(final_metrics) })
-        }
-        (InstanceReport::Uploaded, Instance::Ended { .. }) => Some(Fact::InstanceUploaded { attempt, host }),
-        // Stopped before it had started its program.
-        (InstanceReport::Uploaded, Instance::Starting | Instance::Downloading | Instance::Training) if job.stop.is_some() => {
-            Some(Fact::InstanceUploaded { attempt, host })
-        }
-        // How its program failed is known already and tells more.
-        (InstanceReport::Lost { .. }, Instance::Ended { end, .. }) if !end.success() && job.stop.is_none() => None,
-        (InstanceReport::Lost { reason }, Instance::Starting | Instance::Downloading | Instance::Training | Instance::Ended { .. }) => {
-            Some(Fact::InstanceLost { attempt, host, reason: first_characters(reason, MOST_TEXT) })
-        }
-        (InstanceReport::Objective { ordinal, value }, Instance::Starting | Instance::Downloading | Instance::Training) => {
-            objective(state, job, attempt, host, *ordinal, *value)
-        }
-        _ => None,
-    }
-}
-
-/// The first host that reports counts. A trial that rests may have run a little further: that counts as its own, and is no news to the tuner.
-fn objective(state: &State, job: &TrainingJob, attempt: String, host: u32, ordinal: u32, value: f64) -> Option<Fact> {
-    let trial = job.trial.as_deref().filter(|trial| trial.host.is_none_or(|counts| counts == host))?;
-    let resource = trial.behind.saturating_add(ordinal);
-    if resource <= trial.resource || job.ended.is_some() || job.attempt.as_ref().is_some_and(|attempt| attempt.failed.is_some()) {
-        return None;
-    }
-    // What it says while it is being stopped is its last value, and no news to the tuner.
-    let tuning = state.tunings.get(&trial.tuning).filter(|_| job.stop.is_none() && trial.rest.is_none());
-    let value = Some(value).filter(|value| value.is_finite());
-    Some(Fact::ObjectiveReported { attempt, host, resource, value, seq: tuning.and_then(|tuning| tuning.next_wish()) })
-}
-
-fn bounded(end: &RankEnd) -> RankEnd {
-    RankEnd {
-        failure_file: end.failure_file.as_deref().map(|text| first_characters(text, MOST_TEXT)),
-        stderr_tail: last_characters(&end.stderr_tail, MOST_TEXT),
-        ..end.clone()
-    }
-}
-
-/// JSON has no other numbers, and neither has AWS's wire.
-fn finite(metrics: &[MetricValue]) -> Vec<MetricValue> {
-    metrics.iter().filter(|metric| metric.value.is_finite()).cloned().collect()
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd,
-    TuningSpec, TuningStatus,
+    InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd,
+    TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an event; new kinds and new optional
@@ -333,34 +333,6 @@ impl Fact {
                 | Fact::TuningReleased
         )
     }
-}
-
-/// Where an instance is, before its program's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InstancePhase {
-    /// Channels are being mounted.
-    Downloading,
-    /// The training program runs.
-    Training,
-}
-
-/// Why a running job is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCause {
-    /// `StopTrainingJob`.
-    User,
-    /// `MaxRuntimeInSeconds`.
-    MaxRuntime,
-    /// `MaxWaitTimeInSeconds`.
-    MaxWait,
-    /// Its tuning job's scheduler: others are more promising.
-    Early,
-    /// Its tuning job's `MaxResource`: it has used all that a trial may.
-    MaxResource,
-    /// Its tuning job comes to its end.
-    Tuning,
 }
 
 /// The bytes are no event.

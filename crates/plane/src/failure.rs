@@ -9,13 +9,10 @@
 
 use crate::{
     RankEnd, Time,
-    capacity::gib,
-    lifecycle::UPLOAD_LIMIT_S,
+    limits::{MAX_TEXT, UPLOAD_LIMIT_S},
+    text::{first_characters, gib, last_lines},
     training_job::{Attempt, Instance},
 };
-
-/// `FailureReason`'s limit, in characters.
-const MOST_CHARACTERS: usize = 1024;
 
 /// When the server learnt of the first failure.
 pub(crate) fn first_seen(attempt: &Attempt) -> Option<Time> {
@@ -98,7 +95,7 @@ fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> St
         format!("AlgorithmError: algo-{host}")
     };
     let after = format!(", exit code: {code}");
-    let room = MOST_CHARACTERS - before.chars().count() - after.chars().count() - 2;
+    let room = MAX_TEXT - before.chars().count() - after.chars().count() - 2;
     let said = match &end.failure_file {
         Some(text) if !text.trim().is_empty() => first_characters(text.trim(), room),
         _ => last_lines(end.stderr_tail.trim(), room),
@@ -134,32 +131,12 @@ fn signal_name(signal: i32) -> String {
 pub(crate) fn internal_error(reason: &str) -> String {
     let kinds = ["AlgorithmError: ", "ClientError: ", "InternalServerError: ", "CapacityError: "];
     if kinds.iter().any(|kind| reason.starts_with(kind)) {
-        return first_characters(reason, MOST_CHARACTERS);
+        return first_characters(reason, MAX_TEXT);
     }
-    first_characters(&format!("InternalServerError: {reason}"), MOST_CHARACTERS)
+    first_characters(&format!("InternalServerError: {reason}"), MAX_TEXT)
 }
 
 /// Whether the reason says that our own side failed.
 pub(crate) fn is_internal(reason: &str) -> bool {
     reason.starts_with("InternalServerError: ")
-}
-
-/// At most `most` characters, the first ones.
-pub(crate) fn first_characters(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
-}
-
-/// At most `most` characters, the last ones; whole lines, unless the last one alone is too long.
-fn last_lines(text: &str, most: usize) -> String {
-    let kept = last_characters(text, most);
-    match kept.split_once('\n') {
-        Some((_, lines)) if kept.len() < text.len() => lines.to_owned(),
-        _ => kept,
-    }
-}
-
-/// At most `most` characters, the last ones.
-pub(crate) fn last_characters(text: &str, most: usize) -> String {
-    let skip = text.chars().count().saturating_sub(most);
-    text.chars().skip(skip).collect()
 }

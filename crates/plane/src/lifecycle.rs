@@ -37,33 +37,11 @@
 
 use crate::{
     Fact, JobStatus, SecondaryStatus, StopCause, Time,
-    failure::{self, first_characters, internal_error},
+    failure::{self, internal_error},
+    limits::{LAUNCH_LIMIT_S, MAX_TEXT, PARK_UPLOAD_LIMIT_S, PEER_GRACE_S, SETTLE_MS, UNANSWERED_S, UPLOAD_LIMIT_S},
+    text::first_characters,
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
-
-/// Between the first failure and the verdict, if other hosts have not ended by then.
-pub(crate) const SETTLE_MS: u64 = 2_000;
-/// Between SIGTERM and SIGKILL for the peers of a failed host, whose results are worth nothing.
-pub(crate) const PEER_GRACE_S: u32 = 5;
-/// The same for programs whose memory is wanted: time for a checkpoint, while older attempts still have what they need.
-pub(crate) const EVICTION_GRACE_S: u32 = 10;
-/// Beyond a stop's grace; then the agents are taken for dead.
-pub(crate) const UNANSWERED_S: u64 = 30;
-/// From the last program's end to the last upload: then a stop stores what is there, and any other attempt has failed. Only for agents that
-/// live and send nothing.
-pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
-/// Most characters of a status message.
-const MOST_TEXT: usize = 1024;
-/// The same for a trial that is ended to make room: its memory is needed.
-const PARK_UPLOAD_LIMIT_S: u64 = 300;
-/// From the launch, or from when it was last said to be delayed, to the first report of any instance.
-pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
-
-impl Time {
-    pub(crate) fn plus_s(self, seconds: u64) -> Time {
-        Time(self.0.saturating_add(seconds.saturating_mul(1000)))
-    }
-}
 
 /// The table above.
 pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
@@ -124,14 +102,14 @@ fn timer(job: &TrainingJob) -> Option<(Time, Timer)> {
         (JobStatus::Stopping, ..) => last_seen_awaited(attempt).map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::StopUpload)),
         (JobStatus::InProgress, ..) => {
             if let Some(first) = failure::first_seen(attempt) {
-                return Some((Time(first.0.saturating_add(SETTLE_MS)), Timer::Settle));
+                return Some((first.plus_ms(SETTLE_MS), Timer::Settle));
             }
             if all_over(attempt) {
                 return last_seen_awaited(attempt).map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::Upload));
             }
             let limit = match job.attempt_start() {
                 None => (attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch),
-                Some(start) => (Time(start.0.saturating_add(job.runtime_left_ms())), Timer::MaxRuntime),
+                Some(start) => (start.plus_ms(job.runtime_left_ms()), Timer::MaxRuntime),
             };
             sooner(Some(limit), max_wait(job))
         }
@@ -346,7 +324,7 @@ pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: Strin
     let rests = job.trial.as_ref().is_some_and(|trial| trial.is_unwanted() && trial.is_frozen());
     if rests && job.stop.is_none() && failure::is_internal(&reason) {
         // Nothing of it ran: it goes on from its checkpoint when it is wanted.
-        let message = first_characters(&format!("Paused, and no longer in memory: {reason}"), MOST_TEXT);
+        let message = first_characters(&format!("Paused, and no longer in memory: {reason}"), MAX_TEXT);
         return Fact::TrialParked { attempt: attempt.id.clone(), message, stores: false, rested: true };
     }
     if !is_retried(job, &reason, now) {
@@ -358,7 +336,7 @@ pub(crate) fn attempt_failed(job: &TrainingJob, attempt: &Attempt, reason: Strin
 
 /// Whether an attempt that fails for this reason would be followed by another.
 pub(crate) fn is_retried(job: &TrainingJob, reason: &str, now: Time) -> bool {
-    let ran_ms = job.attempt_start().map_or(0, |start| now.0.saturating_sub(start.0));
+    let ran_ms = job.attempt_start().map_or(0, |start| now.ms_since(start));
     let may_run = job.failed_attempts() < job.spec.retries && ran_ms < job.runtime_left_ms();
     may_run && job.stop.is_none() && failure::is_internal(reason)
 }

@@ -12,8 +12,9 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     Fact, InstanceReport, State,
-    capacity::gib,
-    decide::{Decision, can_be_interrupted, reported},
+    decision::Decision,
+    reports::{can_be_interrupted, reported},
+    text::gib,
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 

@@ -19,21 +19,13 @@ use std::{collections::BTreeSet, iter::Peekable};
 use crate::{
     Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut_after, parallel_notice},
-    lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
+    lifecycle::failed,
+    limits::{LAUNCH_LIMIT_S, LEASE_MARGIN_S, UNANSWERED_S},
     training_job::{Attempt, Instance, Stage, TrainingJob},
 };
 
 /// How many waiting jobs are tried per decision. More would cost time and start little.
 const LOOK_AHEAD: usize = 200;
-
-/// The agents' lease beyond MaxRuntimeInSeconds.
-const LEASE_MARGIN_S: u64 = 3600;
-
-/// What a job on instances holds. One that rests frozen holds its memory.
-pub(crate) fn held(job: &TrainingJob, attempt: &Attempt) -> Resources {
-    let holds = attempt.placement.holds();
-    if job.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
-}
 
 /// What a waiting job needs beside what it holds already.
 fn demand(job: &TrainingJob, cut: &Cut) -> Resources {
@@ -57,13 +49,13 @@ fn latest_end(job: &TrainingJob, attempt: &Attempt) -> Time {
         return Time::default();
     }
     let start = job.attempt_start().unwrap_or_else(|| attempt.launched.plus_s(LAUNCH_LIMIT_S));
-    Time(start.0.saturating_add(job.runtime_left_ms())).plus_s(stop_s)
+    start.plus_ms(job.runtime_left_ms()).plus_s(stop_s)
 }
 
 /// The latest end of a job that would start now.
 fn latest_end_if_started(job: &TrainingJob, now: Time) -> Time {
     let latest_start = now.plus_s(LAUNCH_LIMIT_S);
-    Time(latest_start.0.saturating_add(job.runtime_left_ms())).plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S)
+    latest_start.plus_ms(job.runtime_left_ms()).plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S)
 }
 
 /// The machine during one round of scheduling.

@@ -144,7 +144,7 @@ impl TrainingJob {
 
     /// The clock of MaxRuntimeInSeconds stands until [`Retry::started`] is set again.
     pub(crate) fn spent(&mut self, at: Time) -> &mut Retry {
-        let spent_ms = self.attempt_start().map_or(0, |start| at.0.saturating_sub(start.0));
+        let spent_ms = self.attempt_start().map_or(0, |start| at.ms_since(start));
         let retry = self.retry.get_or_insert_with(|| {
             Box::new(Retry {
                 failed: 0,

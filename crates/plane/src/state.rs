@@ -8,10 +8,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Capacity, Catalog, Effects, JobView, PendingReason, SecondaryStatus, Time, TuningView,
+    Capacity, Catalog, SecondaryStatus, Time,
     capacity::Resources,
     jobs::Jobs,
-    lifecycle, queue,
+    lifecycle,
     training_job::{Attempt, TrainingJob},
     tuning::job::TuningJob,
 };
@@ -86,7 +86,7 @@ impl Index {
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.insert(attempt.id.clone(), job.name.clone());
-            self.held = self.held.plus(&queue::held(job, attempt));
+            self.held = self.held.plus(&job.holds(attempt));
         }
         if let Some(at) = lifecycle::deadline(job) {
             self.deadlines.insert((at, job.name.clone()));
@@ -107,7 +107,7 @@ impl Index {
         }
         if let Some(attempt) = &job.attempt {
             self.attempts.remove(&attempt.id);
-            self.held = self.held.minus(&queue::held(job, attempt));
+            self.held = self.held.minus(&job.holds(attempt));
         }
         if let Some(at) = lifecycle::deadline(job) {
             self.deadlines.remove(&(at, job.name.clone()));
@@ -219,26 +219,6 @@ impl State {
         self.tunings.values().filter_map(|tuning| tuning.deadline()).chain(of_jobs).min()
     }
 
-    /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
-    pub fn pending(&self) -> Effects {
-        let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
-        Effects {
-            actions: on_instances.flat_map(TrainingJob::pending_actions).collect(),
-            requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
-        }
-    }
-
-    /// A live job as of now; `None` once it is released.
-    pub fn view(&self, job: &str) -> Option<JobView> {
-        let job = self.jobs.get(job)?;
-        Some(job.view(queue::reason(self, job)))
-    }
-
-    /// A live tuning job as of now; `None` once all its training jobs are released.
-    pub fn tuning(&self, name: &str) -> Option<TuningView> {
-        Some(self.tunings.get(name)?.view())
-    }
-
     /// Names of the live tuning jobs.
     pub fn tunings(&self) -> impl Iterator<Item = &str> {
         self.tunings.keys().map(String::as_str)
@@ -263,11 +243,6 @@ impl State {
         self.jobs.iter().filter(|job| job.ended.is_none()).map(|job| (job.name.as_str(), job.secondary(), job.created))
     }
 
-    /// Waiting jobs from the head of the queue on, and why each waits as of now.
-    pub fn waiting(&self) -> impl Iterator<Item = (&str, PendingReason)> {
-        queue::reasons(self)
-    }
-
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
         let used = self.measured.0.keys().filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.attempt.as_ref());
@@ -277,7 +252,7 @@ impl State {
 
     /// What a job on instances holds as of now.
     pub(crate) fn held(&self, job: &TrainingJob, attempt: &Attempt) -> Resources {
-        let holds = queue::held(job, attempt);
+        let holds = job.holds(attempt);
         Resources { memory_bytes: holds.memory_bytes + self.used_beyond(attempt), ..holds }
     }
 

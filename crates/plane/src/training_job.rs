@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Action, Fact, InstancePhase, JobStatus, JobView, MetricValue, PendingReason, Placement, RankEnd, SecondaryStatus, StopCause, Time,
     TrainingSpec, Transition,
-    lifecycle::{EVICTION_GRACE_S, PEER_GRACE_S},
+    capacity::Resources,
+    limits::{EVICTION_GRACE_S, PEER_GRACE_S},
     retry::Retry,
     tuning::{rest::Leaving, trial::Trial},
 };
 
 /// `FinalMetricDataList` holds no more.
-const MOST_FINAL_METRICS: usize = 40;
+const MAX_FINAL_METRICS: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TrainingJob {
@@ -149,6 +150,12 @@ impl TrainingJob {
 
     pub(crate) fn secondary(&self) -> SecondaryStatus {
         self.transitions.last().expect("a job begins with a transition and loses none").status
+    }
+
+    /// What it holds on instances. One that rests frozen holds its memory.
+    pub(crate) fn holds(&self, attempt: &Attempt) -> Resources {
+        let holds = attempt.placement.holds();
+        if self.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
     }
 
     /// The attempt, if reports of its instances still matter.
@@ -355,7 +362,7 @@ impl TrainingJob {
                 }
             }
         }
-        while self.final_metrics.len() > MOST_FINAL_METRICS {
+        while self.final_metrics.len() > MAX_FINAL_METRICS {
             self.final_metrics.pop_last();
         }
     }
@@ -364,7 +371,7 @@ impl TrainingJob {
     pub(crate) fn metrics(&self) -> BTreeMap<String, MetricValue> {
         let mut metrics = self.retry.as_ref().map(|retry| retry.measured.clone()).unwrap_or_default();
         metrics.extend(self.final_metrics.clone());
-        while metrics.len() > MOST_FINAL_METRICS {
+        while metrics.len() > MAX_FINAL_METRICS {
             metrics.pop_last();
         }
         metrics
@@ -443,10 +450,10 @@ impl TrainingJob {
         let mut training_start = self.training_start;
         let training_end = self.ended.filter(|_| training_start.is_some()).map(|ended| rests_since.unwrap_or(ended));
         let seconds = |ms: u64| ms.div_ceil(1000).max(1);
-        let whole_ms = training_start.zip(training_end).map(|(start, end)| end.0.saturating_sub(start.0));
+        let whole_ms = training_start.zip(training_end).map(|(start, end)| end.ms_since(start));
         let worked_ms = whole_ms.zip(training_end).map(|(whole, end)| match &self.retry {
             None => whole,
-            Some(retry) => retry.spent_ms + retry.started.map_or(0, |start| end.0.saturating_sub(start.0)),
+            Some(retry) => retry.spent_ms + retry.started.map_or(0, |start| end.ms_since(start)),
         });
         // Of managed spot training the difference is what interruptions took.
         let ran_ms = worked_ms.filter(|_| self.trial.is_some() && self.spec.max_wait_s.is_none());

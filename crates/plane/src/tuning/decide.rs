@@ -7,12 +7,13 @@ use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 use crate::{
     Child, Event, Fact, JobStatus, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
-    decide::Decision,
-    failure::first_characters,
+    decision::Decision,
     lifecycle::stop_of,
+    limits::MAX_TEXT,
+    text::first_characters,
     training_job::{Attempt, Instance},
     tuning::{
-        follow::{MOST_CHARACTERS, ending},
+        follow::ending,
         job::{TuningJob, WishFor},
         trial::Trial,
     },
@@ -158,7 +159,7 @@ impl Decision<'_> {
     /// The tuner will never answer: nothing would happen any more.
     pub(crate) fn search_failed(&mut self, name: &str, seq: u64, reason: &str) {
         let Some(job) = self.state.tunings.get(name).filter(|job| job.wish(seq).is_some()) else { return };
-        let reason = first_characters(&format!("The search for hyperparameters cannot go on: {reason}"), MOST_CHARACTERS);
+        let reason = first_characters(&format!("The search for hyperparameters cannot go on: {reason}"), MAX_TEXT);
         self.events.append(&mut ending(self.state, job, TuningEnd::Search, Some(reason), self.now));
     }
 

@@ -4,12 +4,9 @@ use shoal_tuner::IMPROVEMENT;
 
 use super::{MOST_FAILURES, job::Over};
 use crate::{
-    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decide::Decision, failure::first_characters,
-    lifecycle::stop_of, tuning::job::TuningJob,
+    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decision::Decision, lifecycle::stop_of,
+    limits::MAX_TEXT, text::first_characters, tuning::job::TuningJob,
 };
-
-/// `FailureReason`'s limit, in characters.
-pub(crate) const MOST_CHARACTERS: usize = 1024;
 
 /// The next events that follow for this tuning job.
 pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
@@ -130,7 +127,7 @@ fn no_objective(job: &TuningJob) -> String {
         if job.ended_trials() == 1 { "" } else { "s" },
         metrics.join(", "),
     );
-    first_characters(&text, MOST_CHARACTERS)
+    first_characters(&text, MAX_TEXT)
 }
 
 fn failures(job: &TuningJob, ended: u32) -> String {
@@ -140,5 +137,5 @@ fn failures(job: &TuningJob, ended: u32) -> String {
          List the training jobs of the hyperparameter tuning job for the others.",
         if ended == 1 { "" } else { "s" }
     );
-    first_characters(&text, MOST_CHARACTERS)
+    first_characters(&text, MAX_TEXT)
 }

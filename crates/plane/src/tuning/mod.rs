@@ -1,4 +1,4 @@
-//! Hyperparameter tuning jobs: `spec` has their nouns, `job` what is known of a live one, `trial` a training job's side of it, `decide` what follows
+//! Hyperparameter tuning jobs: `job` has what is known of a live one, `trial` a training job's side of it, `decide` what follows
 //! from commands, `follow` what follows from what is known.
 //!
 //! | status | entered when | leaves to |
@@ -22,14 +22,7 @@ pub(crate) mod decide;
 pub(crate) mod follow;
 pub(crate) mod job;
 pub(crate) mod rest;
-mod spec;
 pub(crate) mod trial;
-
-pub use spec::{
-    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TrialView, TuningEnd,
-    TuningSpec, TuningStatus, TuningView,
-};
-pub use trial::{TrialLaunch, TrialStart};
 
 /// Failed trials before the tuning job gives up, if none has succeeded by then.
 pub(crate) const MOST_FAILURES: u32 = 5;

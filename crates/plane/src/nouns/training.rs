@@ -170,3 +170,31 @@ pub struct RankEnd {
     /// When, by the agent's clock.
     pub at: Time,
 }
+
+/// Where an instance is, before its program's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstancePhase {
+    /// Channels are being mounted.
+    Downloading,
+    /// The training program runs.
+    Training,
+}
+
+/// Why a running job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// `StopTrainingJob`.
+    User,
+    /// `MaxRuntimeInSeconds`.
+    MaxRuntime,
+    /// `MaxWaitTimeInSeconds`.
+    MaxWait,
+    /// Its tuning job's scheduler: others are more promising.
+    Early,
+    /// Its tuning job's `MaxResource`: it has used all that a trial may.
+    MaxResource,
+    /// Its tuning job comes to its end.
+    Tuning,
+}
