@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
+use crate::{GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
 
 /// A wish or a report; [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,17 @@ pub enum Command {
         /// What the core decides on.
         spec: TrainingSpec,
         /// An ended job of this name exists (the shell knows; live ones the core knows itself).
+        name_taken: bool,
+    },
+    /// Instances that serve until they are stopped ([`crate::Form::Serves`]). No operation of AWS's leads to it yet; it has a training job's statuses.
+    CreateService {
+        /// Its name among the training jobs.
+        name: String,
+        /// Random, from outside; attempts are named `<uid>-<number>`.
+        uid: String,
+        /// What the core decides on.
+        spec: GangSpec,
+        /// As in `CreateTrainingJob`.
         name_taken: bool,
     },
     /// `StopTrainingJob`.

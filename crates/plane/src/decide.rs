@@ -1,16 +1,12 @@
 //! From wishes and reports to facts.
 
 use crate::{
-    Command, Event, Fact, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause, Time, TrainingSpec,
+    Command, Event, Fact, GangSpec, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause, Time,
     capacity::cut,
     decision::Decision,
-    failure::internal_error,
-    lifecycle::{attempt_failed, completed, stop_of, stopped, stopped_as},
-    limits::MAX_TEXT,
-    queue::attempts_before,
+    gang::instances::{Attempt, Instance, Stage},
     reports::{can_be_interrupted, reported},
-    text::first_characters,
-    training_job::{Attempt, Instance, Stage, TrainingJob},
+    training::{TrainingJob, follow::completed, messages, reason::internal_error},
 };
 
 /// What a command does to the job or tuning job that it is about; changes nothing by itself. Reports that are late, repeated or of unknown attempts
@@ -23,7 +19,8 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
     let now = now.max(state.clock);
     let mut decision = Decision::new(state, now);
     match command {
-        Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec, *name_taken)?,
+        Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec.into(), *name_taken)?,
+        Command::CreateService { name, uid, spec, name_taken } => decision.create(name, uid, spec.clone(), *name_taken)?,
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
         Command::InterruptTrainingJob { name, ended } => decision.interrupt(name, *ended)?,
         Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
@@ -36,15 +33,15 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
-                let matters = job.status == JobStatus::InProgress && attempt.failed.is_none();
-                matters.then(|| attempt_failed(job, attempt, internal_error(reason), now))
+                let matters = job.gang.in_progress() && attempt.failed.is_none();
+                matters.then(|| job.attempt_failed(attempt, internal_error(reason), now))
             });
         }
         Command::LaunchDelayed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
-                let is_silent = attempt.instances.iter().all(|instance| *instance == Instance::Starting);
-                let matters = job.status == JobStatus::InProgress && attempt.failed.is_none() && is_silent;
-                let message = first_characters(&format!("The launch waits: {reason}{}", attempts_before(job)), MAX_TEXT);
+                let is_silent = attempt.all(|instance| *instance == Instance::Starting);
+                let matters = job.gang.in_progress() && attempt.failed.is_none() && is_silent;
+                let message = messages::launch_delayed(job, reason);
                 matters.then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
             });
         }
@@ -64,17 +61,17 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Running, |job, _| reported(state, job, attempt, *host, report));
         }
         Command::ArtifactsStored { attempt } => decision.of_attempt(attempt, Stage::Storing, |job, attempt| {
-            Some(match job.stop {
-                Some(_) => stopped(stopped_as(job)),
+            Some(match job.gang.stop {
+                Some(_) => job.stopped(),
                 None if attempt.parked => Fact::ReleaseOrdered { attempt: attempt.id.clone() },
                 None => completed(),
             })
         }),
         Command::ArtifactsFailed { attempt, reason } => decision.of_attempt(attempt, Stage::Storing, |job, attempt| {
-            Some(match job.stop {
+            Some(match job.gang.stop {
                 // Its checkpoints are what it resumes from.
                 None if attempt.parked => Fact::ReleaseOrdered { attempt: attempt.id.clone() },
-                _ => attempt_failed(job, attempt, internal_error(reason), now),
+                _ => job.attempt_failed(attempt, internal_error(reason), now),
             })
         }),
         Command::Released { attempt } => {
@@ -85,13 +82,12 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
 }
 
 impl<'a> Decision<'a> {
-    fn create(&mut self, name: &str, uid: &str, spec: &TrainingSpec, name_taken: bool) -> Result<(), Rejection> {
+    fn create(&mut self, name: &str, uid: &str, spec: GangSpec, name_taken: bool) -> Result<(), Rejection> {
         if name_taken || self.state.jobs.contains(name) {
             return Err(Rejection::NameTaken(name.to_owned()));
         }
-        cut(spec, &self.state.capacity, &self.state.catalog)?;
-        let message = "Starting the training job".to_owned();
-        let fact = Fact::JobCreated { uid: uid.to_owned(), spec: spec.clone(), message, trial: None };
+        cut(&spec, &self.state.capacity, &self.state.catalog)?;
+        let fact = Fact::JobCreated { uid: uid.to_owned(), spec, message: messages::CREATED.to_owned(), trial: None };
         self.events.push(Event { at: self.now, job: name.to_owned(), fact });
         Ok(())
     }
@@ -103,26 +99,26 @@ impl<'a> Decision<'a> {
 
     fn stop(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
         let job = self.live(name, ended)?;
-        match job.status {
-            JobStatus::InProgress => self.happens(job, stop_of(job, StopCause::User, self.now)),
+        match job.status() {
+            JobStatus::InProgress => self.happens(job, job.stop_for(StopCause::User, self.now)),
             JobStatus::Stopping => {}
-            JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped => return Err(Rejection::AlreadyEnded(job.status.name())),
+            status @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped) => return Err(Rejection::AlreadyEnded(status.name())),
         }
         Ok(())
     }
 
     fn interrupt(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
         let job = self.live(name, ended)?;
-        if job.status != JobStatus::InProgress {
-            return Err(Rejection::AlreadyEnded(job.status.name()));
+        if !job.gang.in_progress() {
+            return Err(Rejection::AlreadyEnded(job.status().name()));
         }
-        if job.spec.max_wait_s.is_none() {
+        if job.gang.spec.max_wait_s.is_none() {
             return Err(Rejection::NotSpot(name.to_owned()));
         }
-        let Some(attempt) = job.running().filter(|attempt| can_be_interrupted(job, attempt)) else {
+        let Some(attempt) = job.gang.running().filter(|attempt| can_be_interrupted(&job.gang, attempt)) else {
             return Err(Rejection::NothingToInterrupt { name: name.to_owned(), secondary: job.secondary().name() });
         };
-        let message = "The instances were taken away; training goes on from its checkpoints when there are others".to_owned();
+        let message = messages::INTERRUPTED.to_owned();
         self.happens(job, Fact::AttemptInterrupted { attempt: attempt.id.clone(), message });
         Ok(())
     }
@@ -137,7 +133,7 @@ impl<'a> Decision<'a> {
 
     fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob, &Attempt) -> Option<Fact>) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
-        if let Some(attempt) = job.attempt.as_ref().filter(|attempt| attempt.stage == stage)
+        if let Some(attempt) = job.gang.attempt.as_ref().filter(|attempt| attempt.stage == stage)
             && let Some(fact) = fact(job, attempt)
         {
             self.happens(job, fact);

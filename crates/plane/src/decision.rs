@@ -1,6 +1,6 @@
 //! What a decision gathers: facts, and what follows from each for the job that it is about.
 
-use crate::{Event, Fact, State, Time, lifecycle::consequence, training_job::TrainingJob};
+use crate::{Event, Fact, State, Time, training::TrainingJob};
 
 /// Events as they come.
 pub(crate) struct Decision<'a> {
@@ -24,7 +24,7 @@ impl<'a> Decision<'a> {
     }
 
     pub(crate) fn follow(&mut self, mut job: TrainingJob) {
-        while let Some(fact) = consequence(&job, self.now) {
+        while let Some(fact) = job.consequence(self.now) {
             if self.record(&mut job, fact) {
                 return;
             }
@@ -35,7 +35,7 @@ impl<'a> Decision<'a> {
     pub(crate) fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
         job.apply(self.now, &fact);
         let is_released = matches!(fact, Fact::Released { .. });
-        self.events.push(Event { at: self.now, job: job.name.clone(), fact });
+        self.events.push(Event { at: self.now, job: job.gang.name.clone(), fact });
         is_released
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd,
+    GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time, TrialEnd,
     TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
@@ -36,7 +36,7 @@ pub enum Fact {
         /// Attempts are named `<uid>-<number>`.
         uid: String,
         /// What the core decides on.
-        spec: TrainingSpec,
+        spec: GangSpec,
         /// Status message.
         message: String,
         /// Whose trial it is.
@@ -134,7 +134,7 @@ pub enum Fact {
         /// For `Failed`.
         failure_reason: Option<String>,
     },
-    /// The attempt failed through our own side and another one follows when it is released.
+    /// The attempt failed and another one follows when it is released.
     AttemptFailed {
         /// Which attempt.
         attempt: String,
@@ -142,6 +142,9 @@ pub enum Fact {
         reason: String,
         /// Status message.
         message: String,
+        /// It had served, and does not count as a retry.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaced: bool,
     },
     /// The instances of a managed spot training are taken away: its programs receive SIGTERM, and another attempt follows when this one is released.
     AttemptInterrupted {

@@ -13,8 +13,8 @@
 //! and catalogue may have changed; not before agents have had a few seconds to say what they kept for it, since deadlines that passed
 //! meanwhile are due at once.
 //!
-//! Where to look: `lifecycle` has the state machine, `failure` says whom a failed job blames, `queue` who starts next, `capacity` what an
-//! instance gets, `pressure` what is ended when the machine's memory runs short.
+//! Where to look: `gang` has the state machine of instances that start and end together, `training` gives it AWS's statuses, `queue` decides who
+//! starts next, `capacity` what an instance gets, `pressure` what is ended when the machine's memory runs short, `tuning` has tuning jobs.
 
 mod action;
 mod apply;
@@ -24,21 +24,20 @@ mod command;
 mod decide;
 mod decision;
 mod event;
-mod failure;
+mod gang;
 mod jobs;
-mod lifecycle;
 mod limits;
 mod nouns;
 mod pressure;
 mod queue;
 mod rejection;
 mod reports;
-mod retry;
 mod sanity;
+mod saved;
 mod state;
 mod text;
 mod time;
-mod training_job;
+mod training;
 mod tuning;
 mod turn;
 mod views;
@@ -51,11 +50,12 @@ pub use command::{Child, Command, InstanceReport};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
-    BestTrial, DefinitionSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue, Objective, ObjectiveCounters, Pause,
-    PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, TrainingSpec, Transition, TrialEnd, TrialLaunch,
-    TrialStart, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
+    BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue, Objective, ObjectiveCounters,
+    Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, TrainingSpec, Transition, TrialEnd,
+    TrialLaunch, TrialStart, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
 };
 pub use rejection::Rejection;
-pub use state::{Frozen, SnapshotError, State};
+pub use saved::SnapshotError;
+pub use state::{Frozen, State};
 pub use time::Time;
 pub use turn::{Stored, Turn, step};

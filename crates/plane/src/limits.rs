@@ -19,3 +19,6 @@ pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
 pub(crate) const LEASE_MARGIN_S: u64 = 3600;
 /// Longest text in a fact, in characters; AWS's limit of a `FailureReason`.
 pub(crate) const MAX_TEXT: usize = 1024;
+/// An attempt of a gang that serves is replaced, however often, if it has run for this long; a shorter one counts as a retry, so that programs
+/// that cannot start come to an end.
+pub(crate) const SERVED_S: u64 = 60;

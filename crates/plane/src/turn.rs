@@ -116,7 +116,7 @@ impl Wake {
         let tuning = match &event.fact {
             Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| trial.tuning.as_str()),
             fact if fact.is_of_tuning() => Some(event.job.as_str()),
-            _ => state.jobs.get(&event.job).and_then(|job| Some(job.trial.as_ref()?.tuning.as_str())),
+            _ => state.jobs.get(&event.job).and_then(|job| Some(job.tuning()?)),
         };
         if let Some(tuning) = tuning
             && !self.tunings.contains(tuning)
@@ -142,6 +142,6 @@ impl Wake {
                 return events;
             }
         }
-        queue::told_why(state, std::mem::take(&mut self.joined), now)
+        queue::pending(state, std::mem::take(&mut self.joined), now)
     }
 }

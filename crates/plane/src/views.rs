@@ -1,13 +1,13 @@
 //! What the state is asked for from outside: views of jobs, why they wait, and what is to be done.
 
-use crate::{Effects, JobView, PendingReason, State, TuningView, queue, training_job::TrainingJob};
+use crate::{Effects, JobView, PendingReason, State, TuningView, queue, training::TrainingJob};
 
 impl State {
     /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
     pub fn pending(&self) -> Effects {
         let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
         Effects {
-            actions: on_instances.flat_map(TrainingJob::pending_actions).collect(),
+            actions: on_instances.filter_map(TrainingJob::pending_action).collect(),
             requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
         }
     }

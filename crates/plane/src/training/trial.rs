@@ -1,8 +1,8 @@
-//! The training job's side of a trial: what it has reported, how far it may run, and how it rests.
+//! The training job's side of a trial: what it has reported, how far it may run. How it rests is its gang's.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Time, TrialLaunch, TrialStart, TrialView};
+use crate::{TrialLaunch, TrialStart, TrialView, gang::Gang};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trial {
@@ -26,20 +26,6 @@ pub(crate) struct Trial {
     pub(crate) saved: u32,
     /// The present attempt's launch did not know how far it may run now.
     pub(crate) raised: bool,
-    pub(crate) rest: Option<Rest>,
-}
-
-/// A trial that makes room for others.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rest {
-    pub(crate) since: Time,
-    /// Its programs stand still and hold memory only; otherwise they are ended, and the attempt is released.
-    pub(crate) frozen: bool,
-    /// It is to go on.
-    pub(crate) wanted: bool,
-    /// It has not been frozen, and takes its place among the active trials until its attempt is released.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) stays: bool,
 }
 
 impl Trial {
@@ -59,7 +45,6 @@ impl Trial {
             value: None,
             saved: from,
             raised: false,
-            rest: None,
         }
     }
 
@@ -68,33 +53,13 @@ impl Trial {
         TrialLaunch { tuning, definition, from, to, max: self.max, origin: self.origin.clone() }
     }
 
-    /// Its attempt is over, and another follows: what rests, rests without instances.
-    pub(crate) fn is_released(&mut self) {
-        self.host = None;
-        self.raised = false;
-        if let Some(rest) = &mut self.rest {
-            rest.frozen = false;
-            rest.stays = false;
-        }
-    }
-
-    /// Its programs stand still.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| rest.frozen)
-    }
-
     /// The last report of the present attempt was not a number.
     pub(crate) fn is_astray(&self) -> bool {
         self.host.is_some() && self.value.is_none()
     }
 
-    /// It rests until it is wanted again.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| !rest.wanted)
-    }
-
-    /// `is_live`: its training job has not ended. `waits`: it is in the queue.
-    pub(crate) fn view(&self, is_live: bool, waits: bool) -> TrialView {
+    pub(crate) fn view(&self, gang: &Gang) -> TrialView {
+        let (is_live, waits) = (gang.end.is_none(), gang.waits());
         TrialView {
             tuning: self.tuning.clone(),
             definition: self.definition,
@@ -102,9 +67,9 @@ impl Trial {
             resource: self.resource,
             to: self.to,
             objective: self.value,
-            paused: is_live && self.rest.is_some() && !waits,
+            paused: is_live && gang.rest.is_some() && !waits,
             waits,
-            passed_over: !is_live && self.is_unwanted(),
+            passed_over: !is_live && gang.is_unwanted(),
         }
     }
 }
