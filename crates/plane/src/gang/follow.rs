@@ -39,7 +39,7 @@ impl From<StopCause> for Limit {
         match cause {
             StopCause::MaxRuntime => Limit::MaxRuntime,
             StopCause::MaxWait => Limit::MaxWait,
-            StopCause::User | StopCause::Early | StopCause::MaxResource | StopCause::Tuning => Limit::Asked,
+            _ => Limit::Asked,
         }
     }
 }
