@@ -104,7 +104,7 @@ impl Round<'_> {
 }
 
 impl Reservation {
-    /// Whoever ends then is over before the head needs its capacity.
+    /// A gang with this latest end gives its capacity back before the head needs it.
     fn is_after(&self, end: Option<Time>) -> bool {
         end.is_some_and(|end| self.at.is_none_or(|at| end <= at))
     }

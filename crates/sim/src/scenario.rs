@@ -87,7 +87,7 @@ pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     jobs
 }
 
-/// One of its programs runs for so long that it has served when it ends.
+/// One of its programs runs long enough to have served when it ends.
 fn service(seed: u64, index: usize) -> Job {
     let mut random = Random::new(seed, 6);
     let instances = random.pick(&[1, 1, 2]);

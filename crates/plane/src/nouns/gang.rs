@@ -12,7 +12,7 @@ pub struct GangSpec {
     /// Instance groups behind the first, if there are several; their instances are the last ones, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_groups: Vec<InstanceGroup>,
-    /// Whether it comes to an end by itself.
+    /// Whether it ends by itself.
     #[serde(flatten)]
     pub form: Form,
     /// Longest wait for instances, in seconds.
@@ -27,7 +27,7 @@ pub struct GangSpec {
     pub retries: u32,
 }
 
-/// Whether a gang comes to an end by itself.
+/// Whether a gang ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "FormFields", into = "FormFields")]
 pub enum Form {
