@@ -55,18 +55,18 @@ pub enum Action {
         /// Which.
         attempt: String,
     },
-    /// Let the attempt's programs stand still: they keep their memory. It stands until [`Action::GoOn`] or the release.
+    /// Let the attempt's programs stand still: they keep their memory. It stands until [`Action::Resume`] or the release.
     Freeze {
         /// Which.
         attempt: String,
     },
     /// Let the attempt's programs run up to so many units of resource, in all attempts together; wake them if they stand still. It stands
     /// until the next one, or [`Action::Freeze`].
-    GoOn {
+    Resume {
         /// Which.
         attempt: String,
         /// Where they pause; none: to their end.
-        to: Option<u32>,
+        until: Option<u32>,
     },
 }
 
@@ -79,7 +79,7 @@ impl Action {
             | Action::StoreArtifacts { attempt, .. }
             | Action::Release { attempt, .. }
             | Action::Freeze { attempt }
-            | Action::GoOn { attempt, .. } => attempt,
+            | Action::Resume { attempt, .. } => attempt,
         }
     }
 }

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     Effects, Event, Fact, State,
-    training_job::TrainingJob,
-    tuning::{
-        job::{TuningJob, Turnout},
-        trial::Trial,
-    },
+    training::{TrainingJob, trial::Trial},
+    tuning::job::{TuningJob, Turnout},
 };
 
 /// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
@@ -24,7 +21,7 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
             if let Some(start) = trial {
                 job.trial = Some(Box::new(Trial::new(start)));
                 if let Some(tuning) = state.tuning_mut(&start.tuning) {
-                    tuning.starts((start.definition, start.trial), &event.job, event.at);
+                    tuning.add_trial((start.definition, start.trial), &event.job, event.at);
                 }
             }
             state.created += 1;
@@ -36,10 +33,10 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
     let Some(job) = state.jobs.get_mut(&event.job) else { return Effects::default() };
     state.index.remove(job);
     if let Fact::Released { attempt } = &event.fact
-        && job.ended.is_some()
-        && job.attempt.as_ref().map(|current| &current.id) == attempt.as_ref()
+        && job.gang.end.is_some()
+        && job.gang.attempt.as_ref().map(|current| &current.id) == attempt.as_ref()
     {
-        let tuning = job.trial.as_ref().map(|trial| trial.tuning.clone());
+        let tuning = job.tuning().map(str::to_owned);
         state.jobs.remove(&event.job);
         if let Some(tuning) = tuning.and_then(|name| state.tuning_mut(&name)) {
             tuning.unreleased = tuning.unreleased.saturating_sub(1);
@@ -48,16 +45,16 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
     }
     if matches!(event.fact, Fact::TrialResumed { .. }) {
         // Who came into the queue while it rested is before it.
-        job.order = state.created;
+        job.gang.order = state.created;
         state.created += 1;
     }
-    let before = Turnout { active: job.is_active(), waiting: job.waits() };
-    let mut effects = Effects { actions: job.apply(event.at, &event.fact), ..Effects::default() };
+    let before = Turnout { active: job.gang.is_active(), waiting: job.gang.waits() };
+    let mut effects = Effects { actions: job.apply(event.at, &event.fact).into_iter().collect(), ..Effects::default() };
     state.index.add(job);
     if let Some(trial) = &job.trial
         && let Some(tuning) = state.tunings.get_mut(&trial.tuning)
     {
-        effects.requests.extend(Arc::make_mut(tuning).hears(event.at, &event.fact, job, before));
+        effects.requests.extend(Arc::make_mut(tuning).observe(event.at, &event.fact, job, before));
     }
     effects
 }

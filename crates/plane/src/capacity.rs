@@ -15,7 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Catalog, DefinitionSpec, InstanceType, Rejection, TrainingSpec};
+use crate::{Catalog, DefinitionSpec, GangSpec, InstanceType, Rejection, text::gib};
 
 /// What a job holds of the machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -216,7 +216,7 @@ impl Group {
 ///
 /// # Errors
 /// [`Rejection::UnknownInstanceType`], or [`Rejection::NeverFits`] if no waiting helps.
-pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
+pub(crate) fn cut(spec: &GangSpec, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
     cut_after(spec, 0, capacity, catalog)
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn cut(spec: &TrainingSpec, capacity: &Capacity, catalog: &Catalog) -
 ///
 /// # Errors
 /// As [`cut`].
-pub(crate) fn cut_after(spec: &TrainingSpec, used_bytes: u64, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
+pub(crate) fn cut_after(spec: &GangSpec, used_bytes: u64, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
     let groups = spec.groups().map(|(name, instances)| Ok((catalog.find(name)?, instances))).collect::<Result<Vec<_>, Rejection>>()?;
     if spec.instances == 0 {
         return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
@@ -312,7 +312,7 @@ impl Cut {
 
 /// What a user should know who asks for more training jobs at once than the machine runs, even when it does nothing else.
 pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &Capacity, catalog: &Catalog) -> Option<String> {
-    let cuts = definitions.iter().filter_map(|definition| cut(&definition.training, capacity, catalog).ok());
+    let cuts = definitions.iter().filter_map(|definition| cut(&GangSpec::from(&definition.training), capacity, catalog).ok());
     let most = |demand: &Resources| {
         let all = capacity.resources();
         let of = |needs: u64, has: u64| has.checked_div(needs).unwrap_or(u64::MAX);
@@ -337,10 +337,4 @@ pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &C
             "{wanted} training jobs in parallel are requested, {fit} {verb} here: each needs {needs}, and there is {has} in all{advice}"
         )
     })
-}
-
-/// `16.0 GiB`, rounded down: what is free must not look like enough.
-pub(crate) fn gib(bytes: u64) -> String {
-    let tenths = (u128::from(bytes) * 10) >> 30;
-    format!("{}.{} GiB", tenths / 10, tenths % 10)
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd,
-    TuningSpec, TuningStatus,
+    GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time, TrialEnd,
+    TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an event; new kinds and new optional
@@ -36,7 +36,7 @@ pub enum Fact {
         /// Attempts are named `<uid>-<number>`.
         uid: String,
         /// What the core decides on.
-        spec: TrainingSpec,
+        spec: GangSpec,
         /// Status message.
         message: String,
         /// Whose trial it is.
@@ -134,7 +134,7 @@ pub enum Fact {
         /// For `Failed`.
         failure_reason: Option<String>,
     },
-    /// The attempt failed through our own side and another one follows when it is released.
+    /// The attempt failed and another one follows when it is released.
     AttemptFailed {
         /// Which attempt.
         attempt: String,
@@ -142,6 +142,9 @@ pub enum Fact {
         reason: String,
         /// Status message.
         message: String,
+        /// It had served, and does not count as a retry.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaced: bool,
     },
     /// The instances of a managed spot training are taken away: its programs receive SIGTERM, and another attempt follows when this one is released.
     AttemptInterrupted {
@@ -333,34 +336,6 @@ impl Fact {
                 | Fact::TuningReleased
         )
     }
-}
-
-/// Where an instance is, before its program's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InstancePhase {
-    /// Channels are being mounted.
-    Downloading,
-    /// The training program runs.
-    Training,
-}
-
-/// Why a running job is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCause {
-    /// `StopTrainingJob`.
-    User,
-    /// `MaxRuntimeInSeconds`.
-    MaxRuntime,
-    /// `MaxWaitTimeInSeconds`.
-    MaxWait,
-    /// Its tuning job's scheduler: others are more promising.
-    Early,
-    /// Its tuning job's `MaxResource`: it has used all that a trial may.
-    MaxResource,
-    /// Its tuning job comes to its end.
-    Tuning,
 }
 
 /// The bytes are no event.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::training_job::TrainingJob;
+use crate::training::TrainingJob;
 
 /// How many parts are shared or copied each as a whole. A copy of the map costs one reference count per shard, the first change of a shard one
 /// per job in it.
@@ -29,7 +29,7 @@ impl Jobs {
 
     fn place(&self, name: &str) -> (usize, Result<usize, usize>) {
         let shard = shard_of(name);
-        (shard, self.shards[shard].binary_search_by(|job| job.name.as_str().cmp(name)))
+        (shard, self.shards[shard].binary_search_by(|job| job.gang.name.as_str().cmp(name)))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&TrainingJob> {
@@ -49,7 +49,7 @@ impl Jobs {
 
     /// In the place of the one of the same name, if there is one.
     pub(crate) fn insert(&mut self, job: TrainingJob) {
-        let (shard, place) = self.place(&job.name);
+        let (shard, place) = self.place(&job.gang.name);
         let shard = Arc::make_mut(&mut self.shards[shard]);
         match place {
             Ok(place) => shard[place] = Arc::new(job),
@@ -87,14 +87,14 @@ impl FromIterator<TrainingJob> for Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Time, TrainingSpec};
+    use crate::{Form, GangSpec, Time};
 
     fn job(name: &str) -> TrainingJob {
-        let spec = TrainingSpec {
+        let spec = GangSpec {
             instance_type: "ml.m5.large".to_owned(),
             instances: 1,
             other_groups: Vec::new(),
-            max_runtime_s: 1,
+            form: Form::Serves,
             max_pending_s: None,
             max_wait_s: None,
             grace_s: 1,
@@ -110,13 +110,15 @@ mod tests {
         assert_eq!(jobs.iter().count(), names.len());
         let before = jobs.clone();
         assert!(jobs == before);
-        jobs.get_mut("job-7").expect("it is there").uid = "other".to_owned();
+        jobs.get_mut("job-7").expect("it is there").gang.uid = "other".to_owned();
         jobs.remove("job-8");
         jobs.remove("none");
         jobs.insert(job("new"));
-        jobs.insert(TrainingJob { uid: "another".to_owned(), ..job("job-9") });
+        let mut other = job("job-9");
+        other.gang.uid = "another".to_owned();
+        jobs.insert(other);
         assert!(jobs != before);
-        let uid = |jobs: &Jobs, name: &str| jobs.get(name).map(|job| job.uid.clone());
+        let uid = |jobs: &Jobs, name: &str| jobs.get(name).map(|job| job.gang.uid.clone());
         for (name, now, then) in [
             ("job-7", Some("other"), Some("job-7")),
             ("job-8", None, Some("job-8")),

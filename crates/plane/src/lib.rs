@@ -13,8 +13,8 @@
 //! and catalogue may have changed; not before agents have had a few seconds to say what they kept for it, since deadlines that passed
 //! meanwhile are due at once.
 //!
-//! Where to look: `lifecycle` has the state machine, `failure` says whom a failed job blames, `queue` who starts next, `capacity` what an
-//! instance gets, `pressure` what is ended when the machine's memory runs short.
+//! Where to look: `gang` has the state machine of instances that start and end together, `training` gives it AWS's statuses, `queue` decides who
+//! starts next, `capacity` what an instance gets, `pressure` what is ended when the machine's memory runs short, `tuning` has tuning jobs.
 
 mod action;
 mod apply;
@@ -22,38 +22,40 @@ mod capacity;
 mod catalog;
 mod command;
 mod decide;
+mod decision;
 mod event;
-mod failure;
-mod job;
+mod gang;
 mod jobs;
-mod lifecycle;
+mod limits;
+mod nouns;
 mod pressure;
 mod queue;
-mod retry;
+mod rejection;
+mod reports;
 mod sanity;
+mod saved;
 mod state;
-mod training_job;
+mod text;
+mod time;
+mod training;
 mod tuning;
 mod turn;
-mod view;
+mod views;
 
 pub use action::{Action, Effects, Observation, TunerRequest};
 pub use apply::apply;
 pub use capacity::{Capacity, Packing, Placement, Share, parallel_notice};
 pub use catalog::{Catalog, CatalogError, InstanceType};
-pub use command::{Child, Command, InstanceReport, Rejection};
+pub use command::{Child, Command, InstanceReport};
 pub use decide::decide;
-pub use event::{EVENT_FORMAT, Event, EventError, Fact, InstancePhase, StopCause};
-pub use job::{InstanceGroup, JobStatus, MetricValue, RankEnd, SecondaryStatus, TrainingSpec, Transition};
-pub use state::{Frozen, SnapshotError, State};
-pub use tuning::{
-    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TrialLaunch, TrialStart,
-    TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
+pub use event::{EVENT_FORMAT, Event, EventError, Fact};
+pub use nouns::{
+    BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue, Objective, ObjectiveCounters,
+    Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, TrainingSpec, Transition, TrialEnd,
+    TrialLaunch, TrialStart, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
 };
+pub use rejection::Rejection;
+pub use saved::SnapshotError;
+pub use state::{Frozen, State};
+pub use time::Time;
 pub use turn::{Stored, Turn, step};
-pub use view::{JobView, PendingReason};
-
-/// Milliseconds since the epoch; always an argument, never read from a clock here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
-#[serde(transparent)]
-pub struct Time(pub u64);

@@ -12,9 +12,10 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     Fact, InstanceReport, State,
-    capacity::gib,
-    decide::{Decision, can_be_interrupted, reported},
-    training_job::{Attempt, Instance, Stage, TrainingJob},
+    decision::Decision,
+    gang::{Gang, instances::Attempt},
+    reports::{can_be_interrupted, reported},
+    training::{TrainingJob, messages},
 };
 
 impl Decision<'_> {
@@ -28,18 +29,21 @@ impl Decision<'_> {
         let order = Order::of(state);
         let oldest = order.oldest().map(|attempt| attempt.id.clone());
         let Order { frozen, others } = order;
-        let leaving = frozen.iter().chain(&others).filter(|(_, attempt)| is_leaving(attempt));
+        let leaving = frozen.iter().chain(&others).filter(|(_, attempt)| attempt.is_leaving());
         let mut left = leaving.fold(lacking, |left, (_, attempt)| left.saturating_sub(uses(attempt)));
-        for (job, attempt) in frozen.iter().filter(|(_, attempt)| !is_leaving(attempt)) {
+        for (job, attempt) in frozen.iter().filter(|(_, attempt)| !attempt.is_leaving()) {
             if left == 0 {
                 return;
             }
             left = left.saturating_sub(uses(attempt));
-            let message = "Paused; the memory of the machine ran short, and it will go on from its checkpoint".to_owned();
+            let message = messages::PARKED_FOR_MEMORY.to_owned();
             self.happens(job, Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true });
         }
         let can_go = |(job, attempt): &&(&TrainingJob, &Attempt)| {
-            !is_leaving(attempt) && can_be_interrupted(job, attempt) && job.stop.is_none() && Some(&attempt.id) != oldest.as_ref()
+            !attempt.is_leaving()
+                && can_be_interrupted(&job.gang, attempt)
+                && job.gang.stop.is_none()
+                && Some(&attempt.id) != oldest.as_ref()
         };
         for (job, attempt) in others.iter().filter(can_go) {
             if left == 0 {
@@ -56,7 +60,7 @@ impl Decision<'_> {
     pub(crate) fn crowded_out(&mut self, attempt: &str, host: u32, report: &InstanceReport) {
         let state = self.state;
         let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
-        let Some(current) = job.running() else { return };
+        let Some(current) = job.gang.running() else { return };
         let is_alone = state.holders().all(|(_, other)| other.id == attempt);
         let is_oldest = Order::of(state).oldest().is_some_and(|oldest| oldest.id == attempt);
         let Some(Fact::RankEnded { attempt, host, mut end, final_metrics }) = reported(state, job, attempt, host, report) else { return };
@@ -66,7 +70,7 @@ impl Decision<'_> {
             (end.out_of_memory, end.crowded_out) = (true, None);
         }
         let mut job = job.clone();
-        let is_ended = !needs_all && !is_leaving(current) && can_be_interrupted(&job, current) && job.stop.is_none();
+        let is_ended = !needs_all && !current.is_leaving() && can_be_interrupted(&job.gang, current) && job.gang.stop.is_none();
         // First, so that nobody is told to end who has ended.
         self.record(&mut job, Fact::RankEnded { attempt: attempt.clone(), host, end, final_metrics });
         if is_ended {
@@ -90,16 +94,15 @@ struct Order<'a> {
 
 impl<'a> Order<'a> {
     fn of(state: &'a State) -> Self {
-        let rests = |job: &TrainingJob| job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since));
-        let (mut frozen, mut others): (Vec<_>, Vec<_>) = state.holders().partition(|(job, _)| job.is_frozen());
-        frozen.sort_by_key(|(job, _)| (rests(job), job.order));
-        others.sort_by_key(|(job, attempt)| Reverse((attempt.launched, job.order)));
+        let (mut frozen, mut others): (Vec<_>, Vec<_>) = state.holders().partition(|(job, _)| job.gang.is_frozen());
+        frozen.sort_by_key(|(job, _)| (job.gang.rests_since(), job.gang.order));
+        others.sort_by_key(|(job, attempt)| Reverse((attempt.launched, job.gang.order)));
         Self { frozen, others }
     }
 
     /// The one that is never ended so that others have memory.
     fn oldest(&self) -> Option<&'a Attempt> {
-        self.others.iter().rev().find(|(job, attempt)| computes(job, attempt)).map(|(_, attempt)| *attempt)
+        self.others.iter().rev().find(|(job, attempt)| computes(&job.gang, attempt)).map(|(_, attempt)| *attempt)
     }
 }
 
@@ -111,20 +114,11 @@ impl State {
     }
 }
 
-fn is_leaving(attempt: &Attempt) -> bool {
-    attempt.failed.is_some() || attempt.stage != Stage::Running
-}
-
 fn evicted(attempt: &Attempt, used_bytes: u64, who: &str) -> Fact {
-    let message = format!(
-        "Ended: the memory of the machine ran short while {who} used {}. It is started again from its checkpoints \
-         when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" in shoal.toml)",
-        gib(used_bytes)
-    );
-    Fact::AttemptEvicted { attempt: attempt.id.clone(), used_bytes, message }
+    Fact::AttemptEvicted { attempt: attempt.id.clone(), used_bytes, message: messages::evicted(used_bytes, who) }
 }
 
 /// A program of it may still need memory. One that is being stopped is about to give its own back, so the next one is the oldest.
-fn computes(job: &TrainingJob, attempt: &Attempt) -> bool {
-    !job.is_frozen() && job.stop.is_none() && attempt.failed.is_none() && !attempt.instances.iter().all(Instance::over)
+fn computes(gang: &Gang, attempt: &Attempt) -> bool {
+    !gang.is_frozen() && gang.stop.is_none() && attempt.failed.is_none() && !attempt.all_over()
 }

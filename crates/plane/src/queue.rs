@@ -12,58 +12,30 @@
 //! A trial that rests frozen holds its memory until the head of the queue lacks it: then the ones that rest for longest are ended.
 //!
 //! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
-//! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost.
+//! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost. What serves has no latest end: a head that
+//! needs its capacity delays no job that ends, and one that would serve starts only beside the head.
 
 use std::{collections::BTreeSet, iter::Peekable};
 
 use crate::{
     Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
     capacity::{Cut, Resources, cut_after, parallel_notice},
-    lifecycle::{LAUNCH_LIMIT_S, UNANSWERED_S, failed},
-    training_job::{Attempt, Instance, Stage, TrainingJob},
+    gang::{
+        Gang,
+        instances::{Attempt, Stage},
+    },
+    training::{TrainingJob, follow::failed, messages},
 };
 
 /// How many waiting jobs are tried per decision. More would cost time and start little.
 const LOOK_AHEAD: usize = 200;
 
-/// The agents' lease beyond MaxRuntimeInSeconds.
-const LEASE_MARGIN_S: u64 = 3600;
-
-/// What a job on instances holds. One that rests frozen holds its memory.
-pub(crate) fn held(job: &TrainingJob, attempt: &Attempt) -> Resources {
-    let holds = attempt.placement.holds();
-    if job.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
-}
-
-/// What a waiting job needs beside what it holds already.
-fn demand(job: &TrainingJob, cut: &Cut) -> Resources {
-    match &job.attempt {
+/// What a waiting gang needs beside what it holds already.
+fn demand(gang: &Gang, cut: &Cut) -> Resources {
+    match &gang.attempt {
         Some(attempt) => Resources { instances: attempt.placement.holds().instances, memory_bytes: 0, gpus: 0 },
         None => cut.demand(),
     }
-}
-
-/// Until when a job may hold its capacity; in the past if it should be over already.
-fn latest_end(job: &TrainingJob, attempt: &Attempt) -> Time {
-    let stop_s = u64::from(job.spec.grace_s) + UNANSWERED_S;
-    if let Some(stop) = &job.stop {
-        return stop.at.plus_s(stop_s);
-    }
-    if job.is_frozen() {
-        return Time::default();
-    }
-    let is_ending = job.ended.is_some() || attempt.failed.is_some() || attempt.stage != Stage::Running;
-    if is_ending || job.secondary() == SecondaryStatus::Uploading {
-        return Time::default();
-    }
-    let start = job.attempt_start().unwrap_or_else(|| attempt.launched.plus_s(LAUNCH_LIMIT_S));
-    Time(start.0.saturating_add(job.runtime_left_ms())).plus_s(stop_s)
-}
-
-/// The latest end of a job that would start now.
-fn latest_end_if_started(job: &TrainingJob, now: Time) -> Time {
-    let latest_start = now.plus_s(LAUNCH_LIMIT_S);
-    Time(latest_start.0.saturating_add(job.runtime_left_ms())).plus_s(u64::from(job.spec.grace_s) + UNANSWERED_S)
 }
 
 /// The machine during one round of scheduling.
@@ -71,22 +43,23 @@ struct Round<'a> {
     state: &'a State,
     now: Time,
     free: Resources,
-    /// Latest ends of those that were started in this round, and what each gives back then.
-    ends: Vec<(Time, Resources)>,
+    /// Latest ends of those that were started in this round, and what each gives back then; none: it gives nothing back.
+    ends: Vec<(Option<Time>, Resources)>,
     /// Set by the first job that does not fit.
     head: Option<Reservation>,
 }
 
 /// When the head will fit at the latest, and what it leaves free then.
 struct Reservation {
-    at: Time,
+    /// None: only when something that serves is stopped.
+    at: Option<Time>,
     spare: Resources,
 }
 
 impl Round<'_> {
-    /// Whether the job may start; if so, what it needs is taken.
-    fn admit(&mut self, job: &TrainingJob, demand: &Resources) -> bool {
-        let end = latest_end_if_started(job, self.now);
+    /// Whether the gang may start; if so, what it needs is taken.
+    fn admit(&mut self, gang: &Gang, demand: &Resources) -> bool {
+        let end = gang.latest_end_if_started(self.now);
         if !self.free.covers(demand) {
             if self.head.is_none() {
                 self.head = Some(self.reserve(demand));
@@ -94,7 +67,7 @@ impl Round<'_> {
             return false;
         }
         if let Some(head) = &mut self.head
-            && end > head.at
+            && !head.is_after(end)
         {
             if !head.spare.covers(demand) {
                 return false;
@@ -107,8 +80,14 @@ impl Round<'_> {
     }
 
     fn reserve(&self, demand: &Resources) -> Reservation {
-        let running = self.state.holders().map(|(job, attempt)| (latest_end(job, attempt), self.state.held(job, attempt)));
-        let mut ends: Vec<_> = running.chain(self.ends.iter().copied()).collect();
+        let running = self.state.holders().map(|(job, attempt)| (job.gang.latest_end(attempt), self.state.held(&job.gang, attempt)));
+        let (mut ends, mut serving) = (Vec::new(), false);
+        for (end, held) in running.chain(self.ends.iter().copied()) {
+            match end {
+                Some(end) => ends.push((end, held)),
+                None => serving = true,
+            }
+        }
         ends.sort_unstable_by_key(|(end, _)| *end);
         let mut free = self.free;
         let mut at = self.now;
@@ -119,7 +98,15 @@ impl Round<'_> {
             free = free.plus(held);
             at = at.max(*end);
         }
-        Reservation { at, spare: free.minus(demand) }
+        let is_blocked = serving && !free.covers(demand);
+        Reservation { at: (!is_blocked).then_some(at), spare: free.minus(demand) }
+    }
+}
+
+impl Reservation {
+    /// A gang with this latest end gives its capacity back before the head needs it.
+    fn is_after(&self, end: Option<Time>) -> bool {
+        end.is_some_and(|end| self.at.is_none_or(|at| end <= at))
     }
 }
 
@@ -153,7 +140,7 @@ fn lines(state: &State) -> Vec<Line<'_>> {
 fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
     let heads = lines.iter_mut().enumerate().filter_map(|(place, line)| {
         let job = *line.jobs.peek()?;
-        Some((line.share, job.order, place))
+        Some((line.share, job.gang.order, place))
     });
     let (.., place) = heads.min()?;
     Some((place, lines[place].jobs.next()?))
@@ -170,9 +157,9 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     if lines.len() > 1 || !free_gpus.is_empty() {
         for (job, attempt) in state.holders() {
             free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
-            let owner = job.trial.as_ref().map(|trial| trial.tuning.as_str());
+            let owner = job.tuning();
             if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
-                line.share += share(state, &state.held(job, attempt));
+                line.share += share(state, &state.held(&job.gang, attempt));
             }
         }
     }
@@ -180,17 +167,17 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..LOOK_AHEAD {
         let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };
-        let mut happens = |fact| events.push(Event { at: now, job: job.name.clone(), fact });
+        let mut happens = |fact| events.push(Event { at: now, job: job.gang.name.clone(), fact });
         match cut_of(state, job) {
-            Err(rejection) if job.attempt.is_none() => {
-                happens(failed(no_longer_fits(&rejection)));
+            Err(rejection) if job.gang.attempt.is_none() => {
+                happens(failed(messages::no_longer_fits(&rejection)));
                 happens(Fact::Released { attempt: None });
             }
             Err(_) => {}
             Ok(cut) => {
-                let demand = demand(job, &cut);
+                let demand = demand(&job.gang, &cut);
                 let has_head = round.head.is_some();
-                if round.admit(job, &demand) {
+                if round.admit(&job.gang, &demand) {
                     happens(launch(state, job, cut, &mut free_gpus));
                     if lines[line].tuning.is_some() {
                         lines[line].share += share(state, &demand);
@@ -218,7 +205,7 @@ fn share_cores(state: &State, events: &mut [Event]) {
         return;
     }
     // Programs that have ended, or rest frozen, compute no more.
-    let computes = |job: &TrainingJob, attempt: &Attempt| !job.is_frozen() && !attempt.instances.iter().all(Instance::over);
+    let computes = |job: &TrainingJob, attempt: &Attempt| !job.gang.is_frozen() && !attempt.all_over();
     let running = state.holders().filter(|(job, attempt)| computes(job, attempt));
     let running: u64 = running.map(|(_, attempt)| attempt.placement.weight()).sum();
     let weight = running + placements.iter().map(|placement| placement.weight()).sum::<u64>();
@@ -231,90 +218,57 @@ fn share_cores(state: &State, events: &mut [Event]) {
 fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Vec<Event> {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
-    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(job, attempt)));
-    let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.is_frozen()).collect();
+    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
+    let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
-    let is_wanted = |job: &TrainingJob| job.trial.as_ref().is_some_and(|trial| !trial.is_unwanted());
-    frozen.sort_by_key(|(job, _)| (is_wanted(job), job.trial.as_ref().and_then(|trial| Some(trial.rest.as_ref()?.since)), job.order));
+    frozen.sort_by_key(|(job, _)| (!job.gang.is_unwanted(), job.gang.rests_since(), job.gang.order));
     let mut events = Vec::new();
     for (job, attempt) in frozen {
         if room.covers(demand) {
             break;
         }
-        room = room.plus(&state.held(job, attempt));
-        let message = "Paused; its memory is wanted, and it will go on from its checkpoint".to_owned();
+        room = room.plus(&state.held(&job.gang, attempt));
+        let message = messages::PARKED_FOR_QUEUE.to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
-        events.push(Event { at: now, job: job.name.clone(), fact });
+        events.push(Event { at: now, job: job.gang.name.clone(), fact });
     }
     if room.covers(demand) { events } else { Vec::new() }
 }
 
 /// Those of these jobs that came into the queue and may not start get their reason.
-pub(crate) fn told_why(state: &State, joined: Vec<String>, now: Time) -> Vec<Event> {
+pub(crate) fn pending(state: &State, joined: Vec<String>, now: Time) -> Vec<Event> {
     if joined.is_empty() {
         return Vec::new();
     }
     let free = state.free();
     let reason = |name: String| {
-        let job = state.jobs.get(&name).filter(|job| job.waits() && job.attempt.is_none())?;
+        let job = state.jobs.get(&name).filter(|job| job.gang.waits() && job.gang.attempt.is_none())?;
         let cut = cut_of(state, job).ok()?;
-        let message = why(&free, &cut.demand(), place(state.index.before(job.order))).to_string();
+        let message = why(&free, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
         Some(Event { at: now, job: name, fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message } })
     };
     joined.into_iter().filter_map(reason).collect()
 }
 
 fn cut_of(state: &State, job: &TrainingJob) -> Result<Cut, Rejection> {
-    let used_bytes = job.retry.as_ref().map_or(0, |retry| retry.used_bytes);
-    cut_after(&job.spec, used_bytes, &state.capacity, &state.catalog)
+    let used_bytes = job.gang.retry.as_ref().map_or(0, |retry| retry.used_bytes);
+    cut_after(&job.gang.spec, used_bytes, &state.capacity, &state.catalog)
 }
 
 fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
     state.index.queue.iter().filter_map(|(_, name)| state.jobs.get(name))
 }
 
-fn no_longer_fits(rejection: &Rejection) -> String {
-    format!("CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}")
-}
-
-/// What became of the attempts before, behind a message about the next one.
-pub(crate) fn attempts_before(job: &TrainingJob) -> String {
-    let mut told = String::new();
-    let Some(retry) = &job.retry else { return told };
-    if retry.failed > 0 {
-        told += &format!(", retry {} of {} after {}", retry.failed, job.spec.retries, retry.reason);
-    }
-    if retry.interrupted > 0 {
-        told += &format!(", after interruption {}", retry.interrupted);
-    }
-    match retry.evicted {
-        0 => {}
-        1 => told += ", after it was ended for want of memory",
-        more => told += &format!(", after {more} attempts were ended for want of memory"),
-    }
-    told
-}
-
 fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
-    const RESUMED: &str = "Training resumed where it had paused";
-    if let Some(attempt) = &job.attempt {
-        return Fact::AttemptThawed { attempt: attempt.id.clone(), message: RESUMED.to_owned() };
+    if let Some(attempt) = &job.gang.attempt {
+        return Fact::AttemptThawed { attempt: attempt.id.clone(), message: messages::RESUMED.to_owned() };
     }
     let placement = cut.place(free_gpus);
-    let mut message = format!("Preparing the instances for training{}", attempts_before(job));
-    let tuning = job.trial.as_ref().and_then(|trial| state.tunings.get(&trial.tuning));
+    let tuning = job.tuning().and_then(|name| state.tunings.get(name));
     let notice = tuning.and_then(|tuning| parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog));
     let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));
-    if !notes.is_empty() {
-        message = format!("{message} ({})", notes.join("; "));
-    }
-    if job.secondary() == SecondaryStatus::Training {
-        // As if it had been frozen.
-        message = RESUMED.to_owned();
-    }
-    let lease_s = job.runtime_left_ms().div_ceil(1000).saturating_add(LEASE_MARGIN_S);
-    let attempt = format!("{}-{}", job.uid, job.next_attempt());
-    Fact::AttemptLaunched { attempt, placement, lease_s, message }
+    let message = messages::launched(job, &notes);
+    Fact::AttemptLaunched { attempt: job.gang.next_attempt(), placement, lease_s: job.gang.lease_s(), message }
 }
 
 fn place(before: usize) -> u32 {
@@ -328,11 +282,11 @@ fn why(free: &Resources, demand: &Resources, place: u32) -> PendingReason {
 
 /// Why a job waits, if it does.
 pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> {
-    if !job.waits() {
+    if !job.gang.waits() {
         return None;
     }
     let cut = cut_of(state, job).ok()?;
-    Some(why(&state.free(), &demand(job, &cut), place(state.index.before(job.order))))
+    Some(why(&state.free(), &demand(&job.gang, &cut), place(state.index.before(job.gang.order))))
 }
 
 /// Why each waiting job waits, from the head on.
@@ -340,6 +294,6 @@ pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReaso
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut_of(state, job).ok()?;
-        Some((job.name.as_str(), why(&free, &demand(job, &cut), place(before))))
+        Some((job.gang.name.as_str(), why(&free, &demand(&job.gang, &cut), place(before))))
     })
 }

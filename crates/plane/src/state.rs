@@ -5,19 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
-    Capacity, Catalog, Effects, JobView, PendingReason, SecondaryStatus, Time, TuningView,
+    Capacity, Catalog, SecondaryStatus, Time,
     capacity::Resources,
+    gang::{Gang, instances::Attempt},
     jobs::Jobs,
-    lifecycle, queue,
-    training_job::{Attempt, TrainingJob},
+    saved::{self, Restored, SnapshotError},
+    training::TrainingJob,
     tuning::job::TuningJob,
 };
-
-/// Version of the snapshot's encoding.
-const SNAPSHOT_FORMAT: u32 = 1;
 
 /// The fold of all events so far, beside this machine's capacity and catalogue, which are configuration: given at the start, not events.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,15 +56,10 @@ pub(crate) struct Index {
     pub(crate) deadlines: BTreeSet<(Time, String)>,
 }
 
-/// The tuning job whose trial it is.
-fn owner(job: &TrainingJob) -> Option<String> {
-    job.trial.as_ref().map(|trial| trial.tuning.clone())
-}
-
 impl Index {
     pub(crate) fn of(jobs: &Jobs) -> Index {
         let mut in_order: Vec<_> = jobs.iter().collect();
-        in_order.sort_unstable_by_key(|job| job.order);
+        in_order.sort_unstable_by_key(|job| job.gang.order);
         let mut index = Index::default();
         in_order.into_iter().for_each(|job| index.add(job));
         index
@@ -80,49 +71,41 @@ impl Index {
     }
 
     pub(crate) fn add(&mut self, job: &TrainingJob) {
-        if job.waits() {
-            self.queue.insert(self.before(job.order), (job.order, job.name.clone()));
-            self.lines.entry(owner(job)).or_default().insert((job.order, job.name.clone()));
+        let gang = &job.gang;
+        if gang.waits() {
+            self.queue.insert(self.before(gang.order), (gang.order, gang.name.clone()));
+            self.lines.entry(job.tuning().map(str::to_owned)).or_default().insert((gang.order, gang.name.clone()));
         }
-        if let Some(attempt) = &job.attempt {
-            self.attempts.insert(attempt.id.clone(), job.name.clone());
-            self.held = self.held.plus(&queue::held(job, attempt));
+        if let Some(attempt) = &gang.attempt {
+            self.attempts.insert(attempt.id.clone(), gang.name.clone());
+            self.held = self.held.plus(&gang.holds(attempt));
         }
-        if let Some(at) = lifecycle::deadline(job) {
-            self.deadlines.insert((at, job.name.clone()));
+        if let Some(at) = gang.deadline() {
+            self.deadlines.insert((at, gang.name.clone()));
         }
     }
 
     pub(crate) fn remove(&mut self, job: &TrainingJob) {
-        let place = self.before(job.order);
-        if self.queue.get(place).is_some_and(|(order, _)| *order == job.order) {
+        let gang = &job.gang;
+        let place = self.before(gang.order);
+        if self.queue.get(place).is_some_and(|(order, _)| *order == gang.order) {
             self.queue.remove(place);
-            let owner = owner(job);
+            let owner = job.tuning().map(str::to_owned);
             if let Some(line) = self.lines.get_mut(&owner) {
-                line.remove(&(job.order, job.name.clone()));
+                line.remove(&(gang.order, gang.name.clone()));
                 if line.is_empty() {
                     self.lines.remove(&owner);
                 }
             }
         }
-        if let Some(attempt) = &job.attempt {
+        if let Some(attempt) = &gang.attempt {
             self.attempts.remove(&attempt.id);
-            self.held = self.held.minus(&queue::held(job, attempt));
+            self.held = self.held.minus(&gang.holds(attempt));
         }
-        if let Some(at) = lifecycle::deadline(job) {
-            self.deadlines.remove(&(at, job.name.clone()));
+        if let Some(at) = gang.deadline() {
+            self.deadlines.remove(&(at, gang.name.clone()));
         }
     }
-}
-
-#[derive(Serialize, Deserialize)]
-struct Snapshot<Jobs, Tuning> {
-    v: u32,
-    clock: Time,
-    created: u64,
-    jobs: Jobs,
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    tunings: Vec<Tuning>,
 }
 
 /// A state as it was, without capacity and catalogue. Taking one costs microseconds and shares memory with the state, which goes on; so it can be
@@ -138,25 +121,8 @@ pub struct Frozen {
 impl Frozen {
     /// As bytes, for [`State::from_snapshot`].
     pub fn encode(&self) -> Vec<u8> {
-        let jobs = self.jobs.iter().collect::<Vec<_>>();
-        let tunings = self.tunings.values().map(|tuning| &**tuning).collect::<Vec<_>>();
-        let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock: self.clock, created: self.created, jobs, tunings };
-        serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
+        saved::encode(self.clock, self.created, &self.jobs, &self.tunings)
     }
-}
-
-/// The bytes are no snapshot.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// Written by a newer version.
-    #[error("snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or a newer one")]
-    Format {
-        /// Its `v`.
-        found: u32,
-    },
-    /// Not JSON of a snapshot.
-    #[error("malformed snapshot")]
-    Malformed(#[from] serde_json::Error),
 }
 
 impl State {
@@ -181,21 +147,15 @@ impl State {
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
     pub fn from_snapshot(bytes: &[u8], capacity: Capacity, catalog: Catalog) -> Result<State, SnapshotError> {
-        let snapshot: Snapshot<Vec<TrainingJob>, TuningJob> = serde_json::from_slice(bytes)?;
-        if snapshot.v != SNAPSHOT_FORMAT {
-            return Err(SnapshotError::Format { found: snapshot.v });
-        }
-        let jobs: Jobs = snapshot.jobs.into_iter().collect();
+        let Restored { clock, created, jobs, mut tunings } = saved::decode(bytes)?;
         let index = Index::of(&jobs);
-        let mut tunings: BTreeMap<String, Arc<TuningJob>> =
-            snapshot.tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
-        for trial in jobs.iter().filter(|job| job.waits()).filter_map(|job| job.trial.as_ref()) {
-            if let Some(tuning) = tunings.get_mut(&trial.tuning) {
+        for tuning in jobs.iter().filter(|job| job.gang.waits()).filter_map(TrainingJob::tuning) {
+            if let Some(tuning) = tunings.get_mut(tuning) {
                 Arc::make_mut(tuning).waiting += 1;
             }
         }
         let measured = Measured::default();
-        Ok(State { capacity, catalog, clock: snapshot.clock, created: snapshot.created, jobs, tunings, index, measured })
+        Ok(State { capacity, catalog, clock, created, jobs, tunings, index, measured })
     }
 
     /// What there is to give from now on. What was given stays given.
@@ -219,26 +179,6 @@ impl State {
         self.tunings.values().filter_map(|tuning| tuning.deadline()).chain(of_jobs).min()
     }
 
-    /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
-    pub fn pending(&self) -> Effects {
-        let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
-        Effects {
-            actions: on_instances.flat_map(TrainingJob::pending_actions).collect(),
-            requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
-        }
-    }
-
-    /// A live job as of now; `None` once it is released.
-    pub fn view(&self, job: &str) -> Option<JobView> {
-        let job = self.jobs.get(job)?;
-        Some(job.view(queue::reason(self, job)))
-    }
-
-    /// A live tuning job as of now; `None` once all its training jobs are released.
-    pub fn tuning(&self, name: &str) -> Option<TuningView> {
-        Some(self.tunings.get(name)?.view())
-    }
-
     /// Names of the live tuning jobs.
     pub fn tunings(&self) -> impl Iterator<Item = &str> {
         self.tunings.keys().map(String::as_str)
@@ -255,29 +195,24 @@ impl State {
 
     /// Names of the live jobs, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = &str> {
-        self.jobs.iter().map(|job| job.name.as_str())
+        self.jobs.iter().map(|job| job.gang.name.as_str())
     }
 
     /// The live jobs that are not over, with where they are and when they were created, in no order that means anything.
     pub fn in_progress(&self) -> impl Iterator<Item = (&str, SecondaryStatus, Time)> {
-        self.jobs.iter().filter(|job| job.ended.is_none()).map(|job| (job.name.as_str(), job.secondary(), job.created))
-    }
-
-    /// Waiting jobs from the head of the queue on, and why each waits as of now.
-    pub fn waiting(&self) -> impl Iterator<Item = (&str, PendingReason)> {
-        queue::reasons(self)
+        self.jobs.iter().filter(|job| job.gang.end.is_none()).map(|job| (job.gang.name.as_str(), job.secondary(), job.gang.created))
     }
 
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
-        let used = self.measured.0.keys().filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.attempt.as_ref());
+        let used = self.measured.0.keys().filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.gang.attempt.as_ref());
         let memory_bytes = used.map(|attempt| self.used_beyond(attempt)).sum();
         self.capacity.resources().minus(&self.index.held).minus(&Resources { memory_bytes, ..Resources::default() })
     }
 
     /// What a job on instances holds as of now.
-    pub(crate) fn held(&self, job: &TrainingJob, attempt: &Attempt) -> Resources {
-        let holds = queue::held(job, attempt);
+    pub(crate) fn held(&self, gang: &Gang, attempt: &Attempt) -> Resources {
+        let holds = gang.holds(attempt);
         Resources { memory_bytes: holds.memory_bytes + self.used_beyond(attempt), ..holds }
     }
 
@@ -305,6 +240,6 @@ impl State {
 
     /// Jobs that hold capacity.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &Attempt)> {
-        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).filter_map(|job| Some((job, job.attempt.as_ref()?)))
+        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).filter_map(|job| Some((job, job.gang.attempt.as_ref()?)))
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue, tuning::follow::follow,
+    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue, training::TrainingJob,
+    tuning::follow::follow,
 };
 
 /// What a turn gathers. The shell appends `events`, `records` and the rows of `views` and `tunings` in one transaction, and only then does the
@@ -116,7 +117,7 @@ impl Wake {
         let tuning = match &event.fact {
             Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| trial.tuning.as_str()),
             fact if fact.is_of_tuning() => Some(event.job.as_str()),
-            _ => state.jobs.get(&event.job).and_then(|job| Some(job.trial.as_ref()?.tuning.as_str())),
+            _ => state.jobs.get(&event.job).and_then(TrainingJob::tuning),
         };
         if let Some(tuning) = tuning
             && !self.tunings.contains(tuning)
@@ -142,6 +143,6 @@ impl Wake {
                 return events;
             }
         }
-        queue::told_why(state, std::mem::take(&mut self.joined), now)
+        queue::pending(state, std::mem::take(&mut self.joined), now)
     }
 }

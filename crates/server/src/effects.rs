@@ -191,8 +191,8 @@ impl World {
                 self.order_all(&attempt, &Order::Freeze);
                 Ok(())
             }
-            Action::GoOn { attempt, to } => {
-                self.order_all(&attempt, &Order::Thaw { until: to.map(u64::from) });
+            Action::Resume { attempt, until } => {
+                self.order_all(&attempt, &Order::Thaw { until: until.map(u64::from) });
                 Ok(())
             }
         };

@@ -19,9 +19,9 @@ fn main() -> ExitCode {
                 coverage.add(&history.coverage);
                 events += history.events;
             }
-            Err(told) => {
+            Err(result) => {
                 failed += 1;
-                eprintln!("{told}\n");
+                eprintln!("{result}\n");
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     launcher::Key,
     scenario::{End, Program},
     tuning::Units,
-    world::{Happening, Step, World, broken},
+    world::{SimEvent, Simulation, Step, broken},
 };
 
 /// Without a server for so long, an agent ends its program and leaves.
@@ -16,17 +16,17 @@ const LEASE_MS: u64 = 90_000;
 /// From SIGTERM to SIGKILL.
 const GRACE_MS: u64 = 20_000;
 /// A program that never ends falls silent after so many lines.
-const MOST_LINES: u32 = 40;
+const MAX_LINES: u32 = 40;
 
 /// A numbered report.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct Report {
     pub(crate) seq: u64,
-    pub(crate) word: Word,
+    pub(crate) body: ReportBody,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Word {
+pub(crate) enum ReportBody {
     /// A log line, by number.
     Line(u32),
     /// A part of the model.
@@ -40,7 +40,7 @@ pub(crate) enum Word {
 #[derive(Debug, Clone)]
 pub(crate) enum Up {
     Hello,
-    Said(Vec<Said>),
+    Reports(Vec<Report>),
 }
 
 /// From the server to an agent.
@@ -58,7 +58,7 @@ pub(crate) enum Order {
     /// Its program stands still.
     Freeze,
     /// It runs up to so many units of resource.
-    GoOn(Option<u32>),
+    Resume(Option<u32>),
     Release,
 }
 
@@ -69,7 +69,7 @@ enum Doing {
     Downloading,
     /// So many steps are done.
     Training(u32),
-    /// Told to end.
+    /// CommandResult to end.
     Ending,
     /// So many parts are sent.
     Uploading(u32),
@@ -93,7 +93,7 @@ pub(crate) struct Agent {
     stop: bool,
     lines: u32,
     has_uploaded: bool,
-    spool: VecDeque<Said>,
+    spool: VecDeque<Report>,
     next: u64,
     connection: Option<u64>,
     welcomed: bool,
@@ -129,17 +129,17 @@ impl Agent {
         self.doing == Doing::Gone
     }
 
-    fn report(&mut self, word: Word) {
-        self.spool.push_back(Said { seq: self.next, word });
+    fn report(&mut self, body: ReportBody) {
+        self.spool.push_back(Report { seq: self.next, body });
         self.next += 1;
     }
 
     fn fact(&mut self, report: InstanceReport) {
-        self.report(Word::Fact(report));
+        self.report(ReportBody::Fact(report));
     }
 
     fn acknowledged(&mut self, seq: u64) {
-        self.spool.retain(|said| said.seq > seq);
+        self.spool.retain(|report| report.seq > seq);
         self.next = self.next.max(seq + 1);
     }
 
@@ -150,7 +150,7 @@ impl Agent {
     }
 }
 
-impl World {
+impl Simulation {
     fn agent(&mut self, key: &Key) -> Option<&mut Agent> {
         self.agents.get_mut(key).filter(|agent| !agent.is_gone())
     }
@@ -186,7 +186,7 @@ impl World {
                 return self.agent_ends(key);
             }
             let pause = self.faults.random.between(50, 1000);
-            return self.after(pause, Happening::Connects(key.clone()));
+            return self.after(pause, SimEvent::Connect(key.clone()));
         }
         agent.seen = now;
         let connection = self.open(key);
@@ -211,7 +211,7 @@ impl World {
                     }
                     agent.fact(InstanceReport::Downloading);
                     let (ms, step) = (agent.program.download_ms, agent.next_step(Doing::Downloading));
-                    self.after(ms, Happening::GoesOn { key: key.clone(), step });
+                    self.after(ms, SimEvent::AgentStep { key: key.clone(), step });
                 }
                 self.flush(&key);
             }
@@ -226,32 +226,32 @@ impl World {
                 agent.acknowledged(seq);
             }
             Down::Order(Order::Release) => self.agent_ends(&key),
-            Down::Order(Order::Stop) => self.is_told_to_stop(&key),
+            Down::Order(Order::Stop) => self.receive_stop(&key),
             Down::Order(Order::Freeze) => {
                 if let Some(units) = &mut agent.units {
                     units.frozen = true;
                 }
             }
-            Down::Order(Order::GoOn(to)) => self.is_told_to_go_on(&key, to),
+            Down::Order(Order::Resume(to)) => self.receive_resume(&key, to),
         }
         Ok(())
     }
 
-    fn is_told_to_go_on(&mut self, key: &Key, to: Option<u32>) {
+    fn receive_resume(&mut self, key: &Key, to: Option<u32>) {
         let Some(agent) = self.agent(key) else { return };
         let Some(units) = &mut agent.units else { return };
         units.to = to;
         units.frozen = false;
         if let (Doing::Training(done), true) = (agent.doing, agent.stands)
-            && units.goes_on(done)
+            && units.may_step(done)
         {
             agent.stands = false;
             let (ms, step) = (agent.program.step_ms, agent.next_step(Doing::Training(done)));
-            self.after(ms, Happening::GoesOn { key: key.clone(), step });
+            self.after(ms, SimEvent::AgentStep { key: key.clone(), step });
         }
     }
 
-    fn is_told_to_stop(&mut self, key: &Key) {
+    fn receive_stop(&mut self, key: &Key) {
         let Some(agent) = self.agent(key) else { return };
         let is_first = !std::mem::replace(&mut agent.stop, true);
         match agent.doing {
@@ -259,7 +259,7 @@ impl World {
                 let is_started = matches!(agent.doing, Doing::Training(_));
                 let ms = if is_started { agent.program.term_ms.min(GRACE_MS) } else { 1 };
                 let step = agent.next_step(Doing::Ending);
-                self.after(ms, Happening::GoesOn { key: key.clone(), step });
+                self.after(ms, SimEvent::AgentStep { key: key.clone(), step });
             }
             // The order crossed the report of a failure; who gave it waits for what there is.
             Doing::Waiting if is_first && !agent.has_uploaded => {
@@ -271,7 +271,7 @@ impl World {
     }
 
     /// The next step of what an agent does.
-    pub(crate) fn goes_on(&mut self, key: &Key, step: u64) {
+    pub(crate) fn step_agent(&mut self, key: &Key, step: u64) {
         let wall = self.wall();
         let Some(doing) = self.agent(key).filter(|agent| agent.step == step).map(|agent| agent.doing) else { return };
         let has_trouble = doing == Doing::Downloading && self.faults.lethal_one_in(30);
@@ -289,15 +289,15 @@ impl World {
             Doing::Downloading => {
                 agent.fact(InstanceReport::Training);
                 let step = agent.next_step(Doing::Training(0));
-                self.after(program.step_ms, Happening::GoesOn { key: key.clone(), step });
+                self.after(program.step_ms, SimEvent::AgentStep { key: key.clone(), step });
             }
-            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.goes_on(done)) => agent.stands = true,
+            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => agent.stands = true,
             Doing::Training(done) if done < program.steps || program.end == End::Never => {
-                if done < MOST_LINES {
+                if done < MAX_LINES {
                     agent.lines += 1;
                     let line = agent.lines;
-                    agent.report(Word::Line(line));
-                    if let Some(value) = agent.units.as_ref().map(|units| units.says(line)) {
+                    agent.report(ReportBody::Line(line));
+                    if let Some(value) = agent.units.as_ref().map(|units| units.value_after(line)) {
                         agent.fact(InstanceReport::Objective { ordinal: line, value });
                     }
                     if line % program.saves_every == 0 {
@@ -305,15 +305,15 @@ impl World {
                         agent.fact(InstanceReport::CheckpointSaved { path, bytes: line.into(), sha256: "0".repeat(64) });
                     }
                     let step = agent.next_step(Doing::Training(done + 1));
-                    self.after(program.step_ms, Happening::GoesOn { key: key.clone(), step });
+                    self.after(program.step_ms, SimEvent::AgentStep { key: key.clone(), step });
                 }
             }
             Doing::Training(_) => self.program_ends(key, program.end, wall),
             Doing::Ending => self.program_ends(key, End::Signal(15), wall),
             Doing::Uploading(sent) if sent < program.parts => {
-                agent.report(Word::Part(sent));
+                agent.report(ReportBody::Part(sent));
                 let step = agent.next_step(Doing::Uploading(sent + 1));
-                self.after(30, Happening::GoesOn { key: key.clone(), step });
+                self.after(30, SimEvent::AgentStep { key: key.clone(), step });
             }
             Doing::Uploading(_) => {
                 agent.fact(InstanceReport::Uploaded);
@@ -356,21 +356,21 @@ impl World {
     fn uploads(&mut self, key: &Key) {
         let Some(agent) = self.agent(key) else { return };
         agent.has_uploaded = true;
-        agent.report(Word::Uploading);
+        agent.report(ReportBody::Uploading);
         let step = agent.next_step(Doing::Uploading(0));
-        self.after(30, Happening::GoesOn { key: key.clone(), step });
+        self.after(30, SimEvent::AgentStep { key: key.clone(), step });
     }
 
     /// Sends what was not sent on this connection.
     fn flush(&mut self, key: &Key) {
         let Some(agent) = self.agent(key) else { return };
         let (Some(connection), true) = (agent.connection, agent.welcomed) else { return };
-        let new: Vec<Said> = agent.spool.iter().filter(|said| said.seq > agent.sent).cloned().collect();
+        let new: Vec<Report> = agent.spool.iter().filter(|report| report.seq > agent.sent).cloned().collect();
         agent.sent = agent.next - 1;
         let mut rest = new.as_slice();
         while !rest.is_empty() {
             let count = rest.len().min(usize::try_from(self.faults.random.between(1, 4)).expect("few"));
-            self.send_up(connection, Up::Said(rest[..count].to_vec()));
+            self.send_up(connection, Up::Reports(rest[..count].to_vec()));
             rest = &rest[count..];
         }
     }

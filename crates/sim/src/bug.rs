@@ -36,7 +36,7 @@ pub enum Bug {
     /// What attempts use is not measured, and nothing is ended when the machine lacks memory.
     UseNotMeasured,
     /// How far a trial may run is told to connected agents only, and does not stand.
-    LostGoOn,
+    LostResume,
 }
 
 impl Bug {
@@ -58,6 +58,6 @@ impl Bug {
         Bug::StudyForgotten,
         Bug::RecordsLost,
         Bug::UseNotMeasured,
-        Bug::LostGoOn,
+        Bug::LostResume,
     ];
 }

@@ -1,12 +1,12 @@
 //! Clients: they ask until they are answered, as SDKs do.
 
-use shoal_plane::{Command, Rejection};
+use shoal_plane::{Command, Form, GangSpec, Rejection};
 
 use crate::{
     Bug,
-    scenario::Job,
+    scenario::{Job, Kind},
     shell::Refusal,
-    world::{Happening, Step, World, broken},
+    world::{SimEvent, Simulation, Step, broken},
 };
 
 /// What a job's client knows.
@@ -26,30 +26,37 @@ impl Client {
     }
 }
 
-impl World {
-    fn again(&mut self, happening: Happening) {
+impl Simulation {
+    fn again(&mut self, event: SimEvent) {
         let pause = self.faults.random.between(50, 800);
-        self.after(pause, happening);
+        self.after(pause, event);
     }
 
-    pub(crate) fn creates(&mut self, index: usize) -> Step {
+    pub(crate) fn create_job(&mut self, index: usize) -> Step {
         if self.clients[index].created {
             return Ok(());
         }
         // It asks again unless an answer comes: a crash leaves no time to say so.
-        self.again(Happening::Creates(index));
+        self.again(SimEvent::Create(index));
         if self.server.is_none() {
             return Ok(());
         }
-        let Job { name, uid, spec, .. } = self.jobs[index].clone();
+        let Job { name, uid, spec, kind, .. } = self.jobs[index].clone();
         self.say(|| format!("client: create {name}"));
         let had_asked = std::mem::replace(&mut self.clients[index].asked, true);
         if self.bug == Some(Bug::EarlyAnswer) {
             self.clients[index].created = true;
         }
         let name_taken = self.disk.rows.contains_key(&name);
-        let told = self.tell(&Command::CreateTrainingJob { name: name.clone(), uid, spec, name_taken }, true)?;
-        match told.answer {
+        let create = match kind {
+            Kind::Serves => {
+                let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
+                Command::CreateService { name: name.clone(), uid, spec, name_taken }
+            }
+            _ => Command::CreateTrainingJob { name: name.clone(), uid, spec, name_taken },
+        };
+        let result = self.execute(&create, true)?;
+        match result.answer {
             Ok(()) => {}
             Err(Refusal::Rejected(Rejection::NameTaken(_))) if had_asked => {}
             Err(Refusal::Journal) => return Ok(()),
@@ -57,43 +64,43 @@ impl World {
         }
         self.clients[index].created = true;
         if let Some(ms) = self.jobs[index].stop_after_ms {
-            self.after(ms, Happening::Stops(index));
+            self.after(ms, SimEvent::Stop(index));
         }
         if let Some(next) = self.jobs.iter().position(|job| job.follows == Some(index)) {
-            self.after(1, Happening::Creates(next));
+            self.after(1, SimEvent::Create(next));
         }
         Ok(())
     }
 
     /// Somebody takes instances away, and asks for it once.
-    pub(crate) fn interrupts(&mut self) -> Step {
+    pub(crate) fn interrupt_job(&mut self) -> Step {
         let live: Vec<String> = self.mirror.jobs().map(str::to_owned).collect();
         if live.is_empty() || self.server.is_none() {
             return Ok(());
         }
         let place = self.faults.random.below(live.len() as u64);
         let name = live[usize::try_from(place).expect("an index")].clone();
-        let told = self.tell(&Command::InterruptTrainingJob { name: name.clone(), ended: None }, true)?;
-        self.say(|| format!("interrupt {name}: {:?}", told.answer));
-        match told.answer {
+        let result = self.execute(&Command::InterruptTrainingJob { name: name.clone(), ended: None }, true)?;
+        self.say(|| format!("interrupt {name}: {:?}", result.answer));
+        match result.answer {
             Err(Refusal::Rejected(Rejection::NotFound)) => broken(format!("{name} lives, and is not found")),
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn stops(&mut self, index: usize) -> Step {
+    pub(crate) fn stop_job(&mut self, index: usize) -> Step {
         if self.clients[index].stopped {
             return Ok(());
         }
-        self.again(Happening::Stops(index));
+        self.again(SimEvent::Stop(index));
         if self.server.is_none() {
             return Ok(());
         }
         let name = self.jobs[index].name.clone();
         self.say(|| format!("client: stop {name}"));
         let ended = self.disk.rows.get(&name).filter(|row| row.ended).map(|row| row.status);
-        let told = self.tell(&Command::StopTrainingJob { name: name.clone(), ended }, true)?;
-        match told.answer {
+        let result = self.execute(&Command::StopTrainingJob { name: name.clone(), ended }, true)?;
+        match result.answer {
             Ok(()) | Err(Refusal::Rejected(Rejection::AlreadyEnded(_))) => self.clients[index].stopped = true,
             Err(Refusal::Journal) => {}
             Err(Refusal::Rejected(rejection)) => return broken(format!("the stop of {name} was refused: {rejection}")),

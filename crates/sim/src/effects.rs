@@ -10,14 +10,14 @@ use crate::{
     launcher::allocation,
     links::Running,
     shell::{Refusal, WATCH_MS},
-    world::{Happening, Step, World, broken},
+    world::{SimEvent, Simulation, Step, broken},
 };
 
 /// How long agents have to leave by themselves once released.
 const LEAVE_MS: u64 = 3000;
 const POLL_MS: u64 = 50;
 /// Between two tries to tell the core what it has to know.
-const INSIST_MS: u64 = 1000;
+const COMMIT_RETRY_MS: u64 = 1000;
 
 /// What is to be done next for an attempt or a tuning job.
 #[derive(Debug, Clone)]
@@ -37,12 +37,12 @@ pub(crate) enum Task {
         until: u64,
     },
     /// The core has to know.
-    Tell(Command),
+    Execute(Command),
 }
 
-impl World {
+impl Simulation {
     /// Takes the next task of an attempt.
-    pub(crate) fn works(&mut self, attempt: &str) -> Step {
+    pub(crate) fn run_task(&mut self, attempt: &str) -> Step {
         let Some(task) = self.server().queues.get_mut(attempt).and_then(|queue| queue.pop_front()) else { return Ok(()) };
         let next = self.perform(task)?;
         let pause = match &next {
@@ -56,7 +56,7 @@ impl World {
         if queue.is_empty() {
             self.server().queues.remove(attempt);
         } else {
-            self.after(pause, Happening::Works { epoch: self.epoch, attempt: attempt.to_owned() });
+            self.after(pause, SimEvent::NextTask { epoch: self.epoch, attempt: attempt.to_owned() });
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl World {
                 }
                 self.passes(&["release_ordered"], Point::MidAction)?;
                 if self.bug == Some(Bug::EarlyRelease) {
-                    self.tell(&Command::Released { attempt: attempt.clone() }, false)?;
+                    self.execute(&Command::Released { attempt: attempt.clone() }, false)?;
                 }
                 Ok(Some((1, Task::Leave { attempt, until: self.now + LEAVE_MS })))
             }
@@ -100,7 +100,7 @@ impl World {
                 if self.bug == Some(Bug::CapacityKept) && self.now.is_multiple_of(7) {
                     return Ok(None);
                 }
-                Ok(Some((0, Task::Tell(Command::Released { attempt }))))
+                Ok(Some((0, Task::Execute(Command::Released { attempt }))))
             }
             Task::Do(Action::Freeze { attempt }) => {
                 self.passes(&["trial_paused"], Point::MidAction)?;
@@ -108,21 +108,21 @@ impl World {
                 self.passes(&["trial_paused"], Point::AfterAction)?;
                 Ok(None)
             }
-            Task::Do(Action::GoOn { attempt, to }) => {
+            Task::Do(Action::Resume { attempt, until }) => {
                 let kinds = ["trial_raised", "attempt_thawed"];
                 self.passes(&kinds, Point::MidAction)?;
-                self.order(&attempt, 1, Order::GoOn(to));
+                self.order(&attempt, 1, Order::Resume(until));
                 self.passes(&kinds, Point::AfterAction)?;
                 Ok(None)
             }
-            Task::Answer(request) => self.tuner_works(request).map(|task| Some((1, task))),
-            Task::Tell(command) => {
-                let told = self.tell(&command, true)?;
-                if told.answer.is_ok() {
+            Task::Answer(request) => self.run_tuner(request).map(|task| Some((1, task))),
+            Task::Execute(command) => {
+                let result = self.execute(&command, true)?;
+                if result.answer.is_ok() {
                     self.check_study(&command)?;
                 }
-                let insists = matches!(told.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);
-                Ok(insists.then_some((INSIST_MS, Task::Tell(command))))
+                let insists = matches!(result.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);
+                Ok(insists.then_some((COMMIT_RETRY_MS, Task::Execute(command))))
             }
         }
     }
@@ -146,7 +146,7 @@ impl World {
         if !is_planned {
             if self.faults.lethal_one_in(9) {
                 self.touch(&attempt);
-                return Ok(Some((0, Task::Tell(Command::LaunchFailed { attempt, reason: "no space left on device".to_owned() }))));
+                return Ok(Some((0, Task::Execute(Command::LaunchFailed { attempt, reason: "no space left on device".to_owned() }))));
             }
             self.disk.plans.insert(attempt.clone(), instances);
         } else if self.bug == Some(Bug::DoubleLaunch) {
@@ -177,14 +177,14 @@ impl World {
             }
             let trial = self.trial_program(&key.0);
             let units = trial.as_ref().map(|(_, units)| units.clone());
-            let program = self.jobs.iter().find(|job| key.0.starts_with(&format!("{}-", job.uid))).and_then(|job| {
+            let program = self.jobs.iter().find(|job| self.owner(&key.0) == Some(&job.name)).and_then(|job| {
                 let index = (key.1 as usize).checked_sub(1)?;
                 job.hosts.get(index).cloned()
             });
             if let Some(program) = program.or(trial.map(|(program, _)| program)) {
                 self.agents.insert(key.clone(), Agent::new(program, units, self.now));
                 let ms = self.faults.random.between(1, 60);
-                self.after(ms, Happening::Connects(key));
+                self.after(ms, SimEvent::Connect(key));
             }
         }
     }
@@ -200,12 +200,12 @@ impl World {
         }
         if self.faults.lethal_one_in(15) {
             self.touch(&attempt);
-            return Ok((0, Task::Tell(Command::ArtifactsFailed { attempt, reason: "no space left on device".to_owned() })));
+            return Ok((0, Task::Execute(Command::ArtifactsFailed { attempt, reason: "no space left on device".to_owned() })));
         }
         self.passes(&["uploads_ended"], Point::MidAction)?;
         self.disk.models.insert(job, (attempt.clone(), hosts));
         self.passes(&["uploads_ended"], Point::AfterAction)?;
-        Ok((0, Task::Tell(Command::ArtifactsStored { attempt })))
+        Ok((0, Task::Execute(Command::ArtifactsStored { attempt })))
     }
 
     /// Ends and removes what there is of an attempt.
@@ -218,8 +218,8 @@ impl World {
     }
 
     /// Reports the instances whose agent is gone.
-    pub(crate) fn watches(&mut self) -> Step {
-        self.after(WATCH_MS, Happening::Watches { epoch: self.epoch });
+    pub(crate) fn watch_agents(&mut self) -> Step {
+        self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         let running: Vec<_> = self.server().attempts.iter().map(|(attempt, running)| (attempt.clone(), running.instances())).collect();
         for (attempt, instances) in running {
             let lost = match self.launcher.status(&allocation(&attempt, instances)) {
@@ -229,9 +229,9 @@ impl World {
             };
             for host in lost {
                 let report = InstanceReport::Lost { reason: format!("the agent of algo-{host} ended without a report") };
-                self.tell(&Command::InstanceReported { attempt: attempt.clone(), host, report }, true)?;
+                self.execute(&Command::InstanceReported { attempt: attempt.clone(), host, report }, true)?;
             }
         }
-        self.weighs(WATCH_MS)
+        self.measure_memory(WATCH_MS)
     }
 }

@@ -33,4 +33,4 @@ mod world;
 pub use bug::Bug;
 pub use coverage::Coverage;
 pub use seed::{check, find};
-pub use world::History;
+pub use world::SimRun;

@@ -5,11 +5,11 @@ use shoal_plane::{Command, InstanceReport};
 
 use crate::{
     Bug,
-    agent::{Down, Order, Said, Up, Word},
+    agent::{Down, Order, Report, ReportBody, Up},
     coverage::Point,
     launcher::Key,
     shell::Refusal,
-    world::{Happening, Step, World, broken},
+    world::{SimEvent, Simulation, Step, broken},
 };
 
 /// An attempt that runs, as a server has it in memory.
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     down_at: u64,
 }
 
-impl World {
+impl Simulation {
     /// An agent calls; gives the connection's number.
     pub(crate) fn open(&mut self, key: &Key) -> u64 {
         self.called += 1;
@@ -69,7 +69,7 @@ impl World {
         }
         if self.agent_loses(&connection.key, number) {
             let pause = self.faults.random.between(50, 1000);
-            self.after(pause, Happening::Connects(connection.key));
+            self.after(pause, SimEvent::Connect(connection.key));
         }
     }
 
@@ -79,10 +79,10 @@ impl World {
         connection.up_at = connection.up_at.max(at);
         let at = connection.up_at;
         // A report that comes twice is nothing new to the server.
-        if matches!(message, Up::Said(_)) && self.faults.one_in(15) {
-            self.at(at, Happening::Up { connection: number, message: message.clone() });
+        if matches!(message, Up::Reports(_)) && self.faults.one_in(15) {
+            self.at(at, SimEvent::Up { connection: number, message: message.clone() });
         }
-        self.at(at, Happening::Up { connection: number, message });
+        self.at(at, SimEvent::Up { connection: number, message });
     }
 
     fn send_down(&mut self, number: u64, message: Down) {
@@ -90,16 +90,16 @@ impl World {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.down_at = connection.down_at.max(at);
         let at = connection.down_at;
-        self.at(at, Happening::Down { connection: number, message });
+        self.at(at, SimEvent::Down { connection: number, message });
     }
 
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&mut self, attempt: &str, host: u32, order: Order) {
         let stands = self.bug != Some(Bug::LostStop);
-        let forgets = self.bug == Some(Bug::LostGoOn) && matches!(order, Order::GoOn(_));
+        let forgets = self.bug == Some(Bug::LostResume) && matches!(order, Order::Resume(_));
         let Some(entry) = self.server().attempts.get_mut(attempt).and_then(|running| running.host(host)) else { return };
-        if matches!(order, Order::Freeze | Order::GoOn(_)) {
-            entry.orders.retain(|order| !matches!(order, Order::Freeze | Order::GoOn(_)));
+        if matches!(order, Order::Freeze | Order::Resume(_)) {
+            entry.orders.retain(|order| !matches!(order, Order::Freeze | Order::Resume(_)));
         }
         if stands && !forgets && !entry.orders.contains(&order) {
             entry.orders.push(order);
@@ -117,7 +117,7 @@ impl World {
                 self.greet(number, &key);
                 Ok(())
             }
-            Up::Said(reports) => self.take(number, &key, reports),
+            Up::Reports(reports) => self.take(number, &key, reports),
         }
     }
 
@@ -138,12 +138,12 @@ impl World {
     }
 
     /// Makes what has come durable, in order, and acknowledges it.
-    fn take(&mut self, number: u64, key: &Key, reports: Vec<Said>) -> Step {
+    fn take(&mut self, number: u64, key: &Key, reports: Vec<Report>) -> Step {
         let Some(before) = self.connections.get(&number).and_then(|connection| connection.acked) else {
             return broken(format!("{key:?} reports before it was welcomed"));
         };
         let (mut last, mut lines) = (before, Vec::new());
-        for Said { seq, word } in reports {
+        for Report { seq, body } in reports {
             if seq <= last && self.bug != Some(Bug::RepeatedReport) {
                 continue;
             }
@@ -151,11 +151,11 @@ impl World {
                 return broken(format!("report {seq} of {key:?} came after {last}"));
             }
             last = last.max(seq);
-            match word {
-                Word::Line(line) => lines.push(line),
-                Word::Part(part) => drop(self.disk.parts.entry(key.clone()).or_default().insert(part)),
-                Word::Uploading => {}
-                Word::Fact(report) => {
+            match body {
+                ReportBody::Line(line) => lines.push(line),
+                ReportBody::Part(part) => drop(self.disk.parts.entry(key.clone()).or_default().insert(part)),
+                ReportBody::Uploading => {}
+                ReportBody::Fact(report) => {
                     // A reader who sees the job ended must find its last lines: they become durable first.
                     self.disk.ingest(key, seq - 1, &mut lines);
                     if self.bug == Some(Bug::EarlyAcknowledgement) {
@@ -187,12 +187,12 @@ impl World {
     /// Whether the core has taken the report; if not, the agent has to say it again on a new connection.
     fn fact(&mut self, number: u64, key: &Key, report: InstanceReport) -> Step<bool> {
         self.say(|| format!("{key:?}: {report:?}"));
-        let told = self.tell(&Command::InstanceReported { attempt: key.0.clone(), host: key.1, report }, true)?;
-        if matches!(told.answer, Err(Refusal::Journal)) {
+        let result = self.execute(&Command::InstanceReported { attempt: key.0.clone(), host: key.1, report }, true)?;
+        if matches!(result.answer, Err(Refusal::Journal)) {
             self.cut(number);
             return Ok(false);
         }
-        self.passes(&told.kinds, Point::BeforeAck)?;
+        self.passes(&result.kinds, Point::BeforeAck)?;
         Ok(true)
     }
 }

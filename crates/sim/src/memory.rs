@@ -9,14 +9,14 @@ use crate::{
     Bug,
     random::Random,
     scenario::{self, GIB},
-    world::{Step, World, broken},
+    world::{Simulation, Step, broken},
 };
 
 /// From an attempt's start until it uses most.
 const GROWS_MS: u64 = 5000;
 /// The machine may lack memory for so long while a server is there: what is ended has 10 s of grace, and an agent that does not answer its orders
 /// is taken for dead 30 s later. Not counted while a clock that jumped back has not caught up, since the core's deadlines wait for it.
-const MOST_SHORT_MS: u64 = 60_000;
+const MAX_SHORT_MS: u64 = 60_000;
 
 #[derive(Debug)]
 struct Launched {
@@ -42,7 +42,7 @@ pub(crate) struct Memory {
     latest: Time,
 }
 
-impl World {
+impl Simulation {
     /// An attempt that was ended was not the oldest one.
     pub(crate) fn check_memory_event(&mut self, event: &Event) -> Step {
         let now = self.now;
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// The server measures what attempts use, and reports it with what the machine lacks.
-    pub(crate) fn weighs(&mut self, passed_ms: u64) -> Step {
+    pub(crate) fn measure_memory(&mut self, passed_ms: u64) -> Step {
         let alive = self.launcher.alive();
         let used: BTreeMap<String, u64> = self
             .memory
@@ -90,14 +90,14 @@ impl World {
         let is_behind = wall < self.memory.latest;
         self.memory.latest = self.memory.latest.max(wall);
         self.memory.short_ms = if lacking > 0 && !is_behind { self.memory.short_ms + passed_ms } else { 0 };
-        if self.memory.short_ms > MOST_SHORT_MS {
+        if self.memory.short_ms > MAX_SHORT_MS {
             return broken(format!("the machine has lacked {} GiB of memory for {} ms", lacking / GIB, self.memory.short_ms));
         }
         let command = match self.bug {
             Some(Bug::UseNotMeasured) => Command::MemoryMeasured { used: BTreeMap::new(), lacking: 0 },
             _ => Command::MemoryMeasured { used, lacking },
         };
-        self.tell(&command, true).map(drop)
+        self.execute(&command, true).map(drop)
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     Races,
     /// Waits until MaxPendingTimeInSeconds, since the job before it holds the GPU.
     Starves,
+    /// Serves until its user stops it; a program of it ends by itself and is replaced.
+    Serves,
 }
 
 /// What runs on an instance.
@@ -71,7 +73,7 @@ pub(crate) enum End {
     Never,
 }
 
-/// At least fourteen jobs.
+/// At least fifteen jobs.
 pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     let mut random = Random::new(seed, 1);
     let mut kinds = vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
@@ -80,7 +82,37 @@ pub(crate) fn jobs(seed: u64) -> Vec<Job> {
         kinds.insert(0, random.pick(&[Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns, Kind::Races]));
     }
     let starving = kinds.len() - 1;
-    (0..).zip(kinds).map(|(index, kind)| job(&mut random, index, kind, starving)).collect()
+    let mut jobs: Vec<_> = (0..).zip(kinds).map(|(index, kind)| job(&mut random, index, kind, starving)).collect();
+    jobs.push(service(seed, jobs.len()));
+    jobs
+}
+
+/// One of its programs runs long enough to have served when it ends.
+fn service(seed: u64, index: usize) -> Job {
+    let mut random = Random::new(seed, 6);
+    let instances = random.pick(&[1, 1, 2]);
+    let mut hosts: Vec<_> = (0..instances).map(|_| program(&mut random, Kind::Serves)).collect();
+    hosts[0] =
+        Program { steps: 40, step_ms: random.between(1700, 2500), end: random.pick(&[End::Exit(0), End::Exit(1)]), ..hosts[0].clone() };
+    Job {
+        name: format!("job-{index}"),
+        uid: format!("u{index}"),
+        spec: TrainingSpec {
+            instance_type: "ml.m5.large".to_owned(),
+            instances,
+            other_groups: Vec::new(),
+            max_runtime_s: 0,
+            max_wait_s: None,
+            max_pending_s: None,
+            grace_s: 20,
+            retries: 3,
+        },
+        kind: Kind::Serves,
+        hosts,
+        at_ms: random.below(30_000),
+        follows: None,
+        stop_after_ms: Some(random.between(60_000, 240_000)),
+    }
 }
 
 fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
@@ -127,7 +159,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             Kind::Stopped if holds_gpu => Some(1_000_000),
             Kind::Stopped => Some(random.between(1, 60_000)),
             Kind::Races => Some(random.between(1, 12_000)),
-            Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Overstays | Kind::Starves => None,
+            Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Overstays | Kind::Starves | Kind::Serves => None,
         },
     }
 }
@@ -138,7 +170,7 @@ fn program(random: &mut Random, kind: Kind) -> Program {
         steps: u32::try_from(random.between(2, 8)).expect("few"),
         step_ms: random.between(50, 1500),
         saves_every: u32::try_from(random.between(1, 3)).expect("few"),
-        end: if matches!(kind, Kind::Stopped | Kind::Outruns | Kind::Overstays) { End::Never } else { End::Exit(0) },
+        end: if matches!(kind, Kind::Stopped | Kind::Outruns | Kind::Overstays | Kind::Serves) { End::Never } else { End::Exit(0) },
         term_ms: random.between(1, 3000),
         parts: u32::try_from(random.between(0, 4)).expect("few"),
     }

@@ -1,10 +1,10 @@
 //! One seed: undisturbed, and then with faults.
 
-use crate::{Bug, History, faults::Severity, outcome::compare, world::run};
+use crate::{Bug, SimRun, faults::Severity, outcome::compare, world::run};
 
 /// Least events and jobs of a seed: fewer would say little.
-const LEAST_EVENTS: usize = 200;
-const LEAST_JOBS: usize = 5;
+const MIN_EVENTS: usize = 200;
+const MIN_JOBS: usize = 5;
 
 /// Even seeds are mild.
 fn severity(seed: u64) -> Severity {
@@ -15,12 +15,12 @@ fn severity(seed: u64) -> Severity {
 ///
 /// # Errors
 /// What is wrong, after what happened before, and how to see it again: for people.
-pub fn check(seed: u64) -> Result<History, String> {
+pub fn check(seed: u64) -> Result<SimRun, String> {
     find(seed, None).map_err(|what| {
         let is_calm = what.starts_with(UNDISTURBED);
-        let (_, mut told) = run(seed, if is_calm { Severity::None } else { severity(seed) }, None, true);
-        told.push(format!("seed {seed}: {what}\nagain: cargo xtask sim --seeds 1 --from {seed}"));
-        told.join("\n")
+        let (_, mut result) = run(seed, if is_calm { Severity::None } else { severity(seed) }, None, true);
+        result.push(format!("seed {seed}: {what}\nagain: cargo xtask sim --seeds 1 --from {seed}"));
+        result.join("\n")
     })
 }
 
@@ -30,9 +30,9 @@ const UNDISTURBED: &str = "without faults, ";
 ///
 /// # Errors
 /// What is wrong.
-pub fn find(seed: u64, bug: Option<Bug>) -> Result<History, String> {
+pub fn find(seed: u64, bug: Option<Bug>) -> Result<SimRun, String> {
     let undisturbed = run(seed, Severity::None, None, false).0.map_err(|what| format!("{UNDISTURBED}{what}"))?;
-    if undisturbed.events < LEAST_EVENTS || undisturbed.outcomes.len() < LEAST_JOBS {
+    if undisturbed.events < MIN_EVENTS || undisturbed.outcomes.len() < MIN_JOBS {
         return Err(format!("{UNDISTURBED}only {} events of {} jobs", undisturbed.events, undisturbed.outcomes.len()));
     }
     let faulty = run(seed, severity(seed), bug, false).0?;

@@ -12,11 +12,11 @@ use crate::{
     effects::Task,
     links::Running,
     scenario,
-    world::{Halt, Happening, Step, World, broken},
+    world::{Halt, SimEvent, Simulation, Step, broken},
 };
 
 /// After a start agents get this long to say what happened meanwhile.
-const LISTEN_FIRST_MS: u64 = 3000;
+const RECONNECT_GRACE_MS: u64 = 3000;
 /// The loop looks at the clock at least so often.
 const LONGEST_SLEEP_MS: u64 = 60_000;
 /// Before a deadline is looked at again that the journal did not let through.
@@ -45,19 +45,19 @@ pub(crate) enum Refusal {
 }
 
 /// What became of a command.
-pub(crate) struct Told {
+pub(crate) struct CommandResult {
     pub(crate) answer: Result<(), Refusal>,
     /// Of its events.
     pub(crate) kinds: Vec<&'static str>,
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn server(&mut self) -> &mut Server {
         self.server.as_mut().expect("a handler of the server runs while there is one")
     }
 
     /// One turn. Somebody waits for the answer if it was asked.
-    pub(crate) fn tell(&mut self, command: &Command, asked: bool) -> Step<Told> {
+    pub(crate) fn execute(&mut self, command: &Command, asked: bool) -> Step<CommandResult> {
         let (wall, bug) = (self.wall(), self.bug);
         let server = self.server();
         server.last = server.last.max(wall);
@@ -65,7 +65,7 @@ impl World {
         let is_odd_turn = server.turns.is_multiple_of(37);
         let (mut turn, now) = (Turn::default(), server.last);
         if let Err(rejection) = turn.take(&mut server.state, command, now) {
-            return Ok(Told { answer: Err(Refusal::Rejected(rejection)), kinds: Vec::new() });
+            return Ok(CommandResult { answer: Err(Refusal::Rejected(rejection)), kinds: Vec::new() });
         }
         let kinds: Vec<_> = turn.events.iter().map(|event| kind(&event.fact)).collect();
         if !turn.events.is_empty() {
@@ -76,7 +76,7 @@ impl World {
                     self.server().state = self.fold()?;
                 }
                 self.set_timer(REFUSED_PAUSE_MS);
-                return Ok(Told { answer: Err(Refusal::Journal), kinds });
+                return Ok(CommandResult { answer: Err(Refusal::Journal), kinds });
             }
             if !(bug == Some(Bug::SkippedAppend) && is_odd_turn) {
                 self.append(&turn)?;
@@ -89,15 +89,15 @@ impl World {
             }
             if self.faults.one_in(30) {
                 let ((version, bytes), epoch, ms) = (self.snapshot(), self.epoch, self.faults.random.below(3000));
-                self.after(ms, Happening::SnapshotIsMade { epoch, version, bytes });
+                self.after(ms, SimEvent::SnapshotWritten { epoch, version, bytes });
             }
         }
-        self.hand_out(turn.effects);
+        self.dispatch(turn.effects);
         self.set_timer(0);
         if asked {
             self.passes(&kinds, Point::BeforeReply)?;
         }
-        Ok(Told { answer: Ok(()), kinds })
+        Ok(CommandResult { answer: Ok(()), kinds })
     }
 
     fn append(&mut self, turn: &Turn) -> Step {
@@ -142,24 +142,24 @@ impl World {
         };
         server.timer += 1;
         let timer = server.timer;
-        self.after(sleep.max(at_least), Happening::Wakes { epoch, timer });
+        self.after(sleep.max(at_least), SimEvent::Timeout { epoch, timer });
     }
 
-    pub(crate) fn wakes(&mut self, timer: u64) -> Step {
+    pub(crate) fn time_out(&mut self, timer: u64) -> Step {
         if self.server().timer != timer {
             return Ok(());
         }
         self.server().listening_until = None;
-        let told = self.tell(&Command::Tick, false)?;
+        let result = self.execute(&Command::Tick, false)?;
         let server = self.server();
         let (last, next) = (server.last, server.state.next_deadline());
-        if told.answer.is_ok() && next.is_some_and(|deadline| deadline <= last) {
+        if result.answer.is_ok() && next.is_some_and(|deadline| deadline <= last) {
             return broken("a tick leaves a deadline behind");
         }
         Ok(())
     }
 
-    pub(crate) fn server_starts(&mut self) -> Step {
+    pub(crate) fn start_server(&mut self) -> Step {
         if self.server.is_some() {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl World {
         self.server = Some(Server {
             state,
             last: Time(0),
-            listening_until: Some(self.now + LISTEN_FIRST_MS),
+            listening_until: Some(self.now + RECONNECT_GRACE_MS),
             timer: 0,
             turns: 0,
             attempts: BTreeMap::new(),
@@ -185,14 +185,14 @@ impl World {
             }
         }
         if self.bug != Some(Bug::ForgottenActions) {
-            self.hand_out(pending);
+            self.dispatch(pending);
         }
         self.set_timer(0);
-        self.after(WATCH_MS, Happening::Watches { epoch: self.epoch });
+        self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         Ok(())
     }
 
-    fn hand_out(&mut self, effects: Effects) {
+    fn dispatch(&mut self, effects: Effects) {
         for action in effects.actions {
             if let Action::Launch { attempt, trial: Some(trial), .. } = &action {
                 self.launches.entry(attempt.clone()).or_insert((trial.from, trial.to));
@@ -210,7 +210,7 @@ impl World {
         queue.push_back(task);
         if queue.len() == 1 {
             let pause = self.faults.latency();
-            self.after(pause, Happening::Works { epoch: self.epoch, attempt: of });
+            self.after(pause, SimEvent::NextTask { epoch: self.epoch, attempt: of });
         }
     }
 }

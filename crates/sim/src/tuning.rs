@@ -16,7 +16,7 @@ use crate::{
     faults::Severity,
     random::Random,
     scenario::{End, Program},
-    world::{Happening, Step, World, broken},
+    world::{SimEvent, Simulation, Step, broken},
 };
 
 /// Units of resource of a trial that runs to its end.
@@ -156,17 +156,17 @@ pub(crate) struct Units {
 
 impl Units {
     /// What it says after the attempt's line of this number.
-    pub(crate) fn says(&self, line: u32) -> f64 {
+    pub(crate) fn value_after(&self, line: u32) -> f64 {
         value(&self.uid, self.from + line)
     }
 
     /// It may begin another unit after so many steps.
-    pub(crate) fn goes_on(&self, steps: u32) -> bool {
+    pub(crate) fn may_step(&self, steps: u32) -> bool {
         !self.frozen && self.to.is_none_or(|to| self.from + steps < to)
     }
 }
 
-impl World {
+impl Simulation {
     /// What runs in an attempt of a trial.
     pub(crate) fn trial_program(&self, attempt: &str) -> Option<(Program, Units)> {
         let state = &self.mirror;
@@ -178,20 +178,20 @@ impl World {
         Some((Program { steps, ..tuning.program.clone() }, Units { uid, from, to, frozen: false }))
     }
 
-    pub(crate) fn tunes(&mut self, index: usize) -> Step {
+    pub(crate) fn create_tuning(&mut self, index: usize) -> Step {
         if self.tuners[index].created {
             return Ok(());
         }
         let pause = self.faults.random.between(50, 800);
-        self.after(pause, Happening::Tunes(index));
+        self.after(pause, SimEvent::CreateTuning(index));
         if self.server.is_none() {
             return Ok(());
         }
         let Tuning { name, uid, spec, stop_after_ms, changes, .. } = self.tunings[index].clone();
         let had_asked = std::mem::replace(&mut self.tuners[index].asked, true);
         let name_taken = self.disk.tunings.contains_key(&name);
-        let told = self.tell(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
-        match told.answer {
+        let result = self.execute(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
+        match result.answer {
             Ok(()) => {}
             Err(crate::shell::Refusal::Rejected(shoal_plane::Rejection::TuningNameTaken(_))) if had_asked => {}
             Err(crate::shell::Refusal::Journal) => return Ok(()),
@@ -199,16 +199,16 @@ impl World {
         }
         self.tuners[index].created = true;
         if let Some(ms) = stop_after_ms {
-            self.after(ms, Happening::Untunes(index));
+            self.after(ms, SimEvent::StopTuning(index));
         }
         for (ms, change) in changes {
-            self.after(ms, Happening::Retunes(index, change));
+            self.after(ms, SimEvent::ChangeTuning(index, change));
         }
         Ok(())
     }
 
     /// A user who is not answered gives it up.
-    pub(crate) fn retunes(&mut self, index: usize, change: Change) -> Step {
+    pub(crate) fn change_tuning(&mut self, index: usize, change: Change) -> Step {
         let name = self.tunings[index].name.clone();
         let command = match change {
             Change::Parallel(max_parallel) => {
@@ -229,23 +229,23 @@ impl World {
         };
         if self.server.is_some() {
             self.say(|| format!("client: {command:?}"));
-            self.tell(&command, true)?;
+            self.execute(&command, true)?;
         }
         Ok(())
     }
 
-    pub(crate) fn untunes(&mut self, index: usize) -> Step {
+    pub(crate) fn stop_tuning(&mut self, index: usize) -> Step {
         if self.tuners[index].stopped {
             return Ok(());
         }
         let pause = self.faults.random.between(50, 800);
-        self.after(pause, Happening::Untunes(index));
+        self.after(pause, SimEvent::StopTuning(index));
         if self.server.is_none() {
             return Ok(());
         }
         let name = self.tunings[index].name.clone();
         let ended = self.disk.tunings.get(&name).filter(|view| view.ended.is_some()).map(|view| view.status);
-        match self.tell(&Command::StopTuningJob { name, ended }, true)?.answer {
+        match self.execute(&Command::StopTuningJob { name, ended }, true)?.answer {
             Ok(()) | Err(crate::shell::Refusal::Rejected(shoal_plane::Rejection::TuningAlreadyEnded(_))) => {
                 self.tuners[index].stopped = true;
             }
@@ -256,7 +256,7 @@ impl World {
     }
 
     /// Asks or tells the study; gives what the core has to know.
-    pub(crate) fn tuner_works(&mut self, request: TunerRequest) -> Step<Task> {
+    pub(crate) fn run_tuner(&mut self, request: TunerRequest) -> Step<Task> {
         let (name, kind) = match &request {
             TunerRequest::Ask { tuning, .. } => (tuning.clone(), "suggestions_wanted"),
             TunerRequest::Tell { tuning, what: Observation::Reported { .. }, .. } => (tuning.clone(), "objective_reported"),
@@ -305,7 +305,7 @@ impl World {
         };
         self.server().studies.insert(name, study);
         self.passes(&[kind], Point::AfterAction)?;
-        Ok(Task::Tell(command))
+        Ok(Task::Execute(command))
     }
 
     /// The study of what is stored.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Catalog, Event, State, StudyRecord, Time, apply};
+use shoal_plane::{Catalog, Event, Fact, State, StudyRecord, Time, apply};
 
 use crate::{
     Bug, Coverage,
@@ -25,12 +25,12 @@ const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// Deadlines of stops pass in so long.
 const LONG_MS: u64 = 50_000;
 /// A history that goes on for longer does not end.
-const MOST_HAPPENINGS: u64 = 300_000;
-const MOST_MS: u64 = 40 * 3_600_000;
+const MAX_EVENTS: u64 = 300_000;
+const MAX_MS: u64 = 40 * 3_600_000;
 
 /// A history that came to its end.
 #[derive(Debug)]
-pub struct History {
+pub struct SimRun {
     /// By job.
     pub(crate) outcomes: BTreeMap<String, Outcome>,
     /// Of the tuning job that runs its trials one after the other.
@@ -58,38 +58,38 @@ pub(crate) fn broken<T>(what: impl Into<String>) -> Step<T> {
 
 /// Something that happens at its time.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum SimEvent {
     /// A client asks for a job, or to stop one, unless it has been answered already.
-    Creates(usize),
-    Stops(usize),
+    Create(usize),
+    Stop(usize),
     /// The same for tuning jobs.
-    Tunes(usize),
-    Untunes(usize),
-    Retunes(usize, Change),
-    Strikes(Fault),
-    ServerStarts,
+    CreateTuning(usize),
+    StopTuning(usize),
+    ChangeTuning(usize, Change),
+    Fault(Fault),
+    ServerStart,
     /// The loop's timeout; stale if it has been set anew since.
-    Wakes {
+    Timeout {
         epoch: u64,
         timer: u64,
     },
     /// The next task of an attempt's queue.
-    Works {
+    NextTask {
         epoch: u64,
         attempt: String,
     },
     /// The server looks whether agents live.
-    Watches {
+    CheckAgents {
         epoch: u64,
     },
-    SnapshotIsMade {
+    SnapshotWritten {
         epoch: u64,
         version: usize,
         bytes: Vec<u8>,
     },
-    Connects(Key),
-    /// An agent goes on with what it does; stale if it does something else since.
-    GoesOn {
+    Connect(Key),
+    /// An agent continues what it does; stale if it does something else since.
+    AgentStep {
         key: Key,
         step: u64,
     },
@@ -103,10 +103,10 @@ pub(crate) enum Happening {
     },
 }
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) now: u64,
     skew: i64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), SimEvent>,
     number: u64,
     pub(crate) faults: Faults,
     pub(crate) coverage: Coverage,
@@ -120,6 +120,8 @@ pub(crate) struct World {
     pub(crate) trials: BTreeSet<(String, u32)>,
     /// What the first launch of a trial's attempt said: units behind it, and where it pauses.
     pub(crate) launches: BTreeMap<String, (u32, Option<u32>)>,
+    /// Jobs by attempt, of all that were ever launched.
+    owners: BTreeMap<String, String>,
     /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
     pub(crate) frozen: BTreeSet<String>,
     /// By tuning job, how many of its trials may run.
@@ -147,26 +149,26 @@ pub(crate) struct World {
 }
 
 /// The history of a seed, or the first invariant that does not hold in it; and what happened, if that was asked for.
-pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<History, String>, Vec<String>) {
-    let mut world = World::new(seed, severity, bug, traced);
+pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<SimRun, String>, Vec<String>) {
+    let mut world = Simulation::new(seed, severity, bug, traced);
     let lived = world.live();
     let trace = world.trace.take().unwrap_or_default();
     let history = match lived {
         Ok(()) => {
             let outcomes = world.jobs.iter().map(|job| (job.name.clone(), outcome::of(&world, job))).collect();
             let first = world.tunings.first().and_then(|tuning| world.disk.records.remove(&tuning.name));
-            Ok(History { sequence: first.unwrap_or_default(), outcomes, events: world.disk.events.len(), coverage: world.coverage })
+            Ok(SimRun { sequence: first.unwrap_or_default(), outcomes, events: world.disk.events.len(), coverage: world.coverage })
         }
         Err(what) => Err(format!("at {} ms: {what}", world.now)),
     };
     (history, trace)
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, severity: Severity, bug: Option<Bug>, trace: bool) -> Self {
         let jobs = scenario::jobs(seed);
         let tunings = tuning::tunings(seed);
-        let mut world = World {
+        let mut world = Simulation {
             now: 0,
             skew: 0,
             queue: BTreeMap::new(),
@@ -179,6 +181,7 @@ impl World {
             tunings,
             trials: BTreeSet::new(),
             launches: BTreeMap::new(),
+            owners: BTreeMap::new(),
             frozen: BTreeSet::new(),
             parallel: BTreeMap::new(),
             jobs,
@@ -197,17 +200,17 @@ impl World {
             away: false,
             trace: trace.then(Vec::new),
         };
-        world.after(0, Happening::ServerStarts);
+        world.after(0, SimEvent::ServerStart);
         for index in 0..world.jobs.len() {
             if world.jobs[index].follows.is_none() {
-                world.after(world.jobs[index].at_ms, Happening::Creates(index));
+                world.after(world.jobs[index].at_ms, SimEvent::Create(index));
             }
         }
         for index in 0..world.tunings.len() {
-            world.after(world.tunings[index].at_ms, Happening::Tunes(index));
+            world.after(world.tunings[index].at_ms, SimEvent::CreateTuning(index));
         }
         for (at, fault) in world.faults.timed() {
-            world.after(at, Happening::Strikes(fault));
+            world.after(at, SimEvent::Fault(fault));
         }
         world
     }
@@ -217,11 +220,11 @@ impl World {
         while !self.is_over() {
             let Some(((at, _), next)) = self.queue.pop_first() else { return Err(format!("nothing happens any more: {}", self.left())) };
             happened += 1;
-            if happened > MOST_HAPPENINGS || at > MOST_MS {
+            if happened > MAX_EVENTS || at > MAX_MS {
                 return Err(format!("it does not end: {}", self.left()));
             }
             self.now = at;
-            match self.happens(next).and_then(|()| self.check()) {
+            match self.handle(next).and_then(|()| self.check()) {
                 Ok(()) => {}
                 Err(Halt::Crash) => {
                     self.crash();
@@ -236,35 +239,35 @@ impl World {
         self.check_tunings()
     }
 
-    fn happens(&mut self, happening: Happening) -> Step {
-        match happening {
-            Happening::Creates(index) => self.creates(index),
-            Happening::Stops(index) => self.stops(index),
-            Happening::Tunes(index) => self.tunes(index),
-            Happening::Untunes(index) => self.untunes(index),
-            Happening::Retunes(index, change) => self.retunes(index, change),
-            Happening::Strikes(fault) => self.fault(fault),
-            Happening::ServerStarts => self.server_starts(),
-            Happening::Wakes { epoch, timer } if self.serves(epoch) => self.wakes(timer),
-            Happening::Works { epoch, attempt } if self.serves(epoch) => self.works(&attempt),
-            Happening::Watches { epoch } if self.serves(epoch) => self.watches(),
-            Happening::SnapshotIsMade { epoch, version, bytes } => {
+    fn handle(&mut self, event: SimEvent) -> Step {
+        match event {
+            SimEvent::Create(index) => self.create_job(index),
+            SimEvent::Stop(index) => self.stop_job(index),
+            SimEvent::CreateTuning(index) => self.create_tuning(index),
+            SimEvent::StopTuning(index) => self.stop_tuning(index),
+            SimEvent::ChangeTuning(index, change) => self.change_tuning(index, change),
+            SimEvent::Fault(fault) => self.fault(fault),
+            SimEvent::ServerStart => self.start_server(),
+            SimEvent::Timeout { epoch, timer } if self.serves(epoch) => self.time_out(timer),
+            SimEvent::NextTask { epoch, attempt } if self.serves(epoch) => self.run_task(&attempt),
+            SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
+            SimEvent::SnapshotWritten { epoch, version, bytes } => {
                 if self.serves(epoch) && self.disk.snapshot.as_ref().is_none_or(|(before, _)| *before <= version) {
                     self.disk.snapshot = Some((version, bytes));
                 }
                 Ok(())
             }
-            Happening::Wakes { .. } | Happening::Works { .. } | Happening::Watches { .. } => Ok(()),
-            Happening::Connects(key) => {
+            SimEvent::Timeout { .. } | SimEvent::NextTask { .. } | SimEvent::CheckAgents { .. } => Ok(()),
+            SimEvent::Connect(key) => {
                 self.connects(&key);
                 Ok(())
             }
-            Happening::GoesOn { key, step } => {
-                self.goes_on(&key, step);
+            SimEvent::AgentStep { key, step } => {
+                self.step_agent(&key, step);
                 Ok(())
             }
-            Happening::Up { connection, message } => self.up(connection, message),
-            Happening::Down { connection, message } => self.down(connection, message),
+            SimEvent::Up { connection, message } => self.up(connection, message),
+            SimEvent::Down { connection, message } => self.down(connection, message),
         }
     }
 
@@ -294,7 +297,7 @@ impl World {
                     self.agent_ends(&key);
                 }
             }
-            Fault::Interrupt => return self.interrupts(),
+            Fault::Interrupt => return self.interrupt_job(),
             Fault::Jump(ms) => {
                 self.say(|| format!("the clock jumps by {ms} ms"));
                 self.skew += ms;
@@ -312,19 +315,23 @@ impl World {
 
     /// Something has happened to an attempt that its job's outcome may depend on.
     pub(crate) fn touch(&mut self, attempt: &str) {
-        let uid = attempt.rsplit_once('-').map_or(attempt, |(uid, _)| uid);
-        if let Some(index) = self.jobs.iter().position(|job| job.uid == uid) {
+        if let Some(index) = self.jobs.iter().position(|job| self.owner(attempt) == Some(&job.name)) {
             self.clients[index].touched = true;
         }
     }
 
-    pub(crate) fn after(&mut self, ms: u64, happening: Happening) {
-        self.at(self.now + ms, happening);
+    /// The job whose attempt it is, or was.
+    pub(crate) fn owner(&self, attempt: &str) -> Option<&str> {
+        self.owners.get(attempt).map(String::as_str)
     }
 
-    pub(crate) fn at(&mut self, at: u64, happening: Happening) {
+    pub(crate) fn after(&mut self, ms: u64, event: SimEvent) {
+        self.at(self.now + ms, event);
+    }
+
+    pub(crate) fn at(&mut self, at: u64, event: SimEvent) {
         self.number += 1;
-        self.queue.insert((at, self.number), happening);
+        self.queue.insert((at, self.number), event);
     }
 
     /// What the machine's clock shows.
@@ -362,7 +369,7 @@ impl World {
         }
         let downtime = self.faults.downtime();
         self.away |= downtime >= LONG_MS;
-        self.after(downtime, Happening::ServerStarts);
+        self.after(downtime, SimEvent::ServerStart);
     }
 
     /// The journal has these events now: they are folded one by one, and the state is checked after each.
@@ -373,6 +380,9 @@ impl World {
                 return broken(format!("{event:?} is before the event before it"));
             }
             self.last_event = event.at;
+            if let Fact::AttemptLaunched { attempt, .. } = &event.fact {
+                self.owners.insert(attempt.clone(), event.job.clone());
+            }
             apply(&mut self.mirror, event);
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
             self.check_memory_event(event)?;
@@ -412,8 +422,8 @@ impl World {
         }
         let mut attempts = BTreeMap::<&str, &str>::new();
         for (attempt, _) in &alive {
-            let uid = attempt.rsplit_once('-').map_or(attempt.as_str(), |(uid, _)| uid);
-            if let Some(other) = attempts.insert(uid, attempt)
+            let Some(job) = self.owner(attempt) else { continue };
+            if let Some(other) = attempts.insert(job, attempt)
                 && other != attempt
             {
                 return Err(format!("attempts {other} and {attempt} of one job run"));

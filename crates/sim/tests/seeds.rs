@@ -9,7 +9,7 @@ const SEEDS: u64 = 500;
 fn seeds_come_to_their_end_and_strike_everywhere() {
     let mut coverage = Coverage::default();
     for seed in 0..SEEDS {
-        let history = check(seed).unwrap_or_else(|told| panic!("{told}"));
+        let history = check(seed).unwrap_or_else(|result| panic!("{result}"));
         coverage.add(&history.coverage);
     }
     println!("{coverage}");

@@ -5,16 +5,16 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Child, Event, Fact, JobStatus, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    Child, Event, Fact, GangSpec, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
     capacity::cut,
-    decide::Decision,
-    failure::first_characters,
-    lifecycle::stop_of,
-    training_job::{Attempt, Instance},
+    decision::Decision,
+    gang::instances::{Attempt, Instance},
+    limits::MAX_TEXT,
+    text::first_characters,
+    training::messages,
     tuning::{
-        follow::{MOST_CHARACTERS, ending},
-        job::{TuningJob, WishFor},
-        trial::Trial,
+        follow::ending,
+        job::{RequestKind, TuningJob},
     },
 };
 
@@ -24,7 +24,7 @@ impl Decision<'_> {
             return Err(Rejection::TuningNameTaken(name.to_owned()));
         }
         for definition in &spec.definitions {
-            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
+            cut(&GangSpec::from(&definition.training), &self.state.capacity, &self.state.catalog)?;
         }
         self.tuning_happens(name, Fact::TuningCreated { uid: uid.to_owned(), spec: Box::new(spec.clone()) });
         Ok(())
@@ -77,7 +77,7 @@ impl Decision<'_> {
         waits: bool,
     ) -> Result<(), Rejection> {
         let Some(job) = self.state.tunings.get(name) else { return Ok(()) };
-        if !matches!(job.wish(seq), Some(WishFor::Suggestions { .. })) {
+        if !matches!(job.pending_request(seq), Some(RequestKind::Suggestions { .. })) {
             return Ok(());
         }
         if let Some(child) = children.iter().find(|child| self.state.jobs.contains(&child.name)) {
@@ -109,17 +109,16 @@ impl Decision<'_> {
         let (tuning, origin, checkpoints) = (job.name.clone(), child.origin.clone(), spec.checkpoints);
         let from = start.origin.filter(|_| origin.is_some()).map_or(0, |origin| origin.resource);
         let trial = TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
-        let message = "Starting the training job".to_owned();
-        let fact = Fact::JobCreated { uid: child.uid.clone(), spec: spec.training.clone(), message, trial: Some(trial) };
+        let (uid, spec, message) = (child.uid.clone(), GangSpec::from(&spec.training), messages::CREATED.to_owned());
+        let fact = Fact::JobCreated { uid, spec, message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });
     }
 
     fn resume(&mut self, job: &TuningJob, definition: u32, trial: TrialId, to: Option<u32>) {
         let child = job.trials.get(&(definition, trial)).and_then(|name| self.state.jobs.get(name));
-        if let Some(child) = child.filter(|child| child.status == JobStatus::InProgress) {
-            let is_resting = child.trial.as_deref().is_some_and(Trial::is_unwanted);
-            let fact = if is_resting {
-                Fact::TrialResumed { to, message: "Resuming the training job".to_owned() }
+        if let Some(child) = child.filter(|child| child.gang.in_progress()) {
+            let fact = if child.gang.is_unwanted() {
+                Fact::TrialResumed { to, message: messages::RESUMING.to_owned() }
             } else {
                 // It was paused in the tuner's mind only.
                 Fact::TrialRaised { to }
@@ -131,7 +130,7 @@ impl Decision<'_> {
     /// The tuner has judged what it was told.
     pub(crate) fn judged(&mut self, name: &str, seq: u64, records: &[StudyRecord], converged: bool) {
         let Some(job) = self.state.tunings.get(name) else { return };
-        let Some(WishFor::Judgement { definition, trial, what }) = job.wish(seq) else { return };
+        let Some(RequestKind::Judgement { definition, trial, what }) = job.pending_request(seq) else { return };
         self.tuning_happens(name, Fact::Judged { seq, records: records.to_vec(), converged: converged && job.converged.is_none() });
         let mut verdicts: BTreeMap<(u32, TrialId), Verdict> = BTreeMap::new();
         for StudyRecord { definition, record } in records {
@@ -157,55 +156,56 @@ impl Decision<'_> {
 
     /// The tuner will never answer: nothing would happen any more.
     pub(crate) fn search_failed(&mut self, name: &str, seq: u64, reason: &str) {
-        let Some(job) = self.state.tunings.get(name).filter(|job| job.wish(seq).is_some()) else { return };
-        let reason = first_characters(&format!("The search for hyperparameters cannot go on: {reason}"), MOST_CHARACTERS);
+        let Some(job) = self.state.tunings.get(name).filter(|job| job.pending_request(seq).is_some()) else { return };
+        let reason = first_characters(&format!("The search for hyperparameters cannot go on: {reason}"), MAX_TEXT);
         self.events.append(&mut ending(self.state, job, TuningEnd::Search, Some(reason), self.now));
     }
 
     fn pauses_at(&self, job: &TuningJob, key: (u32, TrialId), resource: u32) -> bool {
         let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
-        let trial = child.and_then(|child| child.trial.as_deref());
-        trial.is_some_and(|trial| trial.rest.is_none() && trial.to.is_some_and(|to| resource >= to))
+        let trial = child.filter(|child| child.gang.rest.is_none()).and_then(|child| child.trial.as_deref());
+        trial.is_some_and(|trial| trial.to.is_some_and(|to| resource >= to))
     }
 
     fn stop_trial(&mut self, job: &TuningJob, key: (u32, TrialId), cause: StopCause) {
         let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
-        if let Some(child) = child.filter(|child| child.status == JobStatus::InProgress) {
-            self.happens(child, stop_of(child, cause, self.now));
+        if let Some(child) = child.filter(|child| child.gang.in_progress()) {
+            self.happens(child, child.stop_for(cause, self.now));
         }
     }
 
     fn takes_verdict(&mut self, job: &TuningJob, key: (u32, TrialId), verdict: Verdict) {
         let child = job.trials.get(&key).and_then(|name| self.state.jobs.get(name));
         let Some((child, trial)) = child.and_then(|child| Some((child, child.trial.as_deref()?))) else { return };
-        if child.status != JobStatus::InProgress {
+        let gang = &child.gang;
+        if !gang.in_progress() {
             return;
         }
         // One whose attempt failed or was interrupted has another one before it.
-        let is_over = |attempt: &Attempt| attempt.failed.is_none() && attempt.instances.iter().any(Instance::over);
+        let is_over = |attempt: &Attempt| attempt.failed.is_none() && attempt.any(Instance::over);
         match verdict {
             // It may have gone on since the report that the verdict is about: what it has used by now says why it is stopped.
             Verdict::Stop => match job.max_resource(key.0).map(|max| trial.resource.cmp(&max)) {
                 // A whole trial saves its model and ends by itself.
                 Some(Ordering::Equal) => {
-                    if trial.rest.is_none() && trial.to.is_some() {
+                    if gang.rest.is_none() && trial.to.is_some() {
                         self.happens(child, Fact::TrialRaised { to: None });
                     }
                 }
                 Some(Ordering::Greater) => self.stop_trial(job, key, StopCause::MaxResource),
                 Some(Ordering::Less) | None => self.stop_trial(job, key, StopCause::Early),
             },
-            Verdict::Continue { to } if trial.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
+            Verdict::Continue { to } if gang.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
             Verdict::Continue { .. } => {}
             // One whose program is over already comes to its end.
-            Verdict::Pause if trial.is_unwanted() || child.attempt.as_ref().is_some_and(is_over) => {}
+            Verdict::Pause if gang.is_unwanted() || gang.attempt.as_ref().is_some_and(is_over) => {}
             Verdict::Pause => {
-                let message = format!("Paused after {} units of resource, to make room for other training jobs", trial.resource);
-                let attempt = child.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
+                let message = messages::paused(trial.resource);
+                let attempt = gang.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
                 let has_gpus = attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
                 let parks = job.spec.definitions.get(key.0 as usize).is_some_and(|spec| spec.pause == Pause::Park);
-                let frozen = child.may_be_frozen() && !has_gpus && !parks;
-                let unseen = child.may_be_frozen() && parks;
+                let frozen = gang.may_be_frozen() && !has_gpus && !parks;
+                let unseen = gang.may_be_frozen() && parks;
                 let attempt = attempt.map(|attempt| attempt.id.clone());
                 let stores = attempt.is_some() && !frozen;
                 self.happens(child, Fact::TrialPaused { attempt, frozen, message, stores, unseen });

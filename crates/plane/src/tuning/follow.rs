@@ -2,14 +2,11 @@
 
 use shoal_tuner::IMPROVEMENT;
 
-use super::{MOST_FAILURES, job::Over};
+use super::{MAX_FAILURES, job::EndedTrial};
 use crate::{
-    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decide::Decision, failure::first_characters,
-    lifecycle::stop_of, tuning::job::TuningJob,
+    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decision::Decision, limits::MAX_TEXT,
+    text::first_characters, tuning::job::TuningJob,
 };
-
-/// `FailureReason`'s limit, in characters.
-pub(crate) const MOST_CHARACTERS: usize = 1024;
 
 /// The next events that follow for this tuning job.
 pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
@@ -27,7 +24,7 @@ pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
     if let Some((end, reason)) = reason_to_end(job, now) {
         return ending(state, job, end, reason, now);
     }
-    wish(job).map_or_else(Vec::new, |fact| of(job, now, fact))
+    next_ask(job).map_or_else(Vec::new, |fact| of(job, now, fact))
 }
 
 fn of(job: &TuningJob, now: Time, fact: Fact) -> Vec<Event> {
@@ -46,8 +43,8 @@ pub(crate) fn ending(state: &State, job: &TuningJob, end: TuningEnd, failure_rea
     let mut events = of(job, now, Fact::TuningStopping { end, failure_reason });
     let mut decision = Decision::new(state, now);
     for child in job.trials.values().filter_map(|name| state.jobs.get(name)) {
-        if child.status == crate::JobStatus::InProgress {
-            decision.happens(child, stop_of(child, StopCause::Tuning, now));
+        if child.gang.in_progress() {
+            decision.happens(child, child.stop_for(StopCause::Tuning, now));
         }
     }
     events.append(&mut decision.events);
@@ -55,8 +52,8 @@ pub(crate) fn ending(state: &State, job: &TuningJob, end: TuningEnd, failure_rea
 }
 
 /// A trial's training job has ended: what that means for the tuning job.
-fn ended(job: &TuningJob, over: &Over) -> Fact {
-    let Over { definition, trial, job: training_job, end, outcome, value, training_s, .. } = over.clone();
+fn ended(job: &TuningJob, over: &EndedTrial) -> Fact {
+    let EndedTrial { definition, trial, job: training_job, end, outcome, value, training_s, .. } = over.clone();
     let minimised = value.map(|value| job.direction(definition).minimised(value));
     let best = job.best.as_ref().map(|best| job.direction(best.definition).minimised(best.value));
     let is_best = minimised.is_some_and(|value| best.is_none_or(|best| value < best));
@@ -66,7 +63,7 @@ fn ended(job: &TuningJob, over: &Over) -> Fact {
         Some(value) if improves(value) => 0,
         Some(_) => job.not_improving + 1,
     };
-    Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq: job.next_wish() }
+    Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq: job.next_request() }
 }
 
 /// Why the tuning job comes to its end now, if it does.
@@ -77,8 +74,8 @@ fn reason_to_end(job: &TuningJob, now: Time) -> Option<(TuningEnd, Option<String
     }
     let ended = job.ended_trials();
     let is_exhausted = is_exhausted(job);
-    let is_finished = is_exhausted && job.active == 0 && job.wishes.is_empty();
-    if completed + stopped == 0 && ended > 0 && (ended >= MOST_FAILURES || is_finished) {
+    let is_finished = is_exhausted && job.active == 0 && job.requests.is_empty();
+    if completed + stopped == 0 && ended > 0 && (ended >= MAX_FAILURES || is_finished) {
         return Some((TuningEnd::Failures, Some(failures(job, ended))));
     }
     if let (Some(target), Some(best)) = (job.spec.target, &job.best) {
@@ -111,8 +108,8 @@ fn starts_left(job: &TuningJob) -> u32 {
 }
 
 /// What the tuner is asked for now, if anything.
-fn wish(job: &TuningJob) -> Option<Fact> {
-    let has_asked = job.wishes.iter().any(|wish| matches!(wish.what, super::job::WishFor::Suggestions { .. }));
+fn next_ask(job: &TuningJob) -> Option<Fact> {
+    let has_asked = job.requests.iter().any(|request| matches!(request.what, super::job::RequestKind::Suggestions { .. }));
     let wanted = job.max_parallel.saturating_sub(job.active);
     let starts = starts_left(job).min(wanted);
     // With nothing left to start, only a paused trial can go on.
@@ -130,7 +127,7 @@ fn no_objective(job: &TuningJob) -> String {
         if job.ended_trials() == 1 { "" } else { "s" },
         metrics.join(", "),
     );
-    first_characters(&text, MOST_CHARACTERS)
+    first_characters(&text, MAX_TEXT)
 }
 
 fn failures(job: &TuningJob, ended: u32) -> String {
@@ -140,5 +137,5 @@ fn failures(job: &TuningJob, ended: u32) -> String {
          List the training jobs of the hyperparameter tuning job for the others.",
         if ended == 1 { "" } else { "s" }
     );
-    first_characters(&text, MOST_CHARACTERS)
+    first_characters(&text, MAX_TEXT)
 }

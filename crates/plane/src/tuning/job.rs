@@ -10,10 +10,9 @@ use shoal_tuner::{Direction, Outcome};
 
 use crate::{
     BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TunerRequest, TuningEnd, TuningSpec,
-    TuningStatus, TuningView, failure, training_job::TrainingJob,
+    TuningStatus, TuningView,
+    training::{TrainingJob, reason, trial::Trial},
 };
-
-use super::trial::Trial;
 
 /// A trial: definition, number in its study.
 pub(crate) type Key = (u32, u32);
@@ -33,7 +32,8 @@ pub(crate) struct TuningJob {
     /// Number of the next wish.
     pub(crate) next_seq: u64,
     /// What the tuner has not answered yet; empty once the tuning job ends.
-    pub(crate) wishes: VecDeque<Wish>,
+    #[serde(rename = "wishes")]
+    pub(crate) requests: VecDeque<PendingRequest>,
     /// The tuner has nothing to do for an idle place until something happens.
     pub(crate) waits: bool,
     /// Definitions whose searchers have nothing left.
@@ -50,7 +50,7 @@ pub(crate) struct TuningJob {
     #[serde(skip)]
     pub(crate) waiting: u32,
     /// Those of them whose training job has ended, in that order.
-    pub(crate) over: VecDeque<Over>,
+    pub(crate) over: VecDeque<EndedTrial>,
     /// Training jobs that are not released.
     pub(crate) unreleased: u32,
     pub(crate) ends: TrainingCounters,
@@ -76,22 +76,22 @@ pub(crate) struct Turnout {
 
 /// Something that the tuner is asked or told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Wish {
+pub(crate) struct PendingRequest {
     pub(crate) seq: u64,
     #[serde(flatten)]
-    pub(crate) what: WishFor,
+    pub(crate) what: RequestKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "wish", rename_all = "snake_case")]
-pub(crate) enum WishFor {
+pub(crate) enum RequestKind {
     Suggestions { wanted: u32, starts: u32 },
     Judgement { definition: u32, trial: u32, what: Observation },
 }
 
 /// A trial whose training job has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Over {
+pub(crate) struct EndedTrial {
     pub(crate) definition: u32,
     pub(crate) trial: u32,
     pub(crate) job: String,
@@ -117,7 +117,7 @@ impl TuningJob {
             failure_reason: None,
             ended: None,
             next_seq: 1,
-            wishes: VecDeque::new(),
+            requests: VecDeque::new(),
             waits: false,
             exhausted: BTreeSet::new(),
             records: 0,
@@ -163,51 +163,51 @@ impl TuningJob {
     }
 
     /// The wish of this number, if it is not answered.
-    pub(crate) fn wish(&self, seq: u64) -> Option<&WishFor> {
-        self.wishes.iter().find(|wish| wish.seq == seq).map(|wish| &wish.what)
+    pub(crate) fn pending_request(&self, seq: u64) -> Option<&RequestKind> {
+        self.requests.iter().find(|request| request.seq == seq).map(|request| &request.what)
     }
 
     /// The number of the next wish, while the tuner has a say.
-    pub(crate) fn next_wish(&self) -> Option<u64> {
+    pub(crate) fn next_request(&self) -> Option<u64> {
         (self.status == TuningStatus::InProgress).then_some(self.next_seq)
     }
 
-    fn wishes_for(&mut self, seq: u64, what: WishFor) -> TunerRequest {
-        let wish = Wish { seq, what };
-        let request = self.request(&wish);
-        if matches!(wish.what, WishFor::Judgement { .. }) {
+    fn push_request(&mut self, seq: u64, what: RequestKind) -> TunerRequest {
+        let pending = PendingRequest { seq, what };
+        let request = self.request(&pending);
+        if matches!(pending.what, RequestKind::Judgement { .. }) {
             self.waits = false;
         }
         self.next_seq = self.next_seq.max(seq + 1);
-        self.wishes.push_back(wish);
+        self.requests.push_back(pending);
         request
     }
 
-    fn request(&self, wish: &Wish) -> TunerRequest {
-        let (tuning, seq) = (self.name.clone(), wish.seq);
-        match wish.what.clone() {
-            WishFor::Suggestions { wanted, starts } => TunerRequest::Ask { tuning, seq, wanted, starts },
-            WishFor::Judgement { definition, trial, what } => TunerRequest::Tell { tuning, seq, definition, trial, what },
+    fn request(&self, request: &PendingRequest) -> TunerRequest {
+        let (tuning, seq) = (self.name.clone(), request.seq);
+        match request.what.clone() {
+            RequestKind::Suggestions { wanted, starts } => TunerRequest::Ask { tuning, seq, wanted, starts },
+            RequestKind::Judgement { definition, trial, what } => TunerRequest::Tell { tuning, seq, definition, trial, what },
         }
     }
 
     /// All that the tuner has not answered, in order.
     pub(crate) fn pending_requests(&self) -> impl Iterator<Item = TunerRequest> {
-        self.wishes.iter().map(|wish| self.request(wish))
+        self.requests.iter().map(|request| self.request(request))
     }
 
     /// A fact about the tuning job itself. Returns what the tuner is to answer now.
     pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Option<TunerRequest> {
         match fact {
             Fact::SuggestionsWanted { seq, wanted, starts } => {
-                return Some(self.wishes_for(*seq, WishFor::Suggestions { wanted: *wanted, starts: *starts }));
+                return Some(self.push_request(*seq, RequestKind::Suggestions { wanted: *wanted, starts: *starts }));
             }
             Fact::Suggested { seq, records, exhausted, waits } => {
                 self.is_answered(*seq);
                 self.records += records.len() as u64;
                 self.exhausted.extend(exhausted);
                 // What was asked after this may change the answer already.
-                self.waits = *waits && self.wishes.is_empty();
+                self.waits = *waits && self.requests.is_empty();
             }
             Fact::Judged { seq, records, converged } => {
                 self.is_answered(*seq);
@@ -234,7 +234,7 @@ impl TuningJob {
                 self.modified = at;
                 if let Some(seq) = seq {
                     let what = Observation::Ended { outcome: outcome.clone() };
-                    return Some(self.wishes_for(*seq, WishFor::Judgement { definition: *definition, trial: *trial, what }));
+                    return Some(self.push_request(*seq, RequestKind::Judgement { definition: *definition, trial: *trial, what }));
                 }
             }
             Fact::ParallelChanged { max_parallel } => {
@@ -245,7 +245,7 @@ impl TuningJob {
                 self.status = TuningStatus::Stopping;
                 self.end = Some(*end);
                 self.failure_reason.clone_from(failure_reason);
-                self.wishes.clear();
+                self.requests.clear();
                 self.modified = at;
             }
             Fact::TuningEnded { status, end, failure_reason } => {
@@ -253,7 +253,7 @@ impl TuningJob {
                 self.end = Some(*end);
                 self.failure_reason.clone_from(failure_reason);
                 self.ended = Some(at);
-                self.wishes.clear();
+                self.requests.clear();
                 self.modified = at;
             }
             _ => {}
@@ -262,8 +262,8 @@ impl TuningJob {
     }
 
     fn is_answered(&mut self, seq: u64) {
-        if let Some(place) = self.wishes.iter().position(|wish| wish.seq == seq) {
-            self.wishes.remove(place);
+        if let Some(place) = self.requests.iter().position(|request| request.seq == seq) {
+            self.requests.remove(place);
         }
     }
 
@@ -279,7 +279,7 @@ impl TuningJob {
     }
 
     /// A trial is started: its training job is there.
-    pub(crate) fn starts(&mut self, key: Key, job: &str, at: Time) {
+    pub(crate) fn add_trial(&mut self, key: Key, job: &str, at: Time) {
         self.trials.insert(key, job.to_owned());
         self.started += 1;
         self.active += 1;
@@ -289,15 +289,15 @@ impl TuningJob {
     }
 
     /// A fact about a training job of a trial, which knows it already. `before`: how it counted before.
-    pub(crate) fn hears(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Option<TunerRequest> {
+    pub(crate) fn observe(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Option<TunerRequest> {
         let trial = job.trial.as_ref()?;
-        let is_active = job.is_active();
+        let is_active = job.gang.is_active();
         match (before.active, is_active) {
             (true, false) => self.active -= 1,
             (false, true) => self.active += 1,
             _ => {}
         }
-        match (before.waiting, job.waits()) {
+        match (before.waiting, job.gang.waits()) {
             (true, false) => self.waiting = self.waiting.saturating_sub(1),
             (false, true) => self.waiting += 1,
             _ => {}
@@ -308,11 +308,13 @@ impl TuningJob {
                 if let Some(seq) = seq {
                     let what = Observation::Reported { resource: *resource, value: *value };
                     let (definition, trial) = (trial.definition, trial.trial);
-                    return Some(self.wishes_for(*seq, WishFor::Judgement { definition, trial, what }));
+                    return Some(self.push_request(*seq, RequestKind::Judgement { definition, trial, what }));
                 }
             }
-            Fact::JobEnded { .. } if job.ended == Some(at) && self.trials.contains_key(&(trial.definition, trial.trial)) => {
-                let over = self.over_of(job, trial);
+            Fact::JobEnded { .. }
+                if job.gang.end.is_some_and(|end| end.at == at) && self.trials.contains_key(&(trial.definition, trial.trial)) =>
+            {
+                let over = self.ended_trial(job, trial);
                 if !self.over.iter().any(|known| (known.definition, known.trial) == (over.definition, over.trial)) {
                     self.over.push_back(over);
                 }
@@ -322,7 +324,7 @@ impl TuningJob {
         None
     }
 
-    fn over_of(&self, job: &TrainingJob, trial: &Trial) -> Over {
+    fn ended_trial(&self, job: &TrainingJob, trial: &Trial) -> EndedTrial {
         let is_astray = trial.is_astray();
         let Trial { definition, trial, value: reported, .. } = *trial;
         let objectives = self.spec.definitions.get(definition as usize).map_or(&[][..], |spec| &spec.objectives);
@@ -331,14 +333,14 @@ impl TuningJob {
         // Of a trial that went astray at last an earlier value says nothing.
         let said = objectives.first().filter(|_| !is_astray).and_then(|objective| last(&objective.metric));
         // The program's own last word goes before what was counted; of a trial that was stopped the tuner has seen what was counted.
-        let value = if job.status == JobStatus::Completed { said.or(reported) } else { reported.or(said) };
-        let (end, outcome) = match job.status {
+        let value = if job.status() == JobStatus::Completed { said.or(reported) } else { reported.or(said) };
+        let (end, outcome) = match job.status() {
             JobStatus::Completed => {
                 let others = objectives.iter().skip(1).map(|objective| last(&objective.metric));
                 let values: Option<Vec<f64>> = std::iter::once(value).chain(others).collect();
                 (TrialEnd::Completed, values.map_or(Outcome::Failed, |values| Outcome::Completed { values }))
             }
-            JobStatus::Failed if job.failure_reason.as_deref().is_some_and(failure::is_internal) => {
+            JobStatus::Failed if job.failure_reason.as_deref().is_some_and(reason::is_internal) => {
                 (TrialEnd::RetryableError, Outcome::Failed)
             }
             JobStatus::Failed => (TrialEnd::NonRetryableError, Outcome::Failed),
@@ -346,7 +348,7 @@ impl TuningJob {
         };
         let value = value.filter(|_| matches!(end, TrialEnd::Completed | TrialEnd::Stopped));
         let training_s = job.view(None).training_s.unwrap_or(0);
-        Over { definition, trial, job: job.name.clone(), end, outcome, value, training_s, failure: job.failure_reason.clone() }
+        EndedTrial { definition, trial, job: job.gang.name.clone(), end, outcome, value, training_s, failure: job.failure_reason.clone() }
     }
 
     pub(crate) fn view(&self) -> TuningView {

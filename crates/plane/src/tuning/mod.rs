@@ -1,4 +1,4 @@
-//! Hyperparameter tuning jobs: `spec` has their nouns, `job` what is known of a live one, `trial` a training job's side of it, `decide` what follows
+//! Hyperparameter tuning jobs: `job` has what is known of a live one, `decide` what follows
 //! from commands, `follow` what follows from what is known.
 //!
 //! | status | entered when | leaves to |
@@ -11,7 +11,7 @@
 //! - The tuner is asked for trials while places are free, and told every report and every end, by actions that are numbered in the order of the
 //!   facts. Its answers come back as commands, and its records with them; they are facts from then on. Nobody asks it anything while the
 //!   tuning job ends.
-//! - A failed trial is one more thing that the tuner learns. The tuning job fails when the first [`MOST_FAILURES`] trials, or all there were, failed;
+//! - A failed trial is one more thing that the tuner learns. The tuning job fails when the first [`MAX_FAILURES`] trials, or all there were, failed;
 //!   or when a trial completed and its objective metric has never been seen.
 //! - A paused trial rests frozen, holding its memory and nothing else, until somebody waits for that memory: then it is ended, its model is
 //!   stored, and it is released; it resumes from its checkpoint as another attempt. What holds GPUs is released at once.
@@ -21,15 +21,6 @@
 pub(crate) mod decide;
 pub(crate) mod follow;
 pub(crate) mod job;
-pub(crate) mod rest;
-mod spec;
-pub(crate) mod trial;
-
-pub use spec::{
-    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TrialView, TuningEnd,
-    TuningSpec, TuningStatus, TuningView,
-};
-pub use trial::{TrialLaunch, TrialStart};
 
 /// Failed trials before the tuning job gives up, if none has succeeded by then.
-pub(crate) const MOST_FAILURES: u32 = 5;
+pub(crate) const MAX_FAILURES: u32 = 5;

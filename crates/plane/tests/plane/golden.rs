@@ -3,8 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd, SecondaryStatus,
-    State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
+    Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd,
+    SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -32,7 +32,7 @@ fn samples() -> Vec<Event> {
     let facts = vec![
         Fact::JobCreated {
             uid: text("5f1c"),
-            spec: TrainingSpec {
+            spec: GangSpec::from(&TrainingSpec {
                 instance_type: text("ml.g5.xlarge"),
                 instances: 2,
                 other_groups: Vec::new(),
@@ -41,7 +41,7 @@ fn samples() -> Vec<Event> {
                 max_wait_s: None,
                 grace_s: 120,
                 retries: 0,
-            },
+            }),
             message: text("Starting the training job"),
             trial: None,
         },
@@ -155,7 +155,12 @@ fn tuned() -> Vec<Event> {
         max: None,
     };
     let of_child = vec![
-        Fact::JobCreated { uid: text("5f1c"), spec: training, message: text("Starting the training job"), trial: Some(trial) },
+        Fact::JobCreated {
+            uid: text("5f1c"),
+            spec: GangSpec::from(&training),
+            message: text("Starting the training job"),
+            trial: Some(trial),
+        },
         Fact::AttemptLaunched {
             attempt: attempt(),
             placement: Placement {
@@ -252,10 +257,11 @@ fn retried() -> Vec<Event> {
         attempt: text(attempt),
         reason: text("InternalServerError: algo-1: no space left on device"),
         message: text("Starting the training job again"),
+        replaced: false,
     };
     at_a_time(vec![
         failed("5f1c-1"),
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        Fact::JobCreated { uid: text("5f1c"), spec: GangSpec::from(&spec), message: text("Starting the training job"), trial: None },
         launched("5f1c-1"),
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         failed("5f1c-1"),
@@ -298,7 +304,7 @@ fn interrupted() -> Vec<Event> {
     let interrupted = |attempt: &str| Fact::AttemptInterrupted { attempt: text(attempt), message: text("Interrupted") };
     at_a_time(vec![
         interrupted("5f1c-1"),
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        Fact::JobCreated { uid: text("5f1c"), spec: GangSpec::from(&spec), message: text("Starting the training job"), trial: None },
         launched("5f1c-1"),
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         interrupted("5f1c-1"),
@@ -340,6 +346,58 @@ fn evicted() -> Vec<Event> {
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         Fact::AttemptEvicted { attempt: text("5f1c-2"), used_bytes: 7 * GIB, message: text("Ended") },
     ])
+}
+
+/// A service in its second attempt, which has failed after it had served.
+fn served() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let spec = GangSpec {
+        instance_type: text("ml.m5.large"),
+        instances: 1,
+        other_groups: Vec::new(),
+        form: Form::Serves,
+        max_pending_s: None,
+        max_wait_s: None,
+        grace_s: 9,
+        retries: 3,
+    };
+    let Some(launched) = retried().into_iter().map(|event| event.fact).nth(2) else { panic!("it is launched") };
+    let failed = |attempt: &str, replaced| Fact::AttemptFailed {
+        attempt: text(attempt),
+        reason: text("AlgorithmError, exit code: 0"),
+        message: text("Starting again"),
+        replaced,
+    };
+    let mut second = launched.clone();
+    if let Fact::AttemptLaunched { attempt, .. } = &mut second {
+        *attempt = text("5f1c-2");
+    }
+    at_a_time(vec![
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        launched,
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        failed("5f1c-1", false),
+        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
+        Fact::Released { attempt: Some(text("5f1c-1")) },
+        second,
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+        failed("5f1c-2", true),
+    ])
+}
+
+#[test]
+fn a_service_is_read_and_written_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    served().iter().for_each(|event| drop(apply(&mut state, event)));
+    for (name, event) in [("service_created", &served()[0]), ("attempt_replaced", &served()[8])] {
+        let bytes = golden(name, &event.encode());
+        assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
+        assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    }
+    let bytes = golden("snapshot_served", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
 }
 
 #[test]
@@ -431,6 +489,9 @@ fn what_is_no_event_is_refused() {
     assert!(refused(br#"{"v":2,"at":1,"job":"a","type":"revised"}"#).starts_with("event of format 2"));
     assert_eq!(refused(br#"{"v":1,"at":1,"job":"a","type":"nothing_known"}"#), "malformed event");
     assert_eq!(refused(b"{"), "malformed event");
+    let formless =
+        br#"{"v":1,"at":1,"job":"a","type":"job_created","uid":"u","spec":{"instance_type":"m","instances":1,"grace_s":9},"message":"m"}"#;
+    assert_eq!(refused(formless), "malformed event", "it neither ends nor serves");
     let refused = State::from_snapshot(br#"{"v":9,"clock":0,"created":0,"jobs":[]}"#, laptop(), Catalog::default());
     assert!(refused.expect_err("refused").to_string().starts_with("snapshot of format 9"));
 }

@@ -11,6 +11,7 @@ mod random;
 mod reservation;
 mod retries;
 mod script;
+mod serving;
 mod stops;
 mod tuning;
 mod tuning_ends;

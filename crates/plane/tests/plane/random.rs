@@ -6,8 +6,8 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, InstanceGroup, InstanceReport, JobStatus, MetricValue, Packing, Placement, RankEnd,
-    Rejection, State, Time, TrainingSpec, apply, decide, step,
+    Action, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport, JobStatus, MetricValue, Packing,
+    Placement, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -76,13 +76,15 @@ struct World {
     /// From launch to release, by job.
     held: BTreeMap<String, Placement>,
     created: u32,
+    /// Names of those that serve: nothing but a stop ends them.
+    services: BTreeSet<String>,
 }
 
 impl World {
     fn new(seed: u64) -> World {
         let state = State::new(capacity(), Catalog::default());
-        let (journal, agents, todo, stored, held) = Default::default();
-        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0 }
+        let (journal, agents, todo, stored, held, services) = Default::default();
+        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0, services }
     }
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {
@@ -160,7 +162,14 @@ impl World {
             retries: [0, 0, 1, 3][self.random.below(4) as usize],
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
-        let create = Command::CreateTrainingJob { name, uid: format!("u{}", self.created), spec, name_taken: self.random.one_in(20) };
+        let (uid, name_taken) = (format!("u{}", self.created), self.random.one_in(20));
+        let create = if self.random.one_in(6) {
+            self.services.insert(name.clone());
+            let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
+            Command::CreateService { name, uid, spec, name_taken }
+        } else {
+            Command::CreateTrainingJob { name, uid, spec, name_taken }
+        };
         // A refusal is as good an answer.
         let _ = self.say(&create);
     }
@@ -210,7 +219,7 @@ impl World {
                     }
                 }
             }
-            Action::StopInstances { .. } | Action::Freeze { .. } | Action::GoOn { .. } => {}
+            Action::StopInstances { .. } | Action::Freeze { .. } | Action::Resume { .. } => {}
             Action::StoreArtifacts { attempt, .. } => {
                 self.stored.insert(attempt.clone());
                 let command = if self.random.one_in(8) {
@@ -270,8 +279,12 @@ impl World {
         InstanceReport::RankEnded { end, final_metrics }
     }
 
-    /// All that was asked for is done and all agents say all; no time passes but for what settles failures.
+    /// All that was asked for is done and all agents say all; no time passes but for what settles failures. Services are stopped.
     fn drain(&mut self) {
+        for name in std::mem::take(&mut self.services) {
+            // It may be over.
+            let _ = self.say(&Command::StopTrainingJob { name, ended: Some(JobStatus::Stopped) });
+        }
         for _ in 0..20_000 {
             if self.state.jobs().next().is_none() {
                 return;

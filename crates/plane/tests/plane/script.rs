@@ -13,8 +13,8 @@
 //! give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Effects, Event, Fact, InstanceReport, MetricValue, Packing, RankEnd, State, Time, TrainingSpec,
-    apply,
+    Action, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue, Packing, RankEnd, State, Time,
+    TrainingSpec, apply,
 };
 
 /// Ends what is given.
@@ -96,7 +96,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `serve` likewise without `max_runtime`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
@@ -104,23 +104,24 @@ fn command(words: &[&str]) -> Command {
         return command;
     }
     match words {
-        ["create", name, instance_type, instances, options @ ..] => {
+        [verb @ ("create" | "serve"), name, instance_type, instances, options @ ..] => {
             let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.parse().ok());
-            Command::CreateTrainingJob {
-                name: (*name).to_owned(),
-                uid: format!("u{name}"),
-                spec: TrainingSpec {
-                    instance_type: format!("ml.{instance_type}"),
-                    instances: instances.parse().expect("a number of instances"),
-                    other_groups: Vec::new(),
-                    max_runtime_s: option("max_runtime=").unwrap_or(86_400),
-                    max_pending_s: option("max_pending="),
-                    max_wait_s: option("max_wait="),
-                    grace_s: 120,
-                    retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
-                },
-                name_taken: options.contains(&"taken"),
+            let spec = TrainingSpec {
+                instance_type: format!("ml.{instance_type}"),
+                instances: instances.parse().expect("a number of instances"),
+                other_groups: Vec::new(),
+                max_runtime_s: option("max_runtime=").unwrap_or(86_400),
+                max_pending_s: option("max_pending="),
+                max_wait_s: option("max_wait="),
+                grace_s: 120,
+                retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
+            };
+            let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
+            if *verb == "serve" {
+                let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
+                return Command::CreateService { name, uid, spec, name_taken };
             }
+            Command::CreateTrainingJob { name, uid, spec, name_taken }
         }
         ["stop", name, ended @ ..] => {
             Command::StopTrainingJob { name: (*name).to_owned(), ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed) }
@@ -211,7 +212,8 @@ fn show_event(event: &Event) -> String {
         Fact::StopRequested { cause, message } => format!("stop by {cause:?}: {message}"),
         Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
         Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
-        Fact::AttemptFailed { message, .. } => format!("attempt failed: {message}"),
+        Fact::AttemptFailed { message, replaced: false, .. } => format!("attempt failed: {message}"),
+        Fact::AttemptFailed { message, .. } => format!("attempt replaced: {message}"),
         Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
         Fact::AttemptEvicted { used_bytes, .. } => format!("evicted, using {} GiB", used_bytes / GIB),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
@@ -233,7 +235,7 @@ fn show_action(action: &Action) -> String {
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
         Action::Freeze { attempt } => format!("-> freeze {attempt}"),
-        Action::GoOn { attempt, to } => format!("-> go on {attempt}{}", crate::tuning_script::up_to(*to)),
+        Action::Resume { attempt, until } => format!("-> resume {attempt}{}", crate::tuning_script::up_to(*until)),
     }
 }
 

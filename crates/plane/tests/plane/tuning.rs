@@ -132,16 +132,16 @@ fn a_trial_that_is_not_named_at_its_limit_goes_on() {
         5 judge t 2
             t wish 2 judged: 1 records
             t-0 raised
-            -> go on ut-0-1
+            -> resume ut-0-1
         6 ut-0-1/1 objective 2 nan
             t-0 reported no number after 2
             -> t observe 3: 0 reported no number after 2
         7 judge t 3 0:go:4
             t wish 3 judged: 1 records
             t-0 raised up to 4
-            -> go on ut-0-1 up to 4
+            -> resume ut-0-1 up to 4
         pending
-            -> go on ut-0-1 up to 4
+            -> resume ut-0-1 up to 4
         ",
     );
 }
@@ -162,7 +162,7 @@ fn a_paused_trial_rests_frozen_makes_room_and_goes_on() {
             t wish 3 answered: 1 records
             t-0 resumed up to 3: Resuming the training job
             t-0 thawed: Training resumed where it had paused
-            -> go on ut-0-1 up to 3
+            -> resume ut-0-1 up to 3
         1001 ut-0-1/1 objective 3 0.3
             t-0 reported 0.3 after 3
             -> t observe 4: 0 reported 0.3 after 3

@@ -102,7 +102,7 @@ fn a_trial_that_goes_on_behind_its_last_unit_is_stopped_for_that() {
         6 judge t 2
             t wish 2 judged: 1 records
             t-0 raised
-            -> go on ut-0-1
+            -> resume ut-0-1
         7 judge t 3 0:stop
             t wish 3 judged: 1 records
             t-0 stop by MaxResource: Stopping the training job: it reached MaxResource of its tuning job
@@ -141,7 +141,7 @@ fn the_time_of_a_trial_is_the_time_that_it_ran() {
             t wish 3 answered: 1 records
             t-0 resumed: Resuming the training job
             t-0 thawed: Training resumed where it had paused
-            -> go on ut-0-1
+            -> resume ut-0-1
         405003 ut-0-1/1 exit 0
             t-0 algo-1 ended: exit 0
             t-0 Uploading: Uploading generated training model

@@ -93,7 +93,7 @@ impl<D: Default> Lanes<D> {
                     (State::Performing { is_launch: false } | State::Idle, _) => {}
                 }
             }
-            Action::Launch { .. } | Action::StoreArtifacts { .. } | Action::Freeze { .. } | Action::GoOn { .. } => {}
+            Action::Launch { .. } | Action::StoreArtifacts { .. } | Action::Freeze { .. } | Action::Resume { .. } => {}
         }
         lane.queue.push_back(action);
         io.extend(self.next(&attempt));

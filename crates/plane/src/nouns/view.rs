@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, capacity::gib};
+use crate::{JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Form, GangSpec, InstanceGroup};
 use crate::Time;
 
 /// What the core decides on; the rest of the request is opaque to it.
@@ -28,21 +29,13 @@ pub struct TrainingSpec {
     pub retries: u32,
 }
 
-/// Instances of one type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InstanceGroup {
-    /// `ml.m5.xlarge`.
-    pub instance_type: String,
-    /// At least 1.
-    pub instances: u32,
-}
-
-impl TrainingSpec {
-    /// Types of instances and how many of each, in the order of the instances.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = (&str, u32)> {
-        let others = self.other_groups.iter().map(|group| (&*group.instance_type, group.instances));
-        let first = others.clone().fold(self.instances, |left, (_, instances)| left.saturating_sub(instances));
-        std::iter::once((&*self.instance_type, first)).chain(others)
+/// A gang that ends, of the same instances and limits.
+impl From<&TrainingSpec> for GangSpec {
+    fn from(spec: &TrainingSpec) -> Self {
+        let TrainingSpec { instance_type, instances, other_groups, max_runtime_s, max_pending_s, max_wait_s, grace_s, retries } =
+            spec.clone();
+        let form = Form::Ends { max_runtime_s };
+        GangSpec { instance_type, instances, other_groups, form, max_pending_s, max_wait_s, grace_s, retries }
     }
 }
 
@@ -169,4 +162,32 @@ pub struct RankEnd {
     pub stderr_tail: String,
     /// When, by the agent's clock.
     pub at: Time,
+}
+
+/// Where an instance is, before its program's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstancePhase {
+    /// Channels are being mounted.
+    Downloading,
+    /// The training program runs.
+    Training,
+}
+
+/// Why a running job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// `StopTrainingJob`.
+    User,
+    /// `MaxRuntimeInSeconds`.
+    MaxRuntime,
+    /// `MaxWaitTimeInSeconds`.
+    MaxWait,
+    /// Its tuning job's scheduler: others are more promising.
+    Early,
+    /// Its tuning job's `MaxResource`: it has used all that a trial may.
+    MaxResource,
+    /// Its tuning job comes to its end.
+    Tuning,
 }

@@ -236,28 +236,3 @@ pub struct TuningView {
     /// Sum of `TrainingTimeInSeconds` of the trials that ended.
     pub training_s: u64,
 }
-
-/// The part of a training job's view that says which trial it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrialView {
-    /// Tuning job's name.
-    pub tuning: String,
-    /// Index of its definition.
-    pub definition: u32,
-    /// Number in the definition's study.
-    pub trial: u32,
-    /// Units of resource that it has behind it: objective values reported.
-    pub resource: u32,
-    /// It pauses there.
-    pub to: Option<u32>,
-    /// Last value of the first objective; of a job that is over, its final one. None: no number was reported.
-    pub objective: Option<f64>,
-    /// It makes room for others and may go on later.
-    pub paused: bool,
-    /// It is in the queue: for instances, or for the leave to use those it holds.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waits: bool,
-    /// It ended while it rested, and nobody wanted it to go on.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub passed_over: bool,
-}

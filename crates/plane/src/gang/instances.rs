@@ -1,0 +1,144 @@
+//! An attempt: a gang on instances, and where each of them is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Placement, RankEnd, Time};
+
+/// The gang on instances.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    pub(crate) id: String,
+    pub(crate) placement: Placement,
+    pub(crate) lease_s: u64,
+    pub(crate) launched: Time,
+    pub(crate) stage: Stage,
+    /// By host number - 1.
+    pub(crate) instances: Vec<Instance>,
+    /// When it failed, paused or was interrupted, if another follows: its instances are only waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<Time>,
+    /// Its instances are taken away, and its programs have the grace of a stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) interrupted: bool,
+    /// They are, since the machine's memory ran short.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) evicted: bool,
+    /// It is ended to make room for others while its gang rests: what its hosts upload is stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) parked: bool,
+}
+
+/// What is awaited from the shell for the attempt as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    /// Reports.
+    Running,
+    /// The stored artifacts; never of a gang that serves.
+    Storing,
+    /// The release.
+    Releasing,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Instance {
+    /// Has not reported yet.
+    Starting,
+    /// Prepares its program's inputs.
+    Downloading,
+    /// Its program runs.
+    #[serde(rename = "training")]
+    Running,
+    /// Its program is over; `seen` is when the server learnt of it.
+    Ended {
+        end: RankEnd,
+        seen: Time,
+    },
+    /// As before, and its artifacts are here; no end when it was stopped before it had started its program.
+    Uploaded,
+    Lost {
+        reason: String,
+        seen: Time,
+    },
+}
+
+impl Instance {
+    /// Nothing runs there any more.
+    pub(crate) fn over(&self) -> bool {
+        matches!(self, Instance::Ended { .. } | Instance::Uploaded | Instance::Lost { .. })
+    }
+
+    /// A program runs there, or is about to.
+    pub(crate) fn active(&self) -> bool {
+        matches!(self, Instance::Downloading | Instance::Running)
+    }
+
+    /// Its program has started, or may have.
+    pub(crate) fn has_run(&self) -> bool {
+        matches!(self, Instance::Running | Instance::Ended { .. } | Instance::Uploaded)
+    }
+}
+
+impl RankEnd {
+    /// Exit code 0.
+    pub(crate) fn success(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl Attempt {
+    /// Numbers of the hosts whose instances are like this.
+    pub(crate) fn hosts(&self, is_wanted: impl Fn(&Instance) -> bool) -> Vec<u32> {
+        (1u32..).zip(&self.instances).filter(|(_, instance)| is_wanted(instance)).map(|(host, _)| host).collect()
+    }
+
+    pub(crate) fn any(&self, is_wanted: impl Fn(&Instance) -> bool) -> bool {
+        self.instances.iter().any(is_wanted)
+    }
+
+    pub(crate) fn all(&self, is_wanted: impl Fn(&Instance) -> bool) -> bool {
+        self.instances.iter().all(is_wanted)
+    }
+
+    /// Nothing runs on any instance any more.
+    pub(crate) fn all_over(&self) -> bool {
+        self.all(Instance::over)
+    }
+
+    /// It is about to give its capacity back.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.failed.is_some() || self.stage != Stage::Running
+    }
+
+    /// When the last of the programs ended whose artifacts are awaited.
+    pub(crate) fn last_awaited(&self) -> Option<Time> {
+        let ends = self.instances.iter().filter_map(|instance| match instance {
+            Instance::Ended { seen, .. } => Some(*seen),
+            _ => None,
+        });
+        ends.max()
+    }
+
+    /// The instance with this number, from 1.
+    pub(crate) fn instance(&self, host: u32) -> Option<&Instance> {
+        self.instances.get((host as usize).checked_sub(1)?)
+    }
+
+    /// Whether there is such an instance.
+    pub(crate) fn set_instance(&mut self, host: u32, next: Instance) -> bool {
+        let instance = (host as usize).checked_sub(1).and_then(|index| self.instances.get_mut(index));
+        let is_known = instance.is_some();
+        if let Some(instance) = instance {
+            *instance = next;
+        }
+        is_known
+    }
+
+    /// Whether it was not there yet.
+    pub(crate) fn set_stage(&mut self, stage: Stage) -> bool {
+        let is_news = self.stage < stage;
+        self.stage = self.stage.max(stage);
+        is_news
+    }
+}

@@ -1,0 +1,16 @@
+//! Nouns: what commands, events, actions and rows are made of. They know nothing of states.
+
+mod gang;
+mod training;
+mod trial;
+mod tuning;
+mod view;
+
+pub use gang::{Form, GangSpec, InstanceGroup};
+pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition};
+pub use trial::{TrialLaunch, TrialStart, TrialView};
+pub use tuning::{
+    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TuningEnd, TuningSpec,
+    TuningStatus, TuningView,
+};
+pub use view::{JobView, PendingReason};

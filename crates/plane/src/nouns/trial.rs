@@ -1,0 +1,76 @@
+//! Nouns of a trial: the training job that realises it.
+
+use serde::{Deserialize, Serialize};
+
+/// Whose trial a new training job is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialStart {
+    /// Tuning job's name.
+    pub tuning: String,
+    /// Index of its definition.
+    pub definition: u32,
+    /// Number in the definition's study.
+    pub trial: u32,
+    /// It pauses there, having reported so many units of resource; none: to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// Training job whose checkpoint it begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Units of resource that the checkpoint which it begins with has behind it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from: u32,
+    /// Its program keeps checkpoints.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoints: bool,
+    /// Units of resource after which it is complete ([`crate::DefinitionSpec::max_resource`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What a launch of a trial has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialLaunch {
+    /// Tuning job's name.
+    pub tuning: String,
+    /// Index of its definition.
+    pub definition: u32,
+    /// Units of resource that are behind it, if its checkpoint is what it was: the attempt's first value is that of the next unit.
+    pub from: u32,
+    /// It pauses there.
+    pub to: Option<u32>,
+    /// Units of resource after which it is complete.
+    pub max: Option<u32>,
+    /// Training job whose checkpoint the first attempt begins with.
+    pub origin: Option<String>,
+}
+
+/// The part of a training job's view that says which trial it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialView {
+    /// Tuning job's name.
+    pub tuning: String,
+    /// Index of its definition.
+    pub definition: u32,
+    /// Number in the definition's study.
+    pub trial: u32,
+    /// Units of resource that it has behind it: objective values reported.
+    pub resource: u32,
+    /// It pauses there.
+    pub to: Option<u32>,
+    /// Last value of the first objective; of a job that is over, its final one. None: no number was reported.
+    pub objective: Option<f64>,
+    /// It makes room for others and may go on later.
+    pub paused: bool,
+    /// It is in the queue: for instances, or for the leave to use those it holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+    /// It ended while it rested, and nobody wanted it to go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passed_over: bool,
+}

@@ -1,0 +1,30 @@
+//! What the state is asked for from outside: views of jobs, why they wait, and what is to be done.
+
+use crate::{Effects, JobView, PendingReason, State, TuningView, queue, training::TrainingJob};
+
+impl State {
+    /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
+    pub fn pending(&self) -> Effects {
+        let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
+        Effects {
+            actions: on_instances.filter_map(TrainingJob::pending_action).collect(),
+            requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
+        }
+    }
+
+    /// A live job as of now; `None` once it is released.
+    pub fn view(&self, job: &str) -> Option<JobView> {
+        let job = self.jobs.get(job)?;
+        Some(job.view(queue::reason(self, job)))
+    }
+
+    /// A live tuning job as of now; `None` once all its training jobs are released.
+    pub fn tuning(&self, name: &str) -> Option<TuningView> {
+        Some(self.tunings.get(name)?.view())
+    }
+
+    /// Waiting jobs from the head of the queue on, and why each waits as of now.
+    pub fn waiting(&self) -> impl Iterator<Item = (&str, PendingReason)> {
+        queue::reasons(self)
+    }
+}
