@@ -5,7 +5,7 @@ use http::Request;
 use libfuzzer_sys::fuzz_target;
 use shoal_wire::{
     AddTags, AssumeRole, CreateTrainingJob, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, Protocol, Route, Search,
-    UpdateTrainingJob, parse, respond_error, restore, route,
+    Stored as _, UpdateTrainingJob, parse, respond_error, route,
 };
 
 const TARGETS: &[(&str, &str)] = &[
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
         "CreateTrainingJob" => {
             let job: CreateTrainingJob = call.read()?;
             let kept = serde_json::to_vec(&job.raw).expect("a request is JSON");
-            assert_eq!(restore(&kept).expect("what was accepted reads back"), job);
+            assert_eq!(CreateTrainingJob::restore(&job.to_stored(), &kept).expect("what was accepted reads back"), job);
             Ok(())
         }
         "Search" => call.read::<Search>().map(drop),

@@ -10,6 +10,7 @@ mod knots;
 mod licences;
 mod manifest;
 mod names;
+mod paths;
 mod purity;
 mod unused_words;
 mod words;
@@ -46,6 +47,7 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
         budget::check(&sources),
         debug_format::check(&sources),
         names::check(&sources),
+        paths::check(&sources, &|path| workspace.root.join(path).exists()),
         words::check(&sources),
         unused_words::check(&sources, &unused_words),
         manifest::check(&root_manifest),

@@ -20,7 +20,7 @@ pub(crate) enum ScriptError {
     None,
     /// Its files are nowhere.
     #[error(
-        "sagemaker_submit_directory is {0:?}, and there is nothing; give the S3 URI of a sourcedir.tar.gz, or a path below /opt/ml/input/data/<channel>"
+        "sagemaker_submit_directory is \"{0}\", and there is nothing; give the S3 URI of a sourcedir.tar.gz, or a path below /opt/ml/input/data/<channel>"
     )]
     NoSource(String),
     /// Its files cannot be used.

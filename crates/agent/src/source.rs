@@ -31,7 +31,7 @@ pub(crate) enum SourceError {
         source: io::Error,
     },
     /// An entry that no source directory has.
-    #[error("{name} is not unpacked: its entry {entry:?} {problem}")]
+    #[error("{name} is not unpacked: its entry \"{entry}\" {problem}")]
     Entry {
         /// As the user named it.
         name: String,

@@ -48,7 +48,7 @@ impl Algorithms {
             return (algorithm.run)();
         }
         let names: Vec<_> = self.iter().map(|algorithm| algorithm.name).collect();
-        eprintln!("there is no built-in algorithm {name:?}; the built-in algorithms are: {}", names.join(", "));
+        eprintln!("there is no built-in algorithm \"{name}\"; the built-in algorithms are: {}", names.join(", "));
         2
     }
 

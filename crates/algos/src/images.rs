@@ -32,7 +32,7 @@ pub struct Image {
 
 /// An image name that is of a built-in algorithm, but of no version of it.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("the image {image:?} names no published version of SageMaker's {title}; the versions are {published}")]
+#[error("the image \"{image}\" names no published version of SageMaker's {title}; the versions are {published}")]
 pub struct UnknownVersion {
     image: String,
     title: &'static str,

@@ -53,7 +53,7 @@ pub enum ConfigError {
         source: serde_json::Error,
     },
     /// `current_host` is none of `hosts`.
-    #[error("resourceconfig.json: current_host {0:?} is not among its hosts")]
+    #[error("resourceconfig.json: current_host \"{0}\" is not among its hosts")]
     UnknownHost(String),
 }
 

@@ -10,13 +10,13 @@ pub enum LaunchError {
     )]
     MpiNeedsHosts(usize),
     /// A number of processes that is none.
-    #[error("{0} is {1:?}, which is no number of processes")]
+    #[error("{0} is \"{1}\", which is no number of processes")]
     MpiNumber(String, String),
     /// `SHOAL_PROCESSES_PER_INSTANCE` is not a number of processes.
-    #[error("SHOAL_PROCESSES_PER_INSTANCE is {0:?}; give a number of processes, such as 8")]
+    #[error("SHOAL_PROCESSES_PER_INSTANCE is \"{0}\"; give a number of processes, such as 8")]
     ProcessesNumber(String),
     /// Options of mpirun that are not words.
-    #[error("custom_mpi_options is {0:?}, and a quote in it is not closed")]
+    #[error("custom_mpi_options is \"{0}\", and a quote in it is not closed")]
     MpiOptions(String),
     /// torchrun starts Python files.
     #[error("{0}: torchrun starts a Python script that ends in .py, beside which there is no setup.py")]

@@ -1,6 +1,6 @@
 //! Values that metric definitions find in log lines.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use fancy_regex::{Regex, RegexBuilder};
 
@@ -47,7 +47,7 @@ pub struct Rejected {
 
 /// Expressions that are compiled, by their text: for those who scrape with the same definitions again.
 #[derive(Debug, Default)]
-pub struct Expressions(HashMap<String, Arc<Regex>>);
+pub struct Expressions(BTreeMap<String, Arc<Regex>>);
 
 #[derive(Debug)]
 struct Search {
@@ -77,7 +77,7 @@ impl Scraper {
                     searches.push(Search { name: name.clone(), regex, overruns: 0 });
                 }
                 Err(error) => {
-                    rejected.push(Rejected { name: name.clone(), reason: format!("its regex {regex:?} does not compile: {error}") });
+                    rejected.push(Rejected { name: name.clone(), reason: format!("its regex \"{regex}\" does not compile: {error}") });
                 }
             }
         }
@@ -116,8 +116,10 @@ impl Scraper {
         self.searches.retain(|search| {
             let keep = search.overruns < OVERRUNS;
             if !keep {
-                let reason =
-                    format!("its regex {:?} needs more than {STEP_LIMIT} steps on a line; it is no longer applied", search.regex.as_str());
+                let reason = format!(
+                    "its regex \"{}\" needs more than {STEP_LIMIT} steps on a line; it is no longer applied",
+                    search.regex.as_str()
+                );
                 rejected.push(Rejected { name: search.name.clone(), reason });
             }
             keep

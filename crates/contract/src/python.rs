@@ -45,8 +45,8 @@ pub(crate) fn repr_of_float(float: f64) -> String {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{digits}e{sign}{:02}", exponent.abs())
         }
-        // A whole one gets its `.0`.
-        _ => format!("{float:?}"),
+        _ if float.fract() == 0.0 => format!("{float:.1}"),
+        _ => float.to_string(),
     }
 }
 

@@ -109,7 +109,7 @@ impl Engine {
     pub fn inspect(&self, image: &str) -> Result<Option<Inspected>, EnvironmentError> {
         if !is_name(image) {
             let said = "a name begins with a letter or a digit and has no blanks".to_owned();
-            return Err(EnvironmentError::Engine { what: format!("the look for an image {image:?}"), said });
+            return Err(EnvironmentError::Engine { what: format!("the look for an image \"{image}\""), said });
         }
         let what = || format!("{} image inspect {image}", self.name());
         match self.ask(&["image", "inspect", image], LOOK_UP)? {

@@ -3,7 +3,7 @@
 
 /// Why a line of a job's requirements cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("requirements.txt:{line}: {text:?} {why}")]
+#[error("requirements.txt:{line}: \"{text}\" {why}")]
 pub struct RequirementsError {
     /// From 1.
     pub line: usize,

@@ -31,7 +31,7 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// A line that is neither kind of row.
-    #[error("{}:{line}: {found:?} is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\" nor \"rootfs PATTERN DIRECTORY\"; correct the line or remove it", file.display())]
+    #[error("{}:{line}: \"{found}\" is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\" nor \"rootfs PATTERN DIRECTORY\"; correct the line or remove it", file.display())]
     Row {
         /// Which.
         file: PathBuf,
@@ -41,7 +41,7 @@ pub enum TableError {
         found: String,
     },
     /// Versions of Python are two numbers.
-    #[error("{}:{line}: {found:?} names no versions of Python; write them as 3.11 or 3.11,3.12", file.display())]
+    #[error("{}:{line}: \"{found}\" names no versions of Python; write them as 3.11 or 3.11,3.12", file.display())]
     Pythons {
         /// Which.
         file: PathBuf,

@@ -15,10 +15,10 @@ const LOCKS: &str = "environments";
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// Names stand between blanks in the table.
-    #[error("{0:?} is no name of an image: give one without blanks and without #")]
+    #[error("\"{0}\" is no name of an image: give one without blanks and without #")]
     Name(String),
     /// Versions of Python are two numbers.
-    #[error("{0:?} is no version of Python: write it as 3.11")]
+    #[error("\"{0}\" is no version of Python: write it as 3.11")]
     Python(String),
     /// No tree of files.
     #[error("{} is no directory that can be the root of an instance: it needs a bin or a usr of its own, and a path without blanks and without #", .0.display())]

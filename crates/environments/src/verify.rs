@@ -83,7 +83,7 @@ fn check(directory: &Path, from: &Path, path: &Path, digest: &str) -> Result<(),
         "sha256" => Box::<Sha256>::default(),
         "sha384" => Box::<Sha384>::default(),
         "sha512" => Box::<Sha512>::default(),
-        other => return Err(failed(&format!("its package's list has a digest of the kind {other:?}, which is not secure"))),
+        other => return Err(failed(&format!("its package's list has a digest of the kind \"{other}\", which is not secure"))),
     };
     let mut file = open(&file).map_err(|error| failed(&error.to_string()))?.ok_or_else(|| failed("it is no file"))?;
     let mut buffer = vec![0; 1 << 18];

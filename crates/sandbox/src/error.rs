@@ -37,7 +37,7 @@ pub enum SandboxError {
         helper: String,
     },
     /// [`crate::Network::join`] found nobody: whoever made the network is gone.
-    #[error("network {handle:?} is gone: the agent of the first instance made it and has ended")]
+    #[error("network \"{handle}\" is gone: the agent of the first instance made it and has ended")]
     NetworkGone {
         /// As given.
         handle: String,
@@ -51,7 +51,7 @@ pub enum SandboxError {
         most: u32,
     },
     /// Ids name processes and control groups.
-    #[error("{id:?} cannot name an instance: 1 to 200 letters, digits, '-', '_' and '.' can, not beginning with '.'")]
+    #[error("\"{id}\" cannot name an instance: 1 to 200 letters, digits, '-', '_' and '.' can, not beginning with '.'")]
     BadId {
         /// As given.
         id: String,

@@ -151,7 +151,7 @@ impl Namespaces {
 fn write_maps(pid: u32, (user, group): (u32, u32)) -> Result<(), SandboxError> {
     for (file, text) in [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {user} 1")), ("gid_map", format!("0 {group} 1"))] {
         let path = format!("/proc/{pid}/{file}");
-        fs::write(&path, &text).map_err(SandboxError::io(format!("write {text:?} to {path}")))?;
+        fs::write(&path, &text).map_err(SandboxError::io(format!("write \"{text}\" to {path}")))?;
     }
     Ok(())
 }

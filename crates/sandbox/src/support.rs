@@ -202,7 +202,12 @@ fn trial(support: &Support) -> Result<Trial, SandboxError> {
     let mut sandbox = Sandbox::start(&nothing(id, mounts), &network, support)?;
     let exit = sandbox.wait()?;
     if exit.code != Some(0) {
-        return Err(SandboxError::Program { message: format!("`true` did not end well: {exit:?}"), code: 126 });
+        let how = match (exit.code, exit.signal) {
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}"),
+            (None, None) => "ended without an exit code".to_owned(),
+        };
+        return Err(SandboxError::Program { message: format!("`true` {how}"), code: 126 });
     }
     let notes = if asked { sandbox.notes().to_vec() } else { vec!["no directory for temporary files: overlays were not tried".to_owned()] };
     Ok(Trial { overlay: asked && !sandbox.overlay_failed(), notes })

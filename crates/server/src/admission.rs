@@ -11,7 +11,8 @@ use crate::{
     channels::{self, ChannelError},
     effects::World,
     options::{image_of, known_image_of},
-    tuning::{self, Design},
+    requests,
+    tuning::Design,
 };
 
 /// Refuses what could only fail later. Blocks on the store.
@@ -68,7 +69,7 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
                 parent.status
             )));
         }
-        check_warm_start(request, &tuning::restore(&parent.request, &*world.images)?)?;
+        check_warm_start(request, &requests::tuning_job(&parent)?)?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use std::{
 
 use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
+use shoal_wire::Stored;
 use tokio::sync::{oneshot, watch};
 
 use crate::{ServerError, tuning::NewChild};
@@ -64,7 +65,17 @@ pub(crate) struct Opaque {
     pub(crate) uid: String,
     pub(crate) arn: String,
     pub(crate) request: Vec<u8>,
+    pub(crate) spec: Vec<u8>,
     pub(crate) tags: Vec<u8>,
+}
+
+impl Opaque {
+    pub(crate) fn new(uid: String, arn: String, request: &impl Stored) -> Self {
+        let raw = request.raw();
+        let (received, tags) = (serde_json::to_vec(raw), serde_json::to_vec(&raw.get("Tags")));
+        let written = "JSON always serialises";
+        Self { uid, arn, request: received.expect(written), spec: request.to_stored(), tags: tags.expect(written) }
+    }
 }
 
 struct Envelope {

@@ -29,6 +29,7 @@ use crate::{
     keys::AccessKeys,
     memory::Ranked,
     plans::Launch,
+    requests,
     sweeps::Sweeps,
     tuning::{Looks, Tuner},
     visits::Visits,
@@ -262,7 +263,7 @@ impl World {
             .resource(ResourceKind::TRAINING_JOB, job)
             .map_err(|error| error.to_string())?
             .ok_or_else(|| format!("no row of training job {job}"))?;
-        shoal_wire::restore(&row.request).map_err(|error| format!("the stored request of {job} cannot be read: {error}"))
+        requests::training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
     }
 
     /// Prepares the channels and starts all agents or none. Repeated after a crash it adopts what lives.

@@ -31,6 +31,7 @@ mod parts;
 mod plain;
 mod plans;
 mod recovery;
+mod requests;
 mod retention;
 mod search;
 mod serve;

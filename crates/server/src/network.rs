@@ -54,6 +54,7 @@ fn requested(tags: &[Tag]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shoal_wire::Stored as _;
 
     use super::*;
 
@@ -69,7 +70,7 @@ mod tests {
             "EnableNetworkIsolation": is_isolated,
             "Tags": tags,
         });
-        match shoal_wire::restore(request.to_string().as_bytes()) {
+        match CreateTrainingJob::from_raw(request) {
             Ok(request) => request,
             Err(error) => panic!("{error:?}"),
         }

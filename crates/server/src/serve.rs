@@ -33,7 +33,7 @@ use crate::{
     job_changes::JobChanges,
     keys::KeyRing,
     listeners::{self, Listeners},
-    recovery, retention,
+    recovery, requests, retention,
     search::Indexes,
     sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
@@ -83,9 +83,10 @@ impl Server {
         }
         let listeners = Listeners::open(&data_dir, options.listen, options.tls.as_ref()).await?;
 
-        let journal = SqliteJournal::open(&data_dir.journal_path())?;
+        let mut journal = SqliteJournal::open(&data_dir.journal_path())?;
         let journal_rows = journal.rows();
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
+        requests::convert(&mut journal, &*rows, &*options.images)?;
         let is_first_start = !data_dir.object_index_path().exists();
         let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
         if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {

@@ -13,10 +13,8 @@ mod searches;
 mod specs;
 mod strategy;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worker;
-
-use shoal_wire::{CreateTuningJob, Error, TuningDefinition};
 
 pub(crate) use children::NewChild;
 pub(crate) use looks::Looks;
@@ -25,28 +23,3 @@ pub(crate) use searches::seed;
 pub(crate) use specs::tuning_spec;
 pub(crate) use strategy::{Design, designs};
 pub(crate) use worker::{Tuner, start};
-
-use crate::{Image, Images, options::known_image_of};
-
-/// The request of a tuning job's row, with ranges for its parameters of Autotune.
-///
-/// # Errors
-/// The row was written by a newer version.
-pub(crate) fn restore(request: &[u8], images: &dyn Images) -> Result<CreateTuningJob, Error> {
-    let mut request = shoal_wire::restore_tuning_job(request)?;
-    settle(&mut request, images);
-    Ok(request)
-}
-
-/// Gives parameters of Autotune their ranges.
-pub(crate) fn settle(request: &mut CreateTuningJob, images: &dyn Images) {
-    let autotune = request.autotune;
-    let settled = |definition: TuningDefinition| {
-        let tunable = match known_image_of(images, &definition.training) {
-            Some(Image::Builtin(algorithm)) if autotune => algorithm.tunable,
-            _ => Vec::new(),
-        };
-        definition.with_auto_ranges(&tunable, autotune)
-    };
-    request.definitions = std::mem::take(&mut request.definitions).into_iter().map(settled).collect();
-}

@@ -116,6 +116,10 @@ impl Rows for MemoryJournal {
         self.lock().resources.list(filter)
     }
 
+    fn without_spec(&self) -> Result<Vec<(ResourceKind, String)>, StoreError> {
+        Ok(self.lock().resources.without_spec())
+    }
+
     fn count(&self, filter: &ResourceFilter) -> Result<u64, StoreError> {
         Ok(self.lock().resources.count(filter))
     }

@@ -64,6 +64,11 @@ impl Resources {
         self.0.keys().filter(|(of, it)| *of == kind && it.eq_ignore_ascii_case(name)).map(|(_, it)| it.clone()).collect()
     }
 
+    pub(crate) fn without_spec(&self) -> Vec<(ResourceKind, String)> {
+        let of = |kind| self.0.values().filter(move |row| row.kind == kind && row.spec.is_empty());
+        ResourceKind::WITH_SPEC.into_iter().flat_map(of).map(|row| (row.kind, row.name.clone())).collect()
+    }
+
     pub(crate) fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError> {
         let start = filter.after.as_ref().map(|cursor| Position::at(cursor, filter.sort)).transpose()?;
         let is_listed = |row: &&ResourceRow| matches(filter, row) && filter.sort.key_index().is_none_or(|index| row.keys[index].is_some());

@@ -22,6 +22,9 @@ impl ResourceKind {
         Self(name)
     }
 
+    /// The kinds whose rows have a spec.
+    pub(crate) const WITH_SPEC: [Self; 2] = [Self::TRAINING_JOB, Self::TUNING_JOB];
+
     /// As in ARNs.
     pub const fn name(self) -> &'static str {
         self.0
@@ -55,6 +58,9 @@ pub struct ResourceRow {
     pub keys: [Option<Key>; 2],
     /// The request as it was received, JSON.
     pub request: Vec<u8>,
+    /// What the server needs of the request, in a form of its own; empty for kinds without one. Of kinds that have one it is empty in rows of database
+    /// formats before 5: [`crate::Rows::without_spec`].
+    pub spec: Vec<u8>,
     /// The core's view, JSON; empty for kinds that the core does not know.
     pub view: Vec<u8>,
     /// Tags, JSON.
@@ -77,6 +83,7 @@ impl ResourceRow {
             parent: None,
             keys: [None, None],
             request: Vec::new(),
+            spec: Vec::new(),
             view: Vec::new(),
             tags: Vec::new(),
         }

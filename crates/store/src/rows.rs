@@ -39,6 +39,12 @@ pub trait Rows: Send + Sync {
     /// The storage's; [`StoreError::BadCursor`].
     fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError>;
 
+    /// Kinds and names of training jobs and tuning jobs without a spec, which database formats before 5 did not have; sorted by name within a kind.
+    ///
+    /// # Errors
+    /// The storage's.
+    fn without_spec(&self) -> Result<Vec<(ResourceKind, String)>, StoreError>;
+
     /// Number of resources that match the filter, its order, cursor and limit aside.
     ///
     /// # Errors

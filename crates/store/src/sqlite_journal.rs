@@ -35,6 +35,7 @@ const SCHEMA: Schema = Schema {
     ",
         trials::TABLES,
         resources::TABLE,
+        resources::SPEC,
     ],
     gives_back_space: false,
 };
@@ -214,6 +215,10 @@ impl Rows for SqliteRows {
 
     fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError> {
         self.database.read(|connection| resources::list(connection, filter))
+    }
+
+    fn without_spec(&self) -> Result<Vec<(ResourceKind, String)>, StoreError> {
+        self.database.read(resources::without_spec)
     }
 
     fn count(&self, filter: &ResourceFilter) -> Result<u64, StoreError> {

@@ -28,9 +28,16 @@ pub(crate) const TABLE: &str = "
     CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL AND kind <> 'training-job';
     ";
 
+/// Format 5: what the server needs of a request is stored next to it. Rows of before get theirs from the server.
+pub(crate) const SPEC: &str = "
+    ALTER TABLE resource ADD COLUMN spec BLOB NOT NULL DEFAULT x'';
+    CREATE INDEX resource_without_spec ON resource (kind, name)
+        WHERE spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job');
+    ";
+
 /// All but the kind, which the caller knows.
 pub(crate) const COLUMNS: &str =
-    "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2, request, view, tags";
+    "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2, request, view, tags, spec";
 
 impl ToSql for ResourceKind {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -68,11 +75,12 @@ impl From<Key> for Value {
 
 pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> {
     let upsert = "INSERT INTO resource (kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2,
-            request, view, tags)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+            request, view, tags, spec)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
         ON CONFLICT (kind, name) DO UPDATE SET uid = ?3, arn = ?4, created_ms = ?5, modified_ms = ?6, ended_ms = ?7, status = ?8, ended = ?9,
-            parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15";
-    let ResourceRow { kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, keys, request, view, tags } = row;
+            parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15, spec = ?16";
+    let ResourceRow { kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, keys, request, view, tags, spec } =
+        row;
     let [first, second] = keys;
     tx.prepare_cached(upsert)?.execute(params![
         kind,
@@ -89,7 +97,8 @@ pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> 
         second,
         request,
         view,
-        tags
+        tags,
+        spec
     ])?;
     Ok(())
 }
@@ -125,12 +134,27 @@ pub(crate) fn resource_of(kind: ResourceKind, row: &Row<'_>) -> rusqlite::Result
         request: row.get(11)?,
         view: row.get(12)?,
         tags: row.get(13)?,
+        spec: row.get(14)?,
     })
 }
 
 pub(crate) fn get(connection: &Connection, kind: ResourceKind, name: &str) -> Result<Option<ResourceRow>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM resource WHERE kind = ? AND name = ?");
     Ok(connection.prepare_cached(&sql)?.query_row(params![kind, name], |row| resource_of(kind, row)).optional()?)
+}
+
+pub(crate) fn without_spec(connection: &Connection) -> Result<Vec<(ResourceKind, String)>, StoreError> {
+    // The condition on all kinds is that of the index.
+    let sql =
+        "SELECT name FROM resource WHERE kind = ? AND spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job') ORDER BY name";
+    let mut select = connection.prepare_cached(sql)?;
+    let mut found = Vec::new();
+    for kind in ResourceKind::WITH_SPEC {
+        for name in select.query_map([kind], |row| row.get(0))? {
+            found.push((kind, name?));
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) fn names(connection: &Connection, kind: ResourceKind, name: &str) -> Result<Vec<String>, StoreError> {

@@ -12,7 +12,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 4), ("objects", 4), ("telemetry", 6)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 6)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -94,22 +94,25 @@ fn titanic(parent: Option<&str>) -> ResourceRow {
     }
 }
 
-/// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on.
+/// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on; from format 5 on they have specs.
 #[test]
-fn formats_3_and_4_of_the_journal_are_read_alike() {
-    for format in [3, 4] {
+fn formats_3_to_5_of_the_journal_are_read() {
+    for (format, spec) in [(3, ""), (4, ""), (5, "{\"v\":1}")] {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("shoal.db");
         Connection::open(&path).unwrap().execute_batch(&golden("shoal", format)).unwrap();
-        read_tuned(&SqliteJournal::open(&path).unwrap().rows());
-        let rows = SqliteJournal::open(&path).unwrap().rows();
-        read_tuned(&rows);
+        for _ in ["first", "again"] {
+            let rows = SqliteJournal::open(&path).unwrap().rows();
+            read_tuned(&rows, spec.as_bytes());
+            assert_eq!(rows.without_spec().unwrap().len(), if spec.is_empty() { 2 } else { 0 });
+        }
     }
 }
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-fn read_tuned(rows: &SqliteRows) {
-    let (job, tuning) = (titanic(Some("tune")), ResourceKind::TUNING_JOB);
+fn read_tuned(rows: &SqliteRows, spec: &[u8]) {
+    let tuning = ResourceKind::TUNING_JOB;
+    let job = ResourceRow { spec: spec.to_owned(), ..titanic(Some("tune")) };
     let expected = ResourceRow {
         uid: "4567cdef".to_owned(),
         arn: "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/tune".to_owned(),
@@ -301,8 +304,8 @@ fn schema(connection: &Connection) -> (i64, Vec<String>) {
 fn a_database_of_a_newer_format_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
-    assert!(error.to_string().contains("has format 5, this version of shoal reads format 4; use the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("has format 6, this version of shoal reads format 5; use the version that wrote it"), "{error}");
 }

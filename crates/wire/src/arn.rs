@@ -61,7 +61,5 @@ pub fn log_stream(region: &str, account: &str, group: &str, stream: &str) -> Str
 
 /// Where a training job's outputs go: `<S3OutputPath>/<job>/output/<file>`, for `model.tar.gz`, `output.tar.gz` or `model/`.
 pub fn output(path: &S3Uri, job: &str, file: &str) -> S3Uri {
-    let prefix = path.prefix.trim_end_matches('/');
-    let slash = if prefix.is_empty() { "" } else { "/" };
-    S3Uri { bucket: path.bucket.clone(), prefix: format!("{prefix}{slash}{job}/output/{file}") }
+    path.below(&format!("{job}/output/{file}"))
 }

@@ -1,14 +1,11 @@
 //! A request's body becomes a call, and a call a typed input.
 
-use std::collections::BTreeMap;
-
 use http::request::Parts;
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{
-    CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Operation, Output, Protocol, Service, TrainingJobGist, operation, operations,
-    query, semantics, training_job, tuning_job, validate::validate,
+    CreateTuningJob, Error, ErrorCode, Operation, Protocol, Service, operation, operations, query, tuning_job, validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -99,70 +96,6 @@ pub fn check_tuning_job(mut input: Value) -> Result<CreateTuningJob, Error> {
         validate(shape, &mut input)?;
     }
     tuning_job::create_tuning_job(input)
-}
-
-/// Reads back a request that was kept: [`CreateTrainingJob::raw`] as JSON.
-///
-/// # Errors
-/// The bytes are no JSON, or break a rule that was not there when they were accepted.
-pub fn restore(raw: &[u8]) -> Result<CreateTrainingJob, Error> {
-    let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
-    semantics::create_training_job(input)
-}
-
-/// Reads back a tuning job's request that was kept: [`CreateTuningJob::raw`] as JSON.
-///
-/// # Errors
-/// The bytes are no JSON, or break a rule that was not there when they were accepted.
-pub fn restore_tuning_job(raw: &[u8]) -> Result<CreateTuningJob, Error> {
-    let input = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
-    tuning_job::create_tuning_job(input)
-}
-
-/// Where the outputs of a request that was kept go.
-///
-/// # Errors
-/// It was not a request that was accepted.
-pub fn restore_output(raw: &Map<String, Value>) -> Result<Output, Error> {
-    semantics::output(read(raw.get("OutputDataConfig").cloned().unwrap_or_default())?)
-}
-
-/// What a kept request runs, and on what, without the cost of [`restore`]: for lists.
-///
-/// # Errors
-/// It was not a request that was accepted.
-pub fn restore_gist(raw: &[u8]) -> Result<TrainingJobGist, Error> {
-    let request: GistRequest = serde_json::from_slice(raw).map_err(|error| Error::new(ErrorCode::InternalFailure, error.to_string()))?;
-    let algorithm = request.algorithm_specification;
-    Ok(TrainingJobGist {
-        training_image: algorithm.training_image,
-        entrypoint: algorithm.container_entrypoint,
-        arguments: algorithm.container_arguments,
-        script: semantics::script_name(&request.hyper_parameters, &request.environment),
-        resources: semantics::resources(request.resource_config)?,
-    })
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct GistRequest {
-    #[serde(default)]
-    algorithm_specification: GistAlgorithm,
-    #[serde(default)]
-    hyper_parameters: BTreeMap<String, String>,
-    #[serde(default)]
-    environment: BTreeMap<String, String>,
-    resource_config: Option<training_job::request::ResourceConfig>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "PascalCase")]
-struct GistAlgorithm {
-    training_image: Option<String>,
-    #[serde(default)]
-    container_entrypoint: Vec<String>,
-    #[serde(default)]
-    container_arguments: Vec<String>,
 }
 
 /// A validated input as its request's type.

@@ -28,6 +28,7 @@ mod s3_uri;
 mod search;
 mod semantics;
 pub mod sigv4;
+mod stored;
 mod study;
 pub mod tags;
 pub mod timestamp;
@@ -38,7 +39,7 @@ mod validate;
 mod visits;
 mod xml;
 
-pub use call::{Call, Input, MAX_REQUEST_BYTES, check_tuning_job, parse, restore, restore_gist, restore_output, restore_tuning_job};
+pub use call::{Call, Input, MAX_REQUEST_BYTES, check_tuning_job, parse};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
@@ -55,6 +56,7 @@ pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record};
+pub use stored::Stored;
 pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UPDATE_TUNING_JOB, UpdateTuningJob,
@@ -63,7 +65,7 @@ pub use tags::{AddTags, DeleteTags, ListTags, NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, MetricDefinition,
     NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,
-    TrainingJobDescription, TrainingJobGist, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 /// An S3 location.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct S3Uri {
     /// 3 to 63 characters.
     pub bucket: String,
@@ -25,6 +25,15 @@ pub enum S3UriError {
     /// S3 keys end at 1024 bytes.
     #[error("the key is longer than 1024 bytes")]
     Key,
+}
+
+impl S3Uri {
+    /// The location of `path` below this one.
+    pub(crate) fn below(&self, path: &str) -> Self {
+        let prefix = self.prefix.trim_end_matches('/');
+        let slash = if prefix.is_empty() { "" } else { "/" };
+        Self { bucket: self.bucket.clone(), prefix: format!("{prefix}{slash}{path}") }
+    }
 }
 
 impl FromStr for S3Uri {

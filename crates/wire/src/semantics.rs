@@ -6,12 +6,12 @@
 mod observers;
 mod script_mode;
 
-pub(crate) use script_mode::script_name;
+pub(crate) use script_mode::{names_script, script};
 
-use std::{collections::HashSet, str::FromStr as _};
+use std::{collections::BTreeSet, str::FromStr as _};
 
 use fancy_regex::RegexBuilder;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, InstanceGroup, MetricDefinition, Output, RecordWrapper,
@@ -56,8 +56,8 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         image_access(config, request.vpc_config.is_some())?;
     }
-    let has_command = request.algorithm_specification.as_ref().is_some_and(|it| !it.container_entrypoint.is_empty());
-    let script = if has_command { None } else { script_mode::script(&request.hyper_parameters, &request.environment)? };
+    let entrypoint = request.algorithm_specification.as_ref().map_or(&[][..], |it| &it.container_entrypoint);
+    let script = script(entrypoint, &request.hyper_parameters, &request.environment)?;
     let algorithm = algorithm(request.algorithm_specification, script.is_some())?;
     let channel_groups = channel_groups(&request.input_data_config);
     if algorithm.input_mode == InputMode::Pipe && request.input_data_config.is_empty() {
@@ -66,12 +66,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let channels = channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
     named_groups(&channel_groups, &resources.instance_groups)?;
-    if request.enable_managed_spot_training && resources.keep_alive_s > 0 {
-        return refuse(
-            "resourceConfig.keepAlivePeriodInSeconds",
-            "a warm pool cannot be used with managed spot training; leave one of them out",
-        );
-    }
+    warm_pool(resources.keep_alive_s, request.enable_managed_spot_training)?;
     let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
     let output = output(request.output_data_config)?;
     refuse_nul("environment", request.environment.values())?;
@@ -113,11 +108,7 @@ fn s3_uri(path: &str, text: &str) -> Result<S3Uri, Error> {
     S3Uri::from_str(text).or_else(|error| refuse(path, &format!("'{text}' is not an S3 location: {error}")))
 }
 
-/// Where outputs go.
-///
-/// # Errors
-/// The path is no S3 location.
-pub(crate) fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
+fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
     Ok(Output {
         s3_output_path: s3_uri("outputDataConfig.s3OutputPath", &config.s3_output_path)?,
         kms_key_id: config.kms_key_id.filter(|key| !key.is_empty()),
@@ -213,7 +204,7 @@ fn instance_groups(groups: Vec<request::InstanceGroup>) -> Result<Vec<InstanceGr
 }
 
 fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec<MetricDefinition>, Error> {
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     let mut checked = Vec::with_capacity(definitions.len());
     for (at, definition) in definitions.into_iter().enumerate() {
         let path = format!("algorithmSpecification.metricDefinitions.{}.member", at + 1);
@@ -233,7 +224,7 @@ fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec
 }
 
 fn channels(channels: Vec<request::Channel>, default_mode: InputMode) -> Result<Vec<Channel>, Error> {
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     let mut checked = Vec::with_capacity(channels.len());
     for (at, channel) in channels.into_iter().enumerate() {
         let path = format!("inputDataConfig.{}.member", at + 1);
@@ -303,6 +294,25 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
         shuffle_seed: channel.shuffle_config.map(|shuffle| shuffle.seed),
         instance_groups: s3.instance_group_names,
     })
+}
+
+fn warm_pool(keep_alive_s: u32, spot: bool) -> Result<(), Error> {
+    if spot && keep_alive_s > 0 {
+        return refuse(
+            "resourceConfig.keepAlivePeriodInSeconds",
+            "a warm pool cannot be used with managed spot training; leave one of them out",
+        );
+    }
+    Ok(())
+}
+
+/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, and the warm pool.
+///
+/// # Errors
+/// The first rule that is broken.
+pub(crate) fn update(observers: Map<String, Value>, keep_alive_s: u32, spot: bool) -> Result<(), Error> {
+    observers::check(&read(Value::Object(observers))?)?;
+    warm_pool(keep_alive_s, spot)
 }
 
 pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resources, Error> {
@@ -394,9 +404,12 @@ const NOT_FOR_CHECKPOINTS: [&str; 16] = [
 ];
 const NOT_AS_A_WHOLE: [&str; 8] = ["/home", "/opt", "/opt/ml", "/root", "/run", "/tmp", "/var", "/var/tmp"];
 
+/// `CheckpointConfig.LocalPath` by default.
+pub(crate) const CHECKPOINTS: &str = "/opt/ml/checkpoints";
+
 fn checkpoint(config: request::CheckpointConfig) -> Result<CheckpointConfig, Error> {
     let path = "checkpointConfig.localPath";
-    let given = config.local_path.unwrap_or_else(|| "/opt/ml/checkpoints".to_owned());
+    let given = config.local_path.unwrap_or_else(|| CHECKPOINTS.to_owned());
     if !given.starts_with('/') {
         return refuse(path, "it must be an absolute path");
     }

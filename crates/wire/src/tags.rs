@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +17,7 @@ pub const MOST_TAGS: usize = 50;
 pub const NETWORK_TAG: &str = "shoal:network";
 
 /// A label of the user's.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Tag {
     /// Unique among a resource's tags.

@@ -30,8 +30,8 @@ impl Input for CreateTrainingJob {
     }
 }
 
-/// A `CreateTrainingJob` that passed every check which needs no state.
-#[derive(Debug, Clone, PartialEq)]
+/// A `CreateTrainingJob` that passed every check which needs no state. [`crate::Stored`] is its stored form.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CreateTrainingJob {
     /// 1 to 63 characters.
     pub name: String,
@@ -66,11 +66,12 @@ pub struct CreateTrainingJob {
     /// `RetryStrategy.MaximumRetryAttempts`; 0 without one.
     pub retries: u32,
     /// The whole request without null and unknown members, for the echo of Describe.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
 }
 
 /// A script that a training job brings (script mode).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Script {
     /// `train.py`
     pub program: String,
@@ -80,23 +81,8 @@ pub struct Script {
     pub output: Option<S3Uri>,
 }
 
-/// What a training job runs, and on what.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrainingJobGist {
-    /// `AlgorithmSpecification.TrainingImage`.
-    pub training_image: Option<String>,
-    /// `ContainerEntrypoint`; empty if absent.
-    pub entrypoint: Vec<String>,
-    /// `ContainerArguments`; empty if absent.
-    pub arguments: Vec<String>,
-    /// The script that it brings: `train.py`.
-    pub script: Option<String>,
-    /// On what.
-    pub resources: Resources,
-}
-
 /// `AlgorithmSpecification`: exactly one of image and name is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Algorithm {
     /// Image name.
     pub training_image: Option<String>,
@@ -113,7 +99,7 @@ pub struct Algorithm {
 }
 
 /// A metric that is read from the program's output.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MetricDefinition {
     /// Metric's name.
     pub name: String,
@@ -122,7 +108,7 @@ pub struct MetricDefinition {
 }
 
 /// How a channel's data comes; `Pipe` is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum InputMode {
     /// Files, there before the program starts.
     File,
@@ -133,7 +119,7 @@ pub enum InputMode {
 }
 
 /// An input; only sources that Shoal has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Channel {
     /// Its directory's name.
     pub name: String,
@@ -156,7 +142,7 @@ pub struct Channel {
 }
 
 /// `S3DataType`; augmented manifests and conversations are refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum S3DataType {
     /// All keys with a prefix.
     S3Prefix,
@@ -165,7 +151,7 @@ pub enum S3DataType {
 }
 
 /// `S3DataDistributionType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Distribution {
     /// Every instance sees everything.
     #[default]
@@ -185,7 +171,7 @@ impl Distribution {
 }
 
 /// `RecordWrapperType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum RecordWrapper {
     /// Data as it is.
     #[default]
@@ -205,7 +191,7 @@ impl RecordWrapper {
 }
 
 /// `OutputDataConfig`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Output {
     /// Artifacts go below it: [`crate::arn::output`].
     pub s3_output_path: S3Uri,
@@ -216,7 +202,7 @@ pub struct Output {
 }
 
 /// `OutputDataConfig.CompressionType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum OutputCompression {
     /// One `model.tar.gz`.
     #[default]
@@ -228,7 +214,7 @@ pub enum OutputCompression {
 }
 
 /// `ResourceConfig`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Resources {
     /// `ml.m5.xlarge`; whether the machine can be it, the core says. Of several groups, the first one's.
     pub instance_type: String,
@@ -253,7 +239,7 @@ impl Resources {
 }
 
 /// Instances of one type.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct InstanceGroup {
     /// No other group's.
     pub name: String,
@@ -264,7 +250,7 @@ pub struct InstanceGroup {
 }
 
 /// `StoppingCondition`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stopping {
     /// Seconds; a day by default.
     pub max_runtime_s: u64,
@@ -275,7 +261,7 @@ pub struct Stopping {
 }
 
 /// `CheckpointConfig`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckpointConfig {
     /// Where checkpoints are kept.
     pub uri: S3Uri,

@@ -24,8 +24,8 @@ pub use warm_start::check_warm_start;
 /// The tag by which a tuning job asks for a strategy that AWS does not have.
 pub const STRATEGY_TAG: &str = "shoal:strategy";
 
-/// A `CreateHyperParameterTuningJob` that passed every check which needs no state.
-#[derive(Debug, Clone, PartialEq)]
+/// A `CreateHyperParameterTuningJob` that passed every check which needs no state. [`crate::Stored`] is its stored form.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CreateTuningJob {
     /// 1 to 32 characters.
     pub name: String,
@@ -50,11 +50,12 @@ pub struct CreateTuningJob {
     /// Not echoed by Describe.
     pub tags: Vec<Tag>,
     /// The whole request without null and unknown members, for the echo of Describe.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
 }
 
 /// `Strategy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Strategy {
     /// A model of the objective.
     Bayesian,
@@ -79,7 +80,7 @@ impl Strategy {
 }
 
 /// `ResourceLimits`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ResourceLimits {
     /// `MaxNumberOfTrainingJobs`, or the number of combinations of a grid; `None`: until a completion criterion or the run time ends the job.
     pub max_jobs: Option<u32>,
@@ -90,7 +91,7 @@ pub struct ResourceLimits {
 }
 
 /// `TuningJobCompletionCriteria`: any that is set ends the job.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct CompletionCriteria {
     /// `TargetObjectiveMetricValue`; finite.
     pub target: Option<f64>,
@@ -101,7 +102,7 @@ pub struct CompletionCriteria {
 }
 
 /// What the trials of a tuning job are: one of its `TrainingJobDefinitions`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TuningDefinition {
     /// `DefinitionName`; unique, and there if the request has a list of definitions.
     pub name: Option<String>,
@@ -119,13 +120,14 @@ pub struct TuningDefinition {
     /// What a trial may run on, best first; the first is in [`Self::training`].
     pub alternatives: Vec<Resources>,
     /// A trial as an ordinary training job, with the static hyperparameters only and a name of its own still to come.
+    /// Its `raw` is what trials' requests are composed of.
     pub training: Box<CreateTrainingJob>,
     /// The path of the definition in the request, for messages: `trainingJobDefinition`.
     pub path: String,
 }
 
 /// `HyperParameterTuningJobObjective`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Objective {
     /// Which way it is better.
     pub goal: Goal,
@@ -134,7 +136,7 @@ pub struct Objective {
 }
 
 /// `HyperParameterTuningJobObjectiveType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Goal {
     /// More is better.
     Maximize,
@@ -153,7 +155,7 @@ impl Goal {
 }
 
 /// What is tuned.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ParameterRange {
     /// Hyperparameter's name.
     pub name: String,
@@ -162,7 +164,7 @@ pub struct ParameterRange {
 }
 
 /// The values of a [`ParameterRange`]; ends are inclusive and ordered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum RangeValues {
     /// Whole numbers.
     Integer {
@@ -187,7 +189,7 @@ pub enum RangeValues {
 }
 
 /// `ScalingType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum ScalingType {
     /// The tuner chooses.
     #[default]
@@ -201,7 +203,7 @@ pub enum ScalingType {
 }
 
 /// A hyperparameter whose range the service is to find.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AutoParameter {
     /// Hyperparameter's name.
     pub name: String,
@@ -210,7 +212,7 @@ pub struct AutoParameter {
 }
 
 /// `WarmStartConfig`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WarmStart {
     /// Names of 1 to 5 tuning jobs; all different.
     pub parents: Vec<String>,

@@ -66,7 +66,7 @@ impl Told {
         };
         let json = |name: &str| {
             let text = text(name)?;
-            serde_json::from_str::<Value>(&text).map_err(|error| format!("{name} is {text:?}, which is not JSON: {error}"))
+            serde_json::from_str::<Value>(&text).map_err(|error| format!("{name} is \"{text}\", which is not JSON: {error}"))
         };
         let object = |name: &str| match json(name)? {
             Value::Object(members) => Ok(members),
@@ -77,7 +77,7 @@ impl Told {
         let entry_script = text("SM_ENTRY_SCRIPT")?;
         let leads_out = Path::new(&entry_script).components().any(|part| part == Component::ParentDir);
         if entry_script.is_empty() || leads_out {
-            return Err(format!("SM_ENTRY_SCRIPT is {entry_script:?}; name a file of source_dir as entry_script"));
+            return Err(format!("SM_ENTRY_SCRIPT is \"{entry_script}\"; name a file of source_dir as entry_script"));
         }
         Ok(Self {
             hosts,

@@ -22,9 +22,10 @@ impl OpenMpi {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             said => said.map_err(|error| format!("{mpirun} cannot be run ({error}); {INSTALL}"))?,
         };
-        Self::parse(&String::from_utf8_lossy(&said.stdout))
-            .map(Some)
-            .ok_or_else(|| format!("{mpirun} is not that of Open MPI 4 or 5, whose options these are: {said:?}; {INSTALL}"))
+        let said = String::from_utf8_lossy(&said.stdout);
+        Self::parse(&said).map(Some).ok_or_else(|| {
+            format!("{mpirun} is not that of Open MPI 4 or 5, whose options these are; it is \"{}\"; {INSTALL}", said.trim())
+        })
     }
 
     /// `mpirun (Open MPI) 4.1.4`

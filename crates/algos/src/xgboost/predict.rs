@@ -20,7 +20,7 @@ pub enum PredictError {
     #[error("xgboost cannot predict")]
     XGBoost(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The rows are no table of numbers.
-    #[error("row {row}, column {column}: {text:?} is not a number")]
+    #[error("row {row}, column {column}: \"{text}\" is not a number")]
     Rows {
         /// From 1.
         row: usize,

@@ -193,7 +193,7 @@ pub(super) const ALIASES: [(&str, &str); 4] =
 
 /// Checks one value.
 pub(super) fn check(name: &str, value: &str, kind: Kind) -> Result<(), HyperparameterError> {
-    let unparsed = || HyperparameterError(format!("Hyperparameter {name}: could not parse value {value:?}"));
+    let unparsed = || HyperparameterError(format!("Hyperparameter {name}: could not parse value \"{value}\""));
     let outside = |range: &dyn std::fmt::Display| refuse(format!("Hyperparameter {name}: {value} is not in {range}"));
     match kind {
         Integer(interval) => {

@@ -4,7 +4,7 @@ use shoal_plane::TuningView;
 use shoal_store::{ResourceKind, StoreError};
 use shoal_wire::{Error, OutputCompression, arn};
 
-use crate::{admission::internal, artifacts, effects::World};
+use crate::{admission::internal, artifacts, effects::World, requests};
 
 /// What its user should know if the best training job has an empty model artifact or none. One that was deleted is not looked for.
 ///
@@ -13,7 +13,7 @@ use crate::{admission::internal, artifacts, effects::World};
 pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
     let Some(row) = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))? else { return Ok(None) };
-    let output = shoal_wire::restore(&row.request)?.output;
+    let output = requests::training_job(&row)?.output;
     let has_model = match is_stored(world, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,
         stored => stored.map_err(|error| internal(&error))?,

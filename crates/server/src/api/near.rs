@@ -4,7 +4,7 @@ use shoal_plane::{TuningEnd, TuningView};
 use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
 use shoal_wire::Error;
 
-use crate::{admission::internal, effects::World, tuning};
+use crate::{admission::internal, effects::World, requests, tuning};
 
 /// Lines at the end of a log that are looked through.
 const LINES: usize = 2000;
@@ -28,7 +28,7 @@ pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView
     let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
     let Some((trial, job)) = page.rows.first() else { return Ok(Some(reason)) };
     let known: shoal_plane::TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
-    let request = shoal_wire::restore_tuning_job(&row.request)?;
+    let request = requests::tuning_job(row)?;
     let Some(definition) = request.definitions.get(known.definition as usize) else { return Ok(Some(reason)) };
     let objective = &definition.objective.metric;
     let regex = definition.training.algorithm.metric_definitions.iter().find(|metric| metric.name == *objective);

@@ -16,6 +16,7 @@ use super::{Api, best_model, blocking, ending, resources::place, token, training
 use crate::{
     admission::internal,
     effects::World,
+    requests,
     tuning::{self, Design},
 };
 
@@ -51,7 +52,7 @@ impl Api {
 }
 
 fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
-    let request = tuning::restore(&row.request, &*world.images)?;
+    let request = requests::tuning_job(row)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
     let is_whole = filter.status.is_none();

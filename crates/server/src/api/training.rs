@@ -7,7 +7,7 @@ use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Reply, StatusTransition,
+    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Reply, StatusTransition, Stored as _,
     TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
@@ -24,6 +24,7 @@ use crate::{
     effects::World,
     keys::random_hex,
     plans::training_spec,
+    requests,
     warm_status::{AVAILABLE, IN_USE},
 };
 
@@ -52,12 +53,7 @@ impl Api {
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let spec = training_spec(&request, self.world.grace_s);
-        let opaque = Opaque {
-            uid: uid.clone(),
-            arn: arn.clone(),
-            request: serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?,
-            tags: serde_json::to_vec(&request.raw.get("Tags")).map_err(|error| internal(&error))?,
-        };
+        let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
         let command = Command::CreateTrainingJob { name: request.name, uid, spec, name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::training_job_arn(&arn))
@@ -131,9 +127,10 @@ impl Api {
                     secondary_status(&row.keys)
                 )));
             }
-            let mut request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+            let mut request = requests::training_job(&row)?;
             update.apply(&mut request)?;
-            row.request = serde_json::to_vec(&request).map_err(|error| internal(&error))?;
+            row.request = serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?;
+            row.spec = request.to_stored();
             Ok(Some(row))
         };
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
@@ -291,8 +288,7 @@ pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
 
 /// The request as it is kept, and what became of it.
 fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
-    let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
-    let output = shoal_wire::restore_output(&request)?;
+    let CreateTrainingJob { raw: request, output, .. } = requests::training_job(row)?;
     let description = TrainingJobDescription {
         arn: row.arn.clone(),
         model_artifacts: artifacts::model_uri(&output, &row.name),

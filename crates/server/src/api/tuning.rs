@@ -21,7 +21,7 @@ use crate::{
     core::{Opaque, Refusal, now_ms},
     effects::World,
     keys::random_hex,
-    tuning,
+    requests, tuning,
 };
 
 /// By name.
@@ -39,7 +39,7 @@ impl Api {
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
             }
-            tuning::settle(&mut request, &*world.images);
+            requests::settle(&mut request, &*world.images);
             admission::check_tuning(&world, &request)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
             admission::check_objectives(&*world.images, &request, &designs)?;
@@ -50,12 +50,7 @@ impl Api {
         })
         .await?;
         let arn = arn::tuning_job(&self.identity.region, &self.identity.account, &request.name);
-        let opaque = Opaque {
-            uid: uid.clone(),
-            arn: arn.clone(),
-            request: serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?,
-            tags: serde_json::to_vec(&request.raw.get("Tags")).map_err(|error| internal(&error))?,
-        };
+        let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
         let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
         let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
@@ -153,7 +148,7 @@ struct Definitions(Vec<(Option<String>, Objective)>);
 
 impl Definitions {
     fn of(row: &ResourceRow) -> Result<Self, Error> {
-        let request = shoal_wire::restore_tuning_job(&row.request)?;
+        let request = requests::tuning_job(row)?;
         Ok(Self(request.definitions.into_iter().map(|definition| (definition.name, definition.objective)).collect()))
     }
 
@@ -207,7 +202,7 @@ fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(T
 
 /// The best of a tuning job over identical data and algorithm and of its parents.
 fn overall_best(world: &World, row: &ResourceRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
-    let request = shoal_wire::restore_tuning_job(&row.request)?;
+    let request = requests::tuning_job(row)?;
     let Some(warm_start) = request.warm_start.filter(|it| it.identical) else { return Ok(None) };
     let mut all: Vec<(TrialSummary, f64)> = Vec::new();
     let named = |name: &str, (summary, value): &(TrialSummary, f64)| {
@@ -276,7 +271,7 @@ pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
 }
 
 fn summary(row: ResourceRow) -> Result<TuningJobSummary, Error> {
-    let request = shoal_wire::restore_tuning_job(&row.request)?;
+    let request = requests::tuning_job(&row)?;
     let view = view(&row)?;
     let (jobs, objectives) = counters(&view);
     Ok(TuningJobSummary {

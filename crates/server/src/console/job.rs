@@ -19,7 +19,7 @@ use super::{
     status::{Badge, badge},
     timeline::{Phase, timeline},
 };
-use crate::{Image, core::now_ms, effects::World, http::Body};
+use crate::{Image, core::now_ms, effects::World, http::Body, requests};
 
 /// Most checkpoint files that are looked at.
 const MOST_RECEIPTS: usize = 200;
@@ -141,7 +141,7 @@ impl Console {
 
     fn job(&self, frame: Frame, row: &ResourceRow, view: &JobView) -> Result<JobPage, Trouble> {
         let (world, now) = (&self.world, now_ms());
-        let request = shoal_wire::restore(&row.request)?;
+        let request = requests::training_job(row)?;
         let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
         let end_ms = view.training_end.map_or(now, |end| end.0);
         let (resources, algorithm) = (&request.resources, &request.algorithm);

@@ -15,7 +15,7 @@ use super::{
     query::address,
     status::{Badge, GROUPS, Group, badge},
 };
-use crate::{core::now_ms, effects::World, http::Body};
+use crate::{core::now_ms, effects::World, http::Body, requests};
 
 /// Points of a row's little curve.
 const SKETCH: u32 = 24;
@@ -171,7 +171,8 @@ impl Console {
 }
 
 fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
-    let wanted = shoal_wire::restore_gist(&row.request)?;
+    let request = requests::training_job(row)?;
+    let (algorithm, script) = (&request.algorithm, request.script.as_ref().map(|script| script.program.as_str()));
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
         (Some(reason), _) => shoal_wire::headline(reason).into_owned(),
@@ -194,8 +195,8 @@ fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Troubl
         name: row.name.clone(),
         badge,
         detail,
-        program: program(world, wanted.training_image.as_deref(), wanted.script.as_deref(), &wanted.entrypoint, &wanted.arguments),
-        instances: instances(&wanted.resources.types()),
+        program: program(world, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
+        instances: instances(&request.resources.types()),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
         created_ms: row.created_ms,

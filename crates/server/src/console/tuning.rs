@@ -18,7 +18,7 @@ use crate::{
     core::now_ms,
     effects::World,
     http::Body,
-    tuning,
+    requests, tuning,
 };
 
 /// Most trials of each table.
@@ -122,7 +122,7 @@ struct Study<'a> {
 
 fn page(world: &World, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
-    let request = tuning::restore(&row.request, &*world.images)?;
+    let request = requests::tuning_job(row)?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images).unwrap_or_default();
     let study = Study { view: &view, most: designs.iter().map(|design| design.study.scheduler.levels().last().copied()).collect() };
     let goal = request.definitions.first().map_or(Goal::Minimize, |definition| definition.objective.goal);

@@ -13,7 +13,7 @@ use super::{
     query::address,
     status::Badge,
 };
-use crate::{core::now_ms, effects::World, http::Body, tuning};
+use crate::{core::now_ms, effects::World, http::Body, requests, tuning};
 
 #[derive(Template)]
 #[template(path = "tunings.html")]
@@ -88,7 +88,7 @@ impl Console {
 
 fn line(world: &World, row: &ResourceRow) -> Result<Line, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
-    let request = tuning::restore(&row.request, &*world.images)?;
+    let request = requests::tuning_job(row)?;
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
     Ok(Line {
         name: row.name.clone(),

@@ -46,7 +46,8 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
             retries: 0,
         };
         let name = format!("training-job-{number:06}");
-        let opaque = Opaque { uid: format!("{number:012x}"), arn: String::new(), request: b"{}".to_vec(), tags: b"[]".to_vec() };
+        let uid = format!("{number:012x}");
+        let opaque = Opaque { uid, arn: String::new(), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
         (Command::CreateTrainingJob { name, uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
     };
     let ask = |number: usize| {

@@ -61,13 +61,7 @@ impl Nursery {
         let request = request.definitions[definition as usize].child(&own).map_err(|error| {
             Trouble::Never(format!("the training job of trial {number} ({name}) could not be created: {}", error.message))
         })?;
-        let text = |value: serde_json::Value| serde_json::to_vec(&value).expect("JSON always serialises");
-        let opaque = Opaque {
-            uid: uid.clone(),
-            arn: arn::training_job(&self.region, &self.account, &name),
-            tags: text(request.raw.get("Tags").cloned().unwrap_or_default()),
-            request: text(request.raw.into()),
-        };
+        let opaque = Opaque::new(uid.clone(), arn::training_job(&self.region, &self.account, &name), &request);
         let tuned = serde_json::to_vec(&tuned).expect("texts always serialise");
         Ok(NewChild { child: Child { definition, trial, name, uid, origin }, opaque, tuned })
     }

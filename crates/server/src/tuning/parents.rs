@@ -6,6 +6,8 @@ use shoal_plane::TrialView;
 use shoal_store::{Rows, StoreError, TrialFilter};
 use shoal_tuner::Outcome;
 
+use crate::requests;
+
 /// A trial of a parent that a child learns from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finished {
@@ -44,7 +46,7 @@ pub(super) fn finished(rows: &dyn Rows, parents: &[String]) -> Result<Vec<Finish
                     (_, "Failed") => (Outcome::Failed, true),
                     _ => continue,
                 };
-                let Ok(request) = shoal_wire::restore(&job.request) else { continue };
+                let Ok(request) = requests::training_job(&job) else { continue };
                 let finished = Finished { definition, job: trial.job, hyperparameters: request.hyperparameters, outcome };
                 known.push((finished, resource, is_whole));
             }

@@ -17,7 +17,7 @@ use super::{
     origins::has_checkpoint,
     parents::{Finished, finished},
 };
-use crate::{Images, core::now_ms, effects::describe, keys::sha256_hex};
+use crate::{Images, core::now_ms, effects::describe, keys::sha256_hex, requests};
 
 /// An answer goes out after so much computing, with what it has: the first trials start while the rest are still suggested, and others' searches
 /// are not kept waiting.
@@ -101,7 +101,7 @@ impl Searches {
     /// # Errors
     /// Row or records cannot be read, or make no sense together.
     pub(super) fn open(tuning: &ResourceRow, around: &Surroundings<'_>) -> Result<Self, Trouble> {
-        let request = super::restore(&tuning.request, around.images).map_err(|error| Trouble::Never(error.message))?;
+        let request = requests::tuning_job(tuning).map_err(|error| Trouble::Never(error.message))?;
         let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| Trouble::Never(error.message))?;
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use shoal_plane::{Command, Observation, StudyRecord};
 use shoal_store::{Batch, CheckpointRow, Journal, RecordRow, ResourceKind, ResourceRow, RowChange, SqliteJournal};
 use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, SearcherSpec};
-use shoal_wire::CreateTuningJob;
+use shoal_wire::{CreateTuningJob, Stored as _};
 
 use super::{
     Looks, NewChild, designs,
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{Image, ImageError, Images};
 
-struct Host;
+/// Every image is the host.
+pub(crate) struct Host;
 
 impl Images for Host {
     fn known(&self, image: &str) -> Result<Option<Image>, ImageError> {
@@ -60,7 +61,7 @@ fn ranges() -> Value {
         "CategoricalParameterRanges": [{"Name": "kind", "Values": ["a", "b"]}]})
 }
 
-fn request(strategy: &str, changes: &Value) -> Vec<u8> {
+pub(crate) fn request(strategy: &str, changes: &Value) -> Vec<u8> {
     let mut request = json!({
         "HyperParameterTuningJobName": "tune",
         "HyperParameterTuningJobConfig": {
@@ -79,7 +80,9 @@ fn request(strategy: &str, changes: &Value) -> Vec<u8> {
 }
 
 fn parsed(bytes: &[u8]) -> CreateTuningJob {
-    super::restore(bytes, &Host).unwrap()
+    let mut request = CreateTuningJob::from_raw(serde_json::from_slice(bytes).unwrap()).unwrap();
+    crate::requests::settle(&mut request, &Host);
+    request
 }
 
 struct Fixture {
@@ -93,7 +96,8 @@ impl Fixture {
     fn new(request: Vec<u8>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
-        let row = ResourceRow { uid: "0123456789ab".to_owned(), request, ..ResourceRow::new(ResourceKind::TUNING_JOB, "tune") };
+        let spec = parsed(&request).to_stored();
+        let row = ResourceRow { uid: "0123456789ab".to_owned(), request, spec, ..ResourceRow::new(ResourceKind::TUNING_JOB, "tune") };
         Self { journal, row, stored: 0, _dir: dir }
     }
 

@@ -31,6 +31,7 @@ fn row(kind: ResourceKind, name: &str) -> ResourceRow {
         parent: Some("fleet".to_owned()),
         keys: [Some("Starting".into()), Some(Key::Number(-1e-300))],
         request: b"{\"a\":1}".to_vec(),
+        spec: b"{\"v\":1}".to_vec(),
         view: b"{}".to_vec(),
         tags: b"[]".to_vec(),
     }
@@ -172,6 +173,19 @@ pub(super) fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         assert_eq!(listed(&*rows, &ResourceFilter { order: SortOrder::Descending, ..by_key.clone() }), "B c a");
         assert_eq!(rows.count(&by_key).expect("count"), 4, "an order counts for nothing");
     }
+}
+
+pub(super) fn jobs_without_a_spec_are_found(reopen: &Reopen) {
+    let (mut journal, rows) = reopen();
+    let old = |kind, name| ResourceRow { spec: Vec::new(), ..row(kind, name) };
+    let (job, tuning) = (ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB);
+    let of_before = [old(job, "a"), old(job, "c"), old(tuning, "b")];
+    change(&mut *journal, of_before.iter().chain([&row(job, "b"), &row(tuning, "d"), &old(KIND, "a")]).map(put));
+    let name = |kind, name: &str| (kind, name.to_owned());
+    assert_eq!(rows.without_spec().expect("rows"), [name(job, "a"), name(job, "c"), name(tuning, "b")]);
+    change(&mut *journal, [&row(job, "a"), &row(tuning, "b")].map(put));
+    drop((journal, rows));
+    assert_eq!(reopen().1.without_spec().expect("rows"), [name(job, "c")]);
 }
 
 pub(super) fn names_are_found_in_either_case(reopen: &Reopen) {

@@ -1,6 +1,6 @@
 //! Rules of what watches a training job: debugger, profiler, TensorBoard. Shoal runs none of it; the members are checked and echoed.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{refuse, s3_uri};
 use crate::{Error, training_job::request};
@@ -42,7 +42,7 @@ fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
 }
 
 fn rules(path: &str, rules: &[request::RuleConfiguration]) -> Result<(), Error> {
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     for (at, rule) in rules.iter().enumerate() {
         let path = format!("{path}.{}.member", at + 1);
         if !names.insert(rule.rule_configuration_name.as_str()) {

@@ -12,12 +12,16 @@ const PROGRAM: &str = "sagemaker_program";
 const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";
 const S3_OUTPUT: &str = "sagemaker_s3_output";
 
-/// The script that hyperparameters or variables name; `None` if they name none.
+/// The script that hyperparameters or variables name; `None` if they name none, or the request has a command.
 ///
 /// # Errors
 /// Its directory is missing, or is neither an archive in S3 nor an absolute path; its output is no S3 location.
-pub(super) fn script(hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Result<Option<Script>, Error> {
-    let Some(program) = script_name(hyperparameters, environment) else { return Ok(None) };
+pub(crate) fn script(
+    entrypoint: &[String],
+    hyperparameters: &BTreeMap<String, String>,
+    environment: &BTreeMap<String, String>,
+) -> Result<Option<Script>, Error> {
+    let Some(program) = value(PROGRAM, hyperparameters, environment).filter(|_| entrypoint.is_empty()) else { return Ok(None) };
     let path = &format!("hyperParameters.{SUBMIT_DIRECTORY}");
     let Some(directory) = value(SUBMIT_DIRECTORY, hyperparameters, environment) else {
         return refuse(
@@ -49,9 +53,9 @@ fn output(hyperparameters: &BTreeMap<String, String>) -> Result<Option<S3Uri>, E
     s3_uri(&format!("hyperParameters.{S3_OUTPUT}"), &text).map(Some)
 }
 
-/// The script's file, if hyperparameters or variables name one.
-pub(crate) fn script_name(hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Option<String> {
-    value(PROGRAM, hyperparameters, environment)
+/// Whether the script depends on a hyperparameter of this name.
+pub(crate) fn names_script(hyperparameter: &str) -> bool {
+    [PROGRAM, SUBMIT_DIRECTORY, S3_OUTPUT].contains(&hyperparameter)
 }
 
 fn value(name: &str, hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Option<String> {

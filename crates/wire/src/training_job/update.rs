@@ -1,12 +1,14 @@
 //! `UpdateTrainingJob`: what of a request may change while its job runs.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Call, Error, Input, call::read, semantics};
+use crate::{Call, CreateTrainingJob, Error, Input, call::read, semantics};
 
+const PROFILER: &str = "ProfilerConfig";
+const RULES: &str = "ProfilerRuleConfigurations";
 /// Most profiler rules of a training job.
 const MOST_RULES: usize = 20;
 
@@ -58,7 +60,7 @@ impl Input for UpdateTrainingJob {
                 "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig and RemoteDebugConfig.",
             ));
         }
-        let mut names = HashSet::new();
+        let mut names = BTreeSet::new();
         for rule in update.profiler_rules.iter().flatten() {
             let name = &rule["RuleConfigurationName"];
             if !names.insert(name.to_string()) {
@@ -76,17 +78,19 @@ impl UpdateTrainingJob {
         self.keep_alive_s.filter(|_| !has_others)
     }
 
-    /// Makes the changes in a kept request ([`crate::CreateTrainingJob::raw`]).
+    /// Makes the changes. Only what changes is checked: the request passed its checks when it was received.
     ///
     /// # Errors
-    /// The request as it would be breaks a rule of creation.
-    pub fn apply(&self, request: &mut Map<String, Value>) -> Result<(), Error> {
+    /// A member as it would be breaks a rule of creation.
+    pub fn apply(&self, job: &mut CreateTrainingJob) -> Result<(), Error> {
+        let (mut observers, request) = (Map::new(), &mut job.raw);
         if let Some(changes) = &self.profiler {
-            let profiler = request.entry("ProfilerConfig").or_insert_with(|| json!({}));
+            let profiler = request.entry(PROFILER).or_insert_with(|| json!({}));
             profiler.as_object_mut().into_iter().for_each(|profiler| profiler.extend(changes.clone()));
+            observers.insert(PROFILER.to_owned(), profiler.clone());
         }
         if let Some(changes) = &self.profiler_rules {
-            let rules = request.entry("ProfilerRuleConfigurations").or_insert_with(|| json!([]));
+            let rules = request.entry(RULES).or_insert_with(|| json!([]));
             for rule in changes {
                 let same = |it: &&mut Value| it["RuleConfigurationName"] == rule["RuleConfigurationName"];
                 let Value::Array(rules) = &mut *rules else { continue };
@@ -100,13 +104,17 @@ impl UpdateTrainingJob {
                     "Invalid value at 'profilerRuleConfigurations': the training job would have more than {MOST_RULES} rules."
                 )));
             }
+            observers.insert(RULES.to_owned(), rules.clone());
         }
-        if let (Some(seconds), Some(Value::Object(resources))) = (self.keep_alive_s, request.get_mut("ResourceConfig")) {
-            resources.insert("KeepAlivePeriodInSeconds".to_owned(), json!(seconds));
+        if let Some(seconds) = self.keep_alive_s {
+            job.resources.keep_alive_s = seconds;
+            if let Some(Value::Object(resources)) = request.get_mut("ResourceConfig") {
+                resources.insert("KeepAlivePeriodInSeconds".to_owned(), json!(seconds));
+            }
         }
         if let Some(remote_debug) = &self.remote_debug {
             request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
         }
-        semantics::create_training_job(Value::Object(request.clone())).map(drop)
+        semantics::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of `CreateHyperParameterTuningJob` that a table of shapes cannot say and that need no state.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
         max_resource,
     };
     let mut definitions = Vec::with_capacity(sources.len());
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     for (path, source) in sources {
         let definition = definition(&mut shared, source, path)?;
         if let Some(name) = &definition.name

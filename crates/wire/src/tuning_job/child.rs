@@ -4,7 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::{CreateTrainingJob, Error, Resources, Tag, call::read, semantics, tags, training_job::request::ResourceConfig};
+use crate::{
+    CheckpointConfig, CreateTrainingJob, Error, Resources, Tag,
+    call::read,
+    semantics::{self, CHECKPOINTS},
+    tags,
+    training_job::request::ResourceConfig,
+};
 
 use super::{TuningDefinition, check::refuse, request};
 
@@ -45,7 +51,7 @@ pub(super) fn template(
     let configs = resources(&mut definition, tuning_resources, path)?;
     let mut raw = Map::new();
     raw.insert("TrainingJobName".to_owned(), json!(format!("{tuning_job}{STAND_IN}")));
-    raw.insert("HyperParameters".to_owned(), hyperparameters(statics, &[], metric));
+    raw.insert("HyperParameters".to_owned(), json!(hyperparameters(statics, &[], metric)));
     for name in SAME {
         if let Some(value) = definition.remove(name) {
             raw.insert(name.to_owned(), value);
@@ -109,11 +115,11 @@ fn is_inherited(tag: &Tag) -> bool {
     tag.key == tags::NETWORK_TAG || !tag.key.starts_with("shoal:")
 }
 
-fn hyperparameters(statics: &BTreeMap<String, String>, tuned: &[(String, String)], metric: &str) -> Value {
+fn hyperparameters(statics: &BTreeMap<String, String>, tuned: &[(String, String)], metric: &str) -> BTreeMap<String, String> {
     let mut all = statics.clone();
     all.extend(tuned.iter().cloned());
     all.insert(OBJECTIVE_HYPERPARAMETER.to_owned(), metric.to_owned());
-    json!(all)
+    all
 }
 
 /// What is a trial's own.
@@ -132,35 +138,42 @@ pub struct Child<'a> {
 }
 
 impl TuningDefinition {
-    /// The request for a trial's training job, as a client would have sent it: static and tuned hyperparameters,
-    /// [`OBJECTIVE_HYPERPARAMETER`], and a place of its own for checkpoints.
+    /// A trial's training job, as a client would have requested it: static and tuned hyperparameters, [`OBJECTIVE_HYPERPARAMETER`], and its own
+    /// location of checkpoints. The definition passed its checks when the tuning job was created, and is not checked again.
     ///
     /// # Errors
-    /// The values make no valid request (a text that is too long, say).
+    /// Tuned values name a script that cannot be used.
     pub fn child(&self, child: &Child<'_>) -> Result<CreateTrainingJob, Error> {
-        let mut raw = self.training.raw.clone();
-        raw.insert("TrainingJobName".to_owned(), json!(child.name));
-        raw.insert("HyperParameters".to_owned(), hyperparameters(&self.static_hyperparameters, child.tuned, &self.objective.metric));
-        if let (true, Some(resources)) = (child.alternative > 0, self.alternatives.get(child.alternative))
-            && let Some(Value::Object(config)) = raw.get_mut("ResourceConfig")
-        {
-            config.insert("InstanceType".to_owned(), json!(resources.instance_type));
-            config.insert("InstanceCount".to_owned(), json!(resources.instance_count));
-            config.insert("VolumeSizeInGB".to_owned(), json!(resources.volume_gb));
+        let mut job = (*self.training).clone();
+        child.name.clone_into(&mut job.name);
+        job.raw.insert("TrainingJobName".to_owned(), json!(child.name));
+        job.hyperparameters = hyperparameters(&self.static_hyperparameters, child.tuned, &self.objective.metric);
+        job.raw.insert("HyperParameters".to_owned(), json!(job.hyperparameters));
+        if child.tuned.iter().any(|(name, _)| semantics::names_script(name)) {
+            job.script = semantics::script(&job.algorithm.entrypoint, &job.hyperparameters, &job.environment)?;
         }
-        let output = self.training.output.s3_output_path.to_string();
-        match raw.get_mut("CheckpointConfig").and_then(|config| config.get_mut("S3Uri")) {
-            Some(Value::String(uri)) => *uri = format!("{}/{}", uri.trim_end_matches('/'), child.name),
-            _ if child.keeps_checkpoints => {
-                let uri = format!("{}/{}/checkpoints", output.trim_end_matches('/'), child.name);
-                raw.insert("CheckpointConfig".to_owned(), json!({"S3Uri": uri}));
+        if let (true, Some(resources)) = (child.alternative > 0, self.alternatives.get(child.alternative)) {
+            job.resources = resources.clone();
+            if let Some(Value::Object(config)) = job.raw.get_mut("ResourceConfig") {
+                config.insert("InstanceType".to_owned(), json!(resources.instance_type));
+                config.insert("InstanceCount".to_owned(), json!(resources.instance_count));
+                config.insert("VolumeSizeInGB".to_owned(), json!(resources.volume_gb));
             }
-            _ => {}
         }
-        let inherited: Vec<Tag> = child.tags.iter().filter(|tag| is_inherited(tag)).cloned().collect();
-        if !inherited.is_empty() {
-            raw.insert("Tags".to_owned(), tags::to_json(&inherited));
+        if let Some(checkpoint) = &mut job.checkpoint {
+            checkpoint.uri = checkpoint.uri.below(child.name);
+            if let Some(Value::Object(config)) = job.raw.get_mut("CheckpointConfig") {
+                config.insert("S3Uri".to_owned(), json!(checkpoint.uri.to_string()));
+            }
+        } else if child.keeps_checkpoints {
+            let uri = job.output.s3_output_path.below(&format!("{}/checkpoints", child.name));
+            job.raw.insert("CheckpointConfig".to_owned(), json!({"S3Uri": uri.to_string()}));
+            job.checkpoint = Some(CheckpointConfig { uri, local_path: CHECKPOINTS.to_owned() });
         }
-        semantics::create_training_job(Value::Object(raw))
+        job.tags = child.tags.iter().filter(|tag| is_inherited(tag)).cloned().collect();
+        if !job.tags.is_empty() {
+            job.raw.insert("Tags".to_owned(), tags::to_json(&job.tags));
+        }
+        Ok(job)
     }
 }

@@ -1,6 +1,6 @@
 //! The ranges of a tuning job's parameters: read from AWS's strings and checked.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::Error;
 
@@ -29,7 +29,7 @@ pub(super) fn ranges(ranges: request::ParameterRanges, path: &str) -> Result<(Ve
     for (at, range) in ranges.categorical_parameter_ranges.into_iter().enumerate() {
         all.push((categorical(range, &format!("{path}.categoricalParameterRanges.{}.member", at + 1))?, "categoricalParameterRanges", at));
     }
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     for (range, list, at) in &all {
         name(&range.name, &format!("{path}.{list}.{}.member.name", at + 1), &mut names)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn ranges(ranges: request::ParameterRanges, path: &str) -> Result<(Ve
     Ok((all.into_iter().map(|(range, ..)| range).collect(), auto))
 }
 
-fn name(name: &str, path: &str, names: &mut HashSet<String>) -> Result<(), Error> {
+fn name(name: &str, path: &str, names: &mut BTreeSet<String>) -> Result<(), Error> {
     if name.is_empty() {
         return refuse(path, "it is empty; give the hyperparameter's name");
     }

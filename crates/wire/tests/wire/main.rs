@@ -6,4 +6,5 @@ mod changes;
 mod golden;
 mod replies;
 mod signatures;
+mod stored;
 mod tuning;

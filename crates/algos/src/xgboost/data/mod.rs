@@ -174,8 +174,8 @@ impl BadField {
 fn quoted(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     if text.chars().count() <= 40 {
-        return format!("{text:?}");
+        return format!("\"{}\"", text.escape_debug());
     }
     let start: String = text.chars().take(40).collect();
-    format!("{start:?}...")
+    format!("\"{}\"...", start.escape_debug())
 }

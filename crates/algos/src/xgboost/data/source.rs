@@ -85,7 +85,7 @@ impl Parser {
                 let Self::Csv(layout) = self else { return DataError::Line { file, line: 1, column, reason } };
                 let separator = match layout.delimiter {
                     b',' => String::new(),
-                    other => format!(" ({:?} between fields is understood)", char::from(other)),
+                    other => format!(" ('{}' between fields is understood)", char::from(other).escape_debug()),
                 };
                 let reason = format!(
                     "{reason}; csv files must have no header line (remove it: tail -n +2) and the label in the first column{separator}"

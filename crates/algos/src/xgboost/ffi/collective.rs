@@ -50,11 +50,11 @@ impl Tracker {
         // SAFETY: a C string of this thread that lives until its next call.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let arguments: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| XGBoostError(format!("tracker arguments {text:?}: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| XGBoostError(format!("tracker arguments {text}: {error}")))?;
         arguments["dmlc_tracker_port"]
             .as_u64()
             .and_then(|port| u16::try_from(port).ok())
-            .ok_or_else(|| XGBoostError(format!("tracker arguments {text:?} name no port")))
+            .ok_or_else(|| XGBoostError(format!("tracker arguments {text} name no port")))
     }
 
     /// Waits until every host has left the group, then ends.
