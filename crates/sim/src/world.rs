@@ -37,6 +37,8 @@ pub struct SimRun {
     pub(crate) sequence: Vec<StudyRecord>,
     /// Events in the journal.
     pub events: usize,
+    /// Attempts of services that had served and were replaced.
+    pub replaced: u32,
     /// Where it was cut.
     pub coverage: Coverage,
 }
@@ -122,6 +124,8 @@ pub(crate) struct Simulation {
     pub(crate) launches: BTreeMap<String, (u32, Option<u32>)>,
     /// Jobs by attempt, of all that were ever launched.
     owners: BTreeMap<String, String>,
+    /// Attempts that had served and were replaced.
+    replaced: u32,
     /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
     pub(crate) frozen: BTreeSet<String>,
     /// By tuning job, how many of its trials may run.
@@ -157,7 +161,13 @@ pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool)
         Ok(()) => {
             let outcomes = world.jobs.iter().map(|job| (job.name.clone(), outcome::of(&world, job))).collect();
             let first = world.tunings.first().and_then(|tuning| world.disk.records.remove(&tuning.name));
-            Ok(SimRun { sequence: first.unwrap_or_default(), outcomes, events: world.disk.events.len(), coverage: world.coverage })
+            Ok(SimRun {
+                sequence: first.unwrap_or_default(),
+                outcomes,
+                events: world.disk.events.len(),
+                replaced: world.replaced,
+                coverage: world.coverage,
+            })
         }
         Err(what) => Err(format!("at {} ms: {what}", world.now)),
     };
@@ -182,6 +192,7 @@ impl Simulation {
             trials: BTreeSet::new(),
             launches: BTreeMap::new(),
             owners: BTreeMap::new(),
+            replaced: 0,
             frozen: BTreeSet::new(),
             parallel: BTreeMap::new(),
             jobs,
@@ -383,6 +394,7 @@ impl Simulation {
             if let Fact::AttemptLaunched { attempt, .. } = &event.fact {
                 self.owners.insert(attempt.clone(), event.job.clone());
             }
+            self.replaced += u32::from(matches!(event.fact, Fact::AttemptFailed { replaced: true, .. }));
             apply(&mut self.mirror, event);
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
             self.check_memory_event(event)?;

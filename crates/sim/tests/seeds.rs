@@ -7,12 +7,14 @@ const SEEDS: u64 = 500;
 
 #[test]
 fn seeds_come_to_their_end_and_strike_everywhere() {
-    let mut coverage = Coverage::default();
+    let (mut coverage, mut replaced) = (Coverage::default(), 0);
     for seed in 0..SEEDS {
         let history = check(seed).unwrap_or_else(|result| panic!("{result}"));
         coverage.add(&history.coverage);
+        replaced += history.replaced;
     }
-    println!("{coverage}");
+    println!("{coverage}\n{replaced} attempts that had served were replaced");
+    assert!(u64::from(replaced) > SEEDS / 10, "services are replaced in too few seeds");
     assert_eq!(coverage.holes(), [] as [String; 0]);
 }
 
