@@ -1,6 +1,8 @@
 """Ranks leave and come while the others go on: no sample is lost or read twice, and the weights are those of a training that nothing disturbed."""
 
+import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -139,6 +141,54 @@ def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_p
     assert [(it["restarts"], it["first"]) for it in plain] == [(1, 3), (1, 3)]
     assert plain[0]["weights"] == plain[1]["weights"]
     assert json.loads((tmp_path / "in_place.1").read_text()) == {"once": True, "size": 2}
+
+
+@needs_torch
+def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
+    """The agent does not notice either, so the other rank stays in place; it ends with the error that a rank was killed."""
+    program = str(HERE / "torchrun_elastic.py")
+
+    def eventually(ask):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            with contextlib.suppress(FileNotFoundError):
+                if answer := ask():
+                    return answer
+            time.sleep(0.05)
+        agent.kill()
+        pytest.fail(agent.communicate()[1])
+
+    def printed(name, wanted):
+        # The last line may be incomplete.
+        lines = (tmp_path / f"lines.{name}").read_text().split("\n")[:-1]
+        return next((it for it in map(json.loads, lines) if wanted(it)), None)
+
+    command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["--local-addr", "127.0.0.1", program, str(tmp_path)]
+    variables = {**torch_ranks.environment(), "SHOAL_COMM_HEARTBEAT": "3"}
+    agent = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    newcomer = None
+    try:
+        hung = json.loads(eventually((tmp_path / "process.1").read_text))["pid"]
+        eventually(lambda: printed("0", lambda it: it.get("step", 0) >= 3))
+        os.kill(hung, signal.SIGSTOP)
+        eventually(lambda: printed("0", lambda it: it.get("of") == 1))
+        environment = json.loads((tmp_path / "process.0").read_text())["environment"]
+        newcomer = subprocess.Popen([torch_ranks.PYTHON, program, str(tmp_path)], env={**environment, "SHOAL_COMM_JOINS": "1"})
+        eventually(lambda: printed("joined", lambda it: it.get("of") == 2))
+        (tmp_path / "go").touch()
+        for name, rank in (("0", 0), ("joined", 1)):
+            end = eventually(lambda name=name: printed(name, lambda it: "once" in it))
+            assert end["once"] and (end["rank"], end["size"]) == (rank, 2) and set(end["sizes"]) == {1, 2}
+            assert near(end["weights"], weights)
+        assert newcomer.wait(PATIENCE_S) == 0
+        os.kill(hung, signal.SIGKILL)
+        errors = agent.communicate(timeout=PATIENCE_S)[1]
+        assert agent.returncode == 1 and f"pid: {hung}" in errors, errors
+    finally:
+        for it in filter(None, (agent, newcomer)):
+            it.kill()
+            it.wait()
 
 
 def test_samples_are_read_once_whatever_the_ranks():
