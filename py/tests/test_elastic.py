@@ -18,7 +18,7 @@ from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts, run
 from shoal.parallel import Invalid
 
 PROGRAM = str(HERE / "elastic_ranks.py")
-PATIENCE_S = 150
+TIMEOUT_S = 150
 needs_torch = torch_ranks.needs_torch()
 
 
@@ -34,7 +34,7 @@ class Rank:
 
     def hear(self, wanted) -> dict:
         """The next thing that it says that is wanted."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 line = self.lines.get(timeout=max(end - time.monotonic(), 0.01))
@@ -55,7 +55,7 @@ class Rank:
 
     def last(self) -> dict:
         said = self.hear(lambda said: "once" in said)
-        assert self.process.wait(PATIENCE_S) == 0, torch_ranks.said(self.process)
+        assert self.process.wait(TIMEOUT_S) == 0, torch_ranks.said(self.process)
         return said
 
 
@@ -63,7 +63,7 @@ class Rank:
 def weights():
     """Those of a training that nothing disturbed."""
     done = subprocess.run(
-        [torch_ranks.PYTHON, PROGRAM, "alone"], env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        [torch_ranks.PYTHON, PROGRAM, "alone"], env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
     )
     return json.loads(done.stdout)
 
@@ -123,7 +123,7 @@ def test_a_rank_that_hangs_is_left_behind_and_hosts_leave_the_roster(ranks, weig
     new.write_text("two:1\n")
     new.rename(roster)
     assert first[0].hear(lambda said: "dismissed" in said) == {"dismissed": "one"}
-    assert first[0].process.wait(PATIENCE_S) == 0
+    assert first[0].process.wait(TIMEOUT_S) == 0
     go.touch()
     end = first[1].last()
     assert end["once"] and (end["rank"], end["size"]) == (0, 1) and near(end["weights"], weights)
@@ -135,7 +135,7 @@ def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_p
     command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
     command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path)]
-    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     plain = [json.loads((tmp_path / f"plain.{rank}").read_text()) for rank in range(2)]
     assert [(it["restarts"], it["first"]) for it in plain] == [(1, 3), (1, 3)]
@@ -149,7 +149,7 @@ def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
     program = str(HERE / "torchrun_elastic.py")
 
     def eventually(ask):
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while time.monotonic() < end:
             with contextlib.suppress(FileNotFoundError):
                 if answer := ask():
@@ -181,9 +181,9 @@ def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
             end = eventually(lambda name=name: printed(name, lambda it: "once" in it))
             assert end["once"] and (end["rank"], end["size"]) == (rank, 2) and set(end["sizes"]) == {1, 2}
             assert near(end["weights"], weights)
-        assert newcomer.wait(PATIENCE_S) == 0
+        assert newcomer.wait(TIMEOUT_S) == 0
         os.kill(hung, signal.SIGKILL)
-        errors = agent.communicate(timeout=PATIENCE_S)[1]
+        errors = agent.communicate(timeout=TIMEOUT_S)[1]
         assert agent.returncode == 1 and f"pid: {hung}" in errors, errors
     finally:
         for it in filter(None, (agent, newcomer)):
