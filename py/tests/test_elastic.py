@@ -13,6 +13,7 @@ import pytest
 import torch_ranks
 from torch_ranks import HERE
 
+from shoal.address import own_address
 from shoal.comm import ConfigError
 from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts, run
 from shoal.parallel import Invalid
@@ -249,3 +250,15 @@ def test_settings_come_from_the_environment():
         Settings.from_env({"SHOAL_ELASTIC_LEAST": "few"})
     with pytest.raises(ConfigError, match="most not below least"):
         Settings.from_env({"SHOAL_ELASTIC_LEAST": "5", "SHOAL_ELASTIC_MOST": "4"})
+
+
+def test_an_instance_is_reached_at_its_address_in_the_job(monkeypatch):
+    monkeypatch.setenv("SM_CURRENT_HOST", "localhost")
+    assert own_address() == "127.0.0.1", "the route to the outside may be another network's"
+    monkeypatch.setenv("SM_CURRENT_HOST", "algo-2")
+    monkeypatch.setenv("SHOAL_HOST_ADDRESSES", "algo-1=127.0.1.1,algo-2=127.0.1.2")
+    assert own_address() == "127.0.1.2"
+    monkeypatch.delenv("SHOAL_HOST_ADDRESSES")
+    elsewhere = own_address()
+    monkeypatch.delenv("SM_CURRENT_HOST")
+    assert elsewhere == own_address(), "a name that nothing resolves"
