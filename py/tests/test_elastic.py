@@ -1,6 +1,8 @@
 """Ranks leave and come while the others go on: no sample is lost or read twice, and the weights are those of a training that nothing disturbed."""
 
+import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -11,12 +13,13 @@ import pytest
 import torch_ranks
 from torch_ranks import HERE
 
+from shoal.address import own_address
 from shoal.comm import ConfigError
 from shoal.elastic import FileRoster, Samples, Settings, State, parse_hosts, run
 from shoal.parallel import Invalid
 
 PROGRAM = str(HERE / "elastic_ranks.py")
-PATIENCE_S = 150
+TIMEOUT_S = 150
 needs_torch = torch_ranks.needs_torch()
 
 
@@ -32,7 +35,7 @@ class Rank:
 
     def hear(self, wanted) -> dict:
         """The next thing that it says that is wanted."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 line = self.lines.get(timeout=max(end - time.monotonic(), 0.01))
@@ -53,7 +56,7 @@ class Rank:
 
     def last(self) -> dict:
         said = self.hear(lambda said: "once" in said)
-        assert self.process.wait(PATIENCE_S) == 0, torch_ranks.said(self.process)
+        assert self.process.wait(TIMEOUT_S) == 0, torch_ranks.said(self.process)
         return said
 
 
@@ -61,7 +64,7 @@ class Rank:
 def weights():
     """Those of a training that nothing disturbed."""
     done = subprocess.run(
-        [torch_ranks.PYTHON, PROGRAM, "alone"], env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        [torch_ranks.PYTHON, PROGRAM, "alone"], env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
     )
     return json.loads(done.stdout)
 
@@ -121,7 +124,7 @@ def test_a_rank_that_hangs_is_left_behind_and_hosts_leave_the_roster(ranks, weig
     new.write_text("two:1\n")
     new.rename(roster)
     assert first[0].hear(lambda said: "dismissed" in said) == {"dismissed": "one"}
-    assert first[0].process.wait(PATIENCE_S) == 0
+    assert first[0].process.wait(TIMEOUT_S) == 0
     go.touch()
     end = first[1].last()
     assert end["once"] and (end["rank"], end["size"]) == (0, 1) and near(end["weights"], weights)
@@ -133,12 +136,60 @@ def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_p
     command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
     command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path)]
-    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     plain = [json.loads((tmp_path / f"plain.{rank}").read_text()) for rank in range(2)]
     assert [(it["restarts"], it["first"]) for it in plain] == [(1, 3), (1, 3)]
     assert plain[0]["weights"] == plain[1]["weights"]
     assert json.loads((tmp_path / "in_place.1").read_text()) == {"once": True, "size": 2}
+
+
+@needs_torch
+def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
+    """The agent does not notice either, so the other rank stays in place; it ends with the error that a rank was killed."""
+    program = str(HERE / "torchrun_elastic.py")
+
+    def eventually(ask):
+        end = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < end:
+            with contextlib.suppress(FileNotFoundError):
+                if answer := ask():
+                    return answer
+            time.sleep(0.05)
+        agent.kill()
+        pytest.fail(agent.communicate()[1])
+
+    def printed(name, wanted):
+        # The last line may be incomplete.
+        lines = (tmp_path / f"lines.{name}").read_text().split("\n")[:-1]
+        return next((it for it in map(json.loads, lines) if wanted(it)), None)
+
+    command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["--local-addr", "127.0.0.1", program, str(tmp_path)]
+    variables = {**torch_ranks.environment(), "SHOAL_COMM_HEARTBEAT": "3"}
+    agent = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    newcomer = None
+    try:
+        hung = json.loads(eventually((tmp_path / "process.1").read_text))["pid"]
+        eventually(lambda: printed("0", lambda it: it.get("step", 0) >= 3))
+        os.kill(hung, signal.SIGSTOP)
+        eventually(lambda: printed("0", lambda it: it.get("of") == 1))
+        environment = json.loads((tmp_path / "process.0").read_text())["environment"]
+        newcomer = subprocess.Popen([torch_ranks.PYTHON, program, str(tmp_path)], env={**environment, "SHOAL_COMM_JOINS": "1"})
+        eventually(lambda: printed("joined", lambda it: it.get("of") == 2))
+        (tmp_path / "go").touch()
+        for name, rank in (("0", 0), ("joined", 1)):
+            end = eventually(lambda name=name: printed(name, lambda it: "once" in it))
+            assert end["once"] and (end["rank"], end["size"]) == (rank, 2) and set(end["sizes"]) == {1, 2}
+            assert near(end["weights"], weights)
+        assert newcomer.wait(TIMEOUT_S) == 0
+        os.kill(hung, signal.SIGKILL)
+        errors = agent.communicate(timeout=TIMEOUT_S)[1]
+        assert agent.returncode == 1 and f"pid: {hung}" in errors, errors
+    finally:
+        for it in filter(None, (agent, newcomer)):
+            it.kill()
+            it.wait()
 
 
 def test_samples_are_read_once_whatever_the_ranks():
@@ -199,3 +250,15 @@ def test_settings_come_from_the_environment():
         Settings.from_env({"SHOAL_ELASTIC_LEAST": "few"})
     with pytest.raises(ConfigError, match="most not below least"):
         Settings.from_env({"SHOAL_ELASTIC_LEAST": "5", "SHOAL_ELASTIC_MOST": "4"})
+
+
+def test_an_instance_is_reached_at_its_address_in_the_job(monkeypatch):
+    monkeypatch.setenv("SM_CURRENT_HOST", "localhost")
+    assert own_address() == "127.0.0.1", "the route to the outside may be another network's"
+    monkeypatch.setenv("SM_CURRENT_HOST", "algo-2")
+    monkeypatch.setenv("SHOAL_HOST_ADDRESSES", "algo-1=127.0.1.1,algo-2=127.0.1.2")
+    assert own_address() == "127.0.1.2"
+    monkeypatch.delenv("SHOAL_HOST_ADDRESSES")
+    elsewhere = own_address()
+    monkeypatch.delenv("SM_CURRENT_HOST")
+    assert elsewhere == own_address(), "a name that nothing resolves"

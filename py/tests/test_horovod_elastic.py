@@ -17,14 +17,14 @@ from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvou
 from horovod.runner.elastic.slots import assign
 from horovod.runner.hosts import HostInfo
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 needs_torch = torch_ranks.needs_torch()
 
 
 def job(tmp_path, *options: str, blow: str = "none", fails: bool = False, **variables: str) -> list[dict]:
     """What rank 0 wrote in a job."""
     command = [torch_ranks.PYTHON, "-m", "horovod.runner.launch", *options, torch_ranks.PYTHON, str(HERE / "horovod_elastic_worker.py"), str(tmp_path), blow]
-    done = subprocess.run(command, env={**torch_ranks.environment(), **variables}, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, env={**torch_ranks.environment(), **variables}, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
 

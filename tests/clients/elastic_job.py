@@ -1,11 +1,13 @@
 """An instance of a job whose ranks leave and join: runs one rank of elastic_ranks.py as a child.
 
-The last instance's rank is killed, then the second one's hangs; each is replaced by a new process."""
+The last instance's rank is killed, then the second one's hangs. Each is replaced by a new process once the others have formed a group without it, which the
+first instance reports by closing a connection."""
 
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import elastic_ranks
 
 HOSTS = sorted(json.loads(os.environ["SM_HOSTS"]))
 ME = HOSTS.index(os.environ["SM_CURRENT_HOST"])
+REPORT = (HOSTS[0], 7078)
 # Of rank 0's instance: training waits for it in the middle.
 CHANGES_ARE_DONE = pathlib.Path("/tmp/changes-are-done")
 
@@ -24,23 +27,31 @@ def rank(**more):
 
 
 def sizes(process):
-    """Sizes of the worlds that the rank has been in, as they come; at last what it says at its end."""
+    """Sizes of the worlds that the rank has been in, one by one, then what it prints at its end."""
     for line in process.stdout:
-        said = json.loads(line)
-        if "here" in said:
-            print(f"rank {said['here']} of {said['of']} is on {HOSTS[ME]}", flush=True)
-            yield said["of"]
-        elif "weights" in said:
-            yield said
+        printed = json.loads(line)
+        if "here" in printed:
+            print(f"rank {printed['here']} of {printed['of']} is on {HOSTS[ME]}", flush=True)
+            yield printed["of"]
+        elif "weights" in printed:
+            yield printed
+
+
+def wait_for_the_smaller_group():
+    with socket.create_connection(REPORT) as connection:
+        connection.recv(1)
 
 
 def main():
+    report = socket.create_server(REPORT) if ME == 0 else None
     process, worlds, last = rank(), [], None
-    for said in sizes(process):
-        if isinstance(said, dict):
-            last = said
+    for printed in sizes(process):
+        if isinstance(printed, dict):
+            last = printed
             break
-        worlds.append(said)
+        worlds.append(printed)
+        if ME == 0 and printed == 2:
+            report.accept()[0].close()
         if ME == 2 and worlds == [3]:
             process.send_signal(signal.SIGKILL)
             break
@@ -51,6 +62,7 @@ def main():
         if ME == 0 and worlds == [3, 2, 3, 2, 3]:
             CHANGES_ARE_DONE.touch()
     if last is None:
+        wait_for_the_smaller_group()
         replacement = rank(SHOAL_COMM_JOINS="1")
         *_, last = sizes(replacement)
         assert replacement.wait() == 0

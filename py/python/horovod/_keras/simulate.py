@@ -26,6 +26,6 @@ def passes() -> int:
     if engine.rank == 0 and number > 1:
         note(
             f"SHOAL_SIMULATE_INSTANCES: {engine.size} ranks train as {workers} would, in {number} passes for each step of the optimizer; "
-            "iterations and learning rate schedules count steps"
+            f"iterations and learning rate schedules count steps; hvd.size() is still {engine.size}: multiply a learning rate by {workers} where the script multiplies it by hvd.size()"
         )
     return number
