@@ -1,0 +1,111 @@
+"""A rank that is killed, hangs, or does something else than the others: each way to train tells every other rank who and what, and none waits for ever."""
+
+import json
+
+import pytest
+import torch_ranks
+
+pytestmark = torch_ranks.needs_torch()
+
+FAULTS = ["killed", "hung", "shape", "dtype", "order"]
+#: How long a rank may be silent, and an operation by name wait for ranks.
+SETTINGS = {"SHOAL_COMM_HEARTBEAT": "1.5", "HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+#: Who.
+GONE = {"killed": "rank 1 died", "hung": "rank 1 has given no sign of life"}
+#: What: the operation in which others wait, and what ranks 0 and 1 call where they differ.
+HEARD = {
+    "horovod": {
+        "killed": ['"allreduce.0.bias", "allreduce.0.weight"'],
+        "hung": ['"allreduce.0.bias", "allreduce.0.weight"'],
+        "shape": ['"allreduce.1.weight": ranks 0, 2: allreduce (average) of f32 [1, 4]; rank 1: allreduce (average) of f32 [1, 5]'],
+        "dtype": ["ranks 0, 2: allreduce (average) of f32 [1]; rank 1: allreduce (average) of f64 [1]"],
+    },
+    "data_parallel": {
+        "killed": ["broadcast"],
+        "hung": ["broadcast"],
+        "dtype": ["rank 0: broadcast (root 0) of 21 f32", "rank 1: broadcast (root 0) of 21 f64"],
+        "order": ["rank 0: broadcast (root 0) of 5 i32", "rank 1: all-reduce (sum) of 7 f32"],
+    },
+    "collective": {
+        "killed": ["all-reduce (sum) of 9 f32"],
+        "hung": ["all-reduce (sum) of 9 f32"],
+        "shape": ["rank 0: all-reduce (sum) of 9 f32", "rank 1: all-reduce (sum) of 8 f32"],
+        "dtype": ["rank 0: all-reduce (sum) of 9 f32", "rank 1: all-reduce (sum) of 9 f64"],
+        "order": ["rank 0: all-reduce (sum) of 9 f32", "rank 1: broadcast (root 0) of 7 f32"],
+    },
+    "pipeline": {
+        "killed": ["recv"],
+        "hung": ["recv"],
+        "shape": ["cannot be multiplied (2x4 and 5x5)"],
+        "dtype": ["Float and Double"],
+    },
+    "sharded": {
+        "killed": ["all-gather of 7 f32"],
+        "hung": ["all-gather of 7 f32"],
+        "shape": ["rank 0: broadcast (root 0) of 21 f32", "rank 1: broadcast (root 0) of 26 f32"],
+        "dtype": ["rank 0: broadcast (root 0) of 21 f32", "rank 1: broadcast (root 0) of 21 f64"],
+        "order": ["rank 0: all-gather of 7 f32", "rank 1: all-reduce (sum) of 7 f32"],
+    },
+    "large_batch": {
+        "killed": ["all-reduce (avg) of 21 f32"],
+        "hung": ["all-reduce (avg) of 21 f32"],
+        "shape": ["rank 0: broadcast (root 0) of 12 f32", "rank 1: broadcast (root 0) of 15 f32"],
+        "dtype": ["rank 0: broadcast (root 0) of 12 f32", "rank 1: broadcast (root 0) of 12 f64"],
+        "order": ["rank 0: all-reduce (avg) of 21 f32", "rank 1: all-reduce (sum) of 7 f32"],
+    },
+}
+HEARD["local_training"] = HEARD["large_batch"]
+HEARD["model_parallel"] = HEARD["large_batch"] | {"order": ["rank 0: all-reduce (avg) of 21 f32", "rank 1: barrier"]}
+
+
+class Forks:
+    """A process that has loaded a framework, which forks the ranks of a case."""
+
+    def __init__(self, python, module):
+        self.process = torch_ranks.spawn(python, str(torch_ranks.HERE / "fault_ranks.py"), module)
+        self.read()
+
+    def read(self):
+        line = self.process.stdout.readline()
+        assert line, torch_ranks.said(self.process)
+        return json.loads(line)
+
+    def ask(self, api, fault):
+        """What each rank that lives says, by its number: the exception's text, and its class."""
+        self.process.stdin.write(json.dumps([api, fault, torch_ranks.free_port(), SETTINGS]) + "\n")
+        self.process.stdin.flush()
+        return {int(rank): f"{seen['text']} ({seen['kind']})" for rank, seen in self.read().items()}
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(torch_ranks.PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def forks():
+    it = Forks(torch_ranks.PYTHON, "faults_torch")
+    yield it
+    it.end()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("api", HEARD)
+def test_every_rank_is_told(forks, api, fault):
+    said = forks.ask(api, fault)
+    assert sorted(said) == ([0, 2] if fault in GONE else [0, 1, 2])
+    for rank, text in said.items():
+        words = HEARD[api].get(fault, [])
+        if (api, fault) == ("data_parallel", "shape"):
+            # torch compares the shapes on each rank with those of rank 0, before anything of the gradients: the others see that rank 1 ends.
+            words = ["[5, 3]"] if rank == 1 else ["rank 1 died"]
+        if (api, fault) == ("pipeline", "order"):
+            # Neither waits for what the other calls: it is the deadline that ends it.
+            words = ["barrier", "waiting for ranks 0, 2"] if rank == 1 else ["recv", "rank 1"]
+        if (api, fault, rank) in (("pipeline", "shape", 0), ("pipeline", "dtype", 2)):
+            words = [*words, "stage 1 of the pipeline (rank 1)"]
+        if fault in GONE:
+            words = [*words, GONE[fault]]
+        for word in words:
+            # A rank that comes later than the others have waited is named without its call.
+            late = word.startswith("rank 1: ") and rank != 1 and "rank 1: nothing yet" in text
+            assert word in text or late, (rank, word, text)
