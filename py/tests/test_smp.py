@@ -15,12 +15,13 @@ TWO = {
     "smp_calls": ["configuration", "objects", "steps", "numbers", "bubble", "checkpoints", "scaler", "translated", "hooks"],
     "smp_scripts": ["mnist_script", "gpt_script"],
 }
-FOUR = {"smp_four": ["places", "layouts", "resharded"]}
+FOUR = {"smp_four": ["places", "layouts"]}
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    with torch_ranks.kept() as ranks:
+def ranks(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("checkpoints"))
+    with torch_ranks.kept(lambda size: torch_ranks.Ranks(size, SHOAL_TEST_FOLDER=folder)) as ranks:
         yield ranks
 
 
@@ -32,6 +33,11 @@ def test_on_two_ranks(ranks, module, name):
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in FOUR.items() for name in names])
 def test_on_four_ranks(ranks, module, name):
     ranks(4).check(module, name)
+
+
+def test_on_four_ranks_and_then_on_three(ranks):
+    ranks(4).check("smp_four", "resharded")
+    ranks(3).check("smp_four", "on_three")
 
 
 def with_transformers() -> str | None:
