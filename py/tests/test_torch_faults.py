@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import test_tensorflow
 import torch_ranks
 
 pytestmark = torch_ranks.needs_torch()
@@ -54,6 +55,13 @@ HEARD = {
         "order": ["rank 0: all-reduce (avg) of 21 f32", "rank 1: all-reduce (sum) of 7 f32"],
     },
 }
+HEARD["tape"] = HEARD["graph"] = {
+    # By this name `hvd.elastic.run` knows them, in a function where they are UnknownErrors.
+    "killed": ['"DistributedGradientTape', "HorovodInternalError"],
+    "hung": ['"DistributedGradientTape', "HorovodInternalError"],
+    "shape": ["allreduce (average) of f32 [4]", "allreduce (average) of f32 [5]"],
+    "dtype": ["of f32 [4]", "of f64 [4]"],
+}
 HEARD["local_training"] = HEARD["large_batch"]
 HEARD["model_parallel"] = HEARD["large_batch"] | {"order": ["rank 0: all-reduce (avg) of 21 f32", "rank 1: barrier"]}
 
@@ -83,15 +91,27 @@ class Forks:
 
 @pytest.fixture(scope="module")
 def forks():
-    it = Forks(torch_ranks.PYTHON, "faults_torch")
-    yield it
-    it.end()
+    """Those that have been asked for, by their module."""
+    started = {}
+
+    def of(module, python):
+        if module not in started:
+            started[module] = Forks(python, module)
+        return started[module]
+
+    yield of
+    for it in started.values():
+        it.end()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("api", HEARD)
 def test_every_rank_is_told(forks, api, fault):
-    said = forks.ask(api, fault)
+    in_tensorflow = api in ("tape", "graph")
+    if in_tensorflow and test_tensorflow.PYTHON is None:
+        pytest.skip(test_tensorflow.WITHOUT)
+    module, python = ("faults_tensorflow", test_tensorflow.PYTHON) if in_tensorflow else ("faults_torch", torch_ranks.PYTHON)
+    said = forks(module, python).ask(api, fault)
     assert sorted(said) == ([0, 2] if fault in GONE else [0, 1, 2])
     for rank, text in said.items():
         words = HEARD[api].get(fault, [])
