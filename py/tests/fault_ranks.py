@@ -9,8 +9,8 @@ import sys
 import time
 from contextlib import suppress
 
-RANKS, ODD = 3, 1
-PATIENCE_S = 60
+RANKS, FAULTY = 3, 1
+TIMEOUT_S = 60
 
 
 class Case:
@@ -18,26 +18,26 @@ class Case:
 
     def __init__(self, fault, rank):
         self.fault, self.rank = fault, rank
-        self.odd = rank == ODD
+        self.faulty = rank == FAULTY
 
     @property
     def differs(self):
         """Whether this rank's model is another one than the others'."""
-        return self.odd and self.fault in ("shape", "dtype")
+        return self.faulty and self.fault in ("shape", "dtype")
 
     def run(self, step, other):
         """A step that all ranks do, unless their models differ; then one in which rank 1 has the fault. `other`: another collective operation."""
         if self.fault in ("killed", "hung", "order"):
             step()
-        if self.odd and self.fault in ("killed", "hung"):
+        if self.faulty and self.fault in ("killed", "hung"):
             os.kill(os.getpid(), signal.SIGKILL if self.fault == "killed" else signal.SIGSTOP)
-        if self.odd and self.fault == "order":
+        if self.faulty and self.fault == "order":
             other()
         step()
 
 
 def rank_of(case, function, place, to):
-    """A rank's process: says what it saw."""
+    """A rank's process: writes the error that it got."""
     os.environ.update(place)
     try:
         function(case)
@@ -50,7 +50,7 @@ def rank_of(case, function, place, to):
 
 
 def ask(module, api, fault, port, settings):
-    """Forks the ranks; gives what those that should have heard of the fault say."""
+    """Forks the ranks; returns the errors of those that should get one."""
     function = getattr(importlib.import_module(module), api)
     children = {}
     for rank in range(RANKS):
@@ -63,19 +63,19 @@ def ask(module, api, fault, port, settings):
             rank_of(Case(fault, rank), function, place, theirs)
         os.close(theirs)
         children[rank] = (pid, mine)
-    expected = [rank for rank in children if rank != ODD or fault not in ("killed", "hung")]
-    said, end = {}, time.monotonic() + PATIENCE_S
+    expected = [rank for rank in children if rank != FAULTY or fault not in ("killed", "hung")]
+    errors, end = {}, time.monotonic() + TIMEOUT_S
     for rank in expected:
         read = children[rank][1]
         ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
         text = os.read(read, 65536) if ready else b""
-        said[rank] = json.loads(text) if text else {"kind": None, "text": "it hears nothing" if not ready else "it ended without a word"}
+        errors[rank] = json.loads(text) if text else {"kind": None, "text": "no error within the timeout" if not ready else "it ended without an error"}
     for pid, read in children.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(read)
-    return said
+    return errors
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 
 
 def net(case, layers=1):
-    """A model, on the odd rank maybe of other sizes or types."""
+    """A model, on the faulty rank maybe of other sizes or types."""
     torch.manual_seed(0)
     width = 5 if case.differs and case.fault == "shape" else 4
     model = nn.Sequential(nn.Linear(3, width), *(nn.Linear(width, width) for _ in range(layers - 1)), nn.Linear(width, 1))

@@ -91,8 +91,8 @@ def grouped_handles(rank, size):
     assert hvd.synchronize(gathered) is None
     with raises(ValueError, match="empty"):
         hvd.grouped_reducescatter_async([])
-    with raises(hvd.HorovodInternalError, match="odd group"):
-        hvd.synchronize(hvd.grouped_reducescatter_async([torch.ones(size, 1 + (rank == 0))], name="odd group"))
+    with raises(hvd.HorovodInternalError, match="uneven group"):
+        hvd.synchronize(hvd.grouped_reducescatter_async([torch.ones(size, 1 + (rank == 0))], name="uneven group"))
 
 
 def timeline(rank, size):

@@ -101,7 +101,7 @@ def train(model, opt):
 
 
 def continues(folder, **config):
-    """In this layout the checkpoint predicts as it did where it was saved, and goes on as it did."""
+    """In this layout the checkpoint predicts as it did where it was saved, and continues as it did."""
     wanted, losses = torch.load(os.path.join(folder, "wanted.pt"))
     model, opt = start(**config)
     smp.resume_from_checkpoint(folder, partial=False)

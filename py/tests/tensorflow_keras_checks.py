@@ -83,7 +83,7 @@ def grouped():
         scattered = tf.add_n([tf.reduce_sum(it) for it in hvd.grouped_reducescatter([x, y], op=hvd.Sum)])
     assert [it.numpy().tolist() for it in tape.gradient(gathered, [x, y])] == [[1.5, 1.5]] * 2
     assert [it.numpy().tolist() for it in tape.gradient(scattered, [x, y])] == [[float(size)] * 2] * 2
-    _raises(tf.errors.FailedPreconditionError, lambda: hvd.grouped_allgather([tf.ones([1, 1 + rank])], name="odd group"), "odd group")
+    _raises(tf.errors.FailedPreconditionError, lambda: hvd.grouped_allgather([tf.ones([1, 1 + rank])], name="uneven group"), "uneven group")
 
 
 def best_model():
@@ -143,7 +143,7 @@ class _Counted(hvd_keras.elastic.KerasState):
 
 
 def elastic_callbacks():
-    """Commits come every so many batches and after an epoch; the batch and the epoch are counted through a second training."""
+    """Commits come every n batches and after an epoch; the batch and the epoch are counted through a second training."""
     model = _model()
     model.compile(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     state = _Counted(model, batch=0, epoch=0)

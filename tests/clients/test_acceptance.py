@@ -186,8 +186,8 @@ def test_an_example_trains(house, jobs, package, channels, tmp_path, example):
     size = example.instances * example.per_host
     for rank in range(size):
         assert any(line.startswith(f"rank {rank} of {size}") for lines in logs.values() for line in lines), (rank, logs)
-    said = [dict(re.findall(r"([a-z]+)=([-0-9.]+);", line)) for line in logs["algo-1"]]
-    last = [found for found in said if found][-1]
+    printed = [dict(re.findall(r"([a-z]+)=([-0-9.]+);", line)) for line in logs["algo-1"]]
+    last = [found for found in printed if found][-1]
     for metric, bound in example.expected.items():
         value = float(last[metric])
         assert value >= bound if bound >= 0 else value <= -bound, (metric, value)

@@ -56,7 +56,7 @@ def made():
 
 
 def train(model, optimizer, scheduler, begin, steps):
-    """Losses of so many steps from batch `begin` on, and the next batch. A step with an overflow is none: the loss scale begins too large."""
+    """Losses of `steps` steps from batch `begin` on, and the next batch. A step with an overflow is none: the loss scale begins too large."""
     rank, size = (smp.rdp_rank(), smp.rdp_size()) if config.prescaled_batch else (smp.dp_rank(), smp.dp_size())
     losses = []
     for batch, (input_ids, attention_mask) in enumerate(text.batches(rank, size, 8, LENGTH, begin + steps + 60)):
