@@ -1,6 +1,9 @@
 """Checks of `horovod.torch`'s operations, each done by all ranks."""
 
+import json
+import os
 import random
+import tempfile
 import time
 import warnings
 
@@ -72,6 +75,53 @@ def groups_and_handles(rank, size):
     order = [0, 1, 2] if rank % 2 else [2, 0, 1]
     handles = {number: hvd.allreduce_async(torch.tensor([float(number)]), name=f"order.{number}") for number in order}
     assert [hvd.synchronize(handles[number]).item() for number in range(3)] == [0, 1, 2]
+
+
+def grouped_handles(rank, size):
+    """Groups of gathers and scatters, started together and finished in another order."""
+    mine, rows = torch.full((rank + 1, 2), rank), torch.arange(2.0 * size).reshape(2 * size, 1) * (rank + 1)
+    gathered = hvd.grouped_allgather_async([mine, mine.double() * 2], name="joined")
+    scattered = hvd.grouped_reducescatter_async([rows, rows + 1], name="shared", op=hvd.Sum, prescale_factor=2.0)
+    total = torch.arange(2.0 * size).reshape(2 * size, 1) * (size * (size + 1) / 2)
+    one, other = hvd.synchronize(scattered)
+    assert torch.equal(one, 2 * total[2 * rank : 2 * rank + 2]) and torch.equal(other, one + 2 * size)
+    ints, doubles = hvd.synchronize(gathered)
+    assert ints.tolist() == [[it] * 2 for it in range(size) for _ in range(it + 1)] and ints.dtype is torch.int64
+    assert torch.equal(doubles, ints.double() * 2)
+    assert hvd.synchronize(gathered) is None
+    with raises(ValueError, match="empty"):
+        hvd.grouped_reducescatter_async([])
+    with raises(hvd.HorovodInternalError, match="uneven group"):
+        hvd.synchronize(hvd.grouped_reducescatter_async([torch.ones(size, 1 + (rank == 0))], name="uneven group"))
+
+
+def timeline(rank, size):
+    """Started and stopped while the program runs, where it was allowed; rank 0 has the file."""
+    with raises(ValueError, match="HOROVOD_TIMELINE"):
+        hvd.start_timeline("/nowhere")
+    hvd.stop_timeline()
+    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("first", "second"):
+                path = os.path.join(directory, f"{name}.json")
+                hvd.start_timeline(path, mark_cycles=name == "second")
+                hvd.barrier()
+                hvd.allreduce(torch.ones(4), name=f"{name}.tensor")
+                hvd.barrier()
+                hvd.stop_timeline()
+                hvd.allreduce(torch.ones(4), name=f"behind.{name}")
+                hvd.barrier()
+                assert os.path.exists(path) == (rank == 0)
+                if rank == 0:
+                    with open(path) as file:
+                        events = json.load(file)
+                    text = json.dumps(events)
+                    assert f"{name}.tensor" in text and "behind" not in text and "NEGOTIATE_ALLREDUCE" in text, text
+                    assert ("CYCLE_START" in text) == (name == "second"), text
+            hvd.stop_timeline()
+    finally:
+        del os.environ["HOROVOD_TIMELINE"]
 
 
 def gathers(rank, size):
@@ -197,8 +247,6 @@ def join(rank, size):
 def process_sets(rank, size):
     with raises(ValueError, match="DYNAMIC_PROCESS_SETS"):
         hvd.add_process_set([0])
-    import os
-
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     alone, rest = hvd.add_process_set([0]), hvd.add_process_set(hvd.ProcessSet(range(1, size)))
     with raises(ValueError, match="duplicate"):

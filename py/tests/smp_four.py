@@ -1,7 +1,8 @@
 """What four ranks of test_smp.py check: places, layouts of several degrees, and checkpoints from one to another."""
 
+import os
+
 import torch
-from smp_calls import scratch
 from smp_training import alone, init, mlp, near, same, together, tree
 from torch import nn
 
@@ -70,45 +71,65 @@ def language():
     )  # fmt: skip
 
 
+IDS = torch.randint(0, 50, (4, 16), generator=torch.Generator().manual_seed(5))
+
+
+@smp.step
+def step(model, ids):
+    loss, logits = model((ids, None, None, None, ids))
+    model.backward(loss)
+    return loss, logits
+
+
+@smp.step
+def predict(model, ids):
+    with torch.no_grad():
+        return model((ids, None, None, None, None))
+
+
+def start(**config):
+    init(ddp=True, **config)
+    model = smp.DistributedModel(language())
+    return model, smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.01))
+
+
+def train(model, opt):
+    opt.zero_grad()
+    loss = step(model, IDS)[0].reduce_mean().item()
+    opt.step()
+    return loss
+
+
+def continues(folder, **config):
+    """In this layout the checkpoint predicts as it did where it was saved, and continues as it did."""
+    wanted, losses = torch.load(os.path.join(folder, "wanted.pt"))
+    model, opt = start(**config)
+    smp.resume_from_checkpoint(folder, partial=False)
+    torch.testing.assert_close(predict(model, IDS).concat(), wanted, atol=1e-4, rtol=1e-4)
+    near([train(model, opt) for _ in range(2)], losses, 1e-4)
+
+
 def resharded(rank, size):
     """Saved as (dp 2, tp 2), loaded as pp 4, as dp 4, and as shards on four ranks: equal predictions, and equal further training."""
-    ids = torch.randint(0, 50, (4, 16), generator=torch.Generator().manual_seed(5))
-
-    @smp.step
-    def step(model, ids):
-        loss, logits = model((ids, None, None, None, ids))
-        model.backward(loss)
-        return loss, logits
-
-    @smp.step
-    def predict(model, ids):
-        with torch.no_grad():
-            return model((ids, None, None, None, None))
-
-    def start(**config):
-        init(ddp=True, **config)
-        model = smp.DistributedModel(language())
-        return model, smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.01))
-
-    def train(model, opt):
-        opt.zero_grad()
-        loss = step(model, ids)[0].reduce_mean().item()
-        opt.step()
-        return loss
-
+    folder = os.environ["SHOAL_TEST_FOLDER"]
     model, opt = start(tensor_parallel_degree=2)
     train(model, opt)
-    folder = scratch()
     smp.save_checkpoint(folder, "one", partial=False, model=model, optimizer=opt)
-    wanted = predict(model, ids).concat()
+    wanted = predict(model, IDS).concat()
     losses = [train(model, opt) for _ in range(2)]
+    if rank == 0:
+        torch.save((wanted, losses), os.path.join(folder, "wanted.pt"))
+    smp.barrier()
     for other in (
         {"pipeline_parallel_degree": 4, "microbatches": 2},
         {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2, "microbatches": 2, "prescaled_batch": True},
         {"shard_optimizer_state": True},
         {"sharded_data_parallel_degree": 4, "sdp_gradient_clipping": 0.0},
     ):
-        model, opt = start(**other)
-        smp.resume_from_checkpoint(folder, partial=False)
-        torch.testing.assert_close(predict(model, ids).concat(), wanted, atol=1e-4, rtol=1e-4)
-        near([train(model, opt) for _ in range(2)], losses, 1e-4)
+        continues(folder, **other)
+
+
+def on_three(rank, size):
+    """What `resharded` has saved, on three ranks: sizes that three does not divide."""
+    for other in ({"sharded_data_parallel_degree": 3, "sdp_gradient_clipping": 0.0}, {"shard_optimizer_state": True}):
+        continues(os.environ["SHOAL_TEST_FOLDER"], **other)

@@ -24,6 +24,8 @@ CHECKS = [
     "sagemaker",
     "joined",
 ]
+#: Each of `tensorflow_keras_checks`; the last begins a new world.
+KERAS_CHECKS = ["partial_tape", "partial_optimizer", "grouped", "best_model", "keras_module", "elastic_callbacks", "elastic_run"]
 
 
 def _python() -> str | None:
@@ -38,7 +40,8 @@ def _python() -> str | None:
 
 
 PYTHON = _python()
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs `cargo xtask test --all`, or an interpreter with TensorFlow in SHOAL_TENSORFLOW_PYTHON")
+WITHOUT = "needs `cargo xtask test --all`, or an interpreter with TensorFlow in SHOAL_TENSORFLOW_PYTHON"
+pytestmark = pytest.mark.skipif(PYTHON is None, reason=WITHOUT)
 
 
 class Ranks(torch_ranks.Ranks):
@@ -61,3 +64,8 @@ def ranks():
 @pytest.mark.parametrize("name", CHECKS)
 def test_tensorflow(ranks, name):
     ranks().check("tensorflow_checks", name)
+
+
+@pytest.mark.parametrize("name", KERAS_CHECKS)
+def test_keras(ranks, name):
+    ranks().check("tensorflow_keras_checks", name)

@@ -50,10 +50,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": packages, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
-def start(rank: int, size: int, port: int, *program: str, **more: str) -> subprocess.Popen:
+def start(rank: int, size: int, port: int, *program: str, python: str | None = None, **more: str) -> subprocess.Popen:
     """A rank's process: this program in an interpreter that has torch, with the variables that torchrun sets."""
     place = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
-    return spawn(PYTHON, *program, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **place, **more)
+    return spawn(python or PYTHON, *program, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **place, **more)
 
 
 def spawn(*command: str, **more: str) -> subprocess.Popen:

@@ -15,8 +15,9 @@ from house import BUCKET
 
 HERE = pathlib.Path(__file__).parent
 ALL = "SHOAL_TEST_ALL"
-PYTORCH, TENSORFLOW = "PyTorch", "TensorFlow"
-ENVIRONMENTS = {PYTORCH: "pytorch", TENSORFLOW: "tensorflow"}
+PYTORCH, TENSORFLOW, HUGGING_FACE = "PyTorch", "TensorFlow", "HuggingFace"
+ENVIRONMENTS = {PYTORCH: "pytorch", TENSORFLOW: "tensorflow", HUGGING_FACE: "huggingface"}
+NAMES = {HUGGING_FACE: "Hugging Face"}
 
 
 def mpi(per_host=1, options=""):
@@ -51,7 +52,8 @@ class Example:
     @property
     def name(self):
         given = "-".join(str(value) for value in self.hyperparameters.values())
-        return "-".join(filter(None, [self.script, given, f"{self.instances}x{self.per_host}", "-".join(self.distribution)]))
+        other = self.framework if self.framework == HUGGING_FACE else ""
+        return "-".join(filter(None, [self.script, other, given, f"{self.instances}x{self.per_host}", "-".join(self.distribution)]))
 
     @property
     def instance_type(self):
@@ -69,7 +71,19 @@ def horovod(script="horovod_pytorch", framework=PYTORCH, per_host=1, **changes):
 
 
 PARTITIONS = {"partitions": 2, "microbatches": 2, "ddp": True, "placement_strategy": "spread", "pipeline": "interleaved", "optimize": "speed"}
-SHARDED = {**TORCHRUN, "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}}}
+
+
+def sharded(degree):
+    return {**TORCHRUN, "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": degree}}}}
+
+
+def gpt(script="smp_gpt_simple", framework=PYTORCH, instances=2, hyperparameters=None, **parameters):
+    """The launcher's parameters win over the script's, which has the same names."""
+    version = "1.12.0" if framework == PYTORCH else "2.0.0"
+    distribution = model_parallel(ddp=True, **parameters)
+    return Example(script, framework, distribution, instances=instances, hyperparameters=hyperparameters or {}, version=version, expected=TEXT_LEARNT)
+
+
 TEXT_LEARNT = {"loss": -4.0}
 EXAMPLES = [
     # Horovod's own: compression to fp16, division before the sum.
@@ -99,20 +113,18 @@ EXAMPLES = [
     Example("smp_mnist", PYTORCH, model_parallel(2, **PARTITIONS), per_host=2, version="1.12.0"),
     Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), version="1.12.0", expected={"loss": -3.0}),
     Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), instances=4, version="1.12.0", expected={"loss": -3.0}),
-    Example("smp_gpt_simple", PYTORCH, model_parallel(partitions=2, ddp=True), version="1.12.0", expected=TEXT_LEARNT),
-    Example(
-        "smp_gpt_simple",
-        PYTORCH,
-        model_parallel(partitions=2, microbatches=2, ddp=True, auto_partition=False, default_partition=0),
-        instances=4,
-        hyperparameters={"manual_partition": 1},
-        version="1.12.0",
-        expected=TEXT_LEARNT,
-    ),
-    Example("smp_gpt", PYTORCH, model_parallel(sharded_data_parallel_degree=2, ddp=True, partitions=1), version="1.12.0", expected=TEXT_LEARNT),
-    Example("smp_gpt", PYTORCH, model_parallel(sharded_data_parallel_degree=2, ddp=True, partitions=1), instances=4, version="1.12.0", expected=TEXT_LEARNT),
-    Example("smp_v2", PYTORCH, SHARDED, expected=TEXT_LEARNT),
-    Example("smp_v2", PYTORCH, SHARDED, instances=4, expected=TEXT_LEARNT),
+    gpt(partitions=2),
+    gpt(instances=4, hyperparameters={"shard_optimizer_state": 1, "manual_partition": 1}, partitions=2, shard_optimizer_state=True, auto_partition=False, default_partition=0),
+    gpt(hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=1),
+    gpt(instances=4, hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=2),
+    gpt(framework=HUGGING_FACE, hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=1),
+    gpt("smp_gpt", sharded_data_parallel_degree=2, partitions=1),
+    gpt("smp_gpt", instances=4, sharded_data_parallel_degree=2, partitions=1),
+    gpt("smp_gpt", instances=4, hyperparameters={"fp16": 1}, sharded_data_parallel_degree=4, partitions=1, fp16=True),
+    # Each instance writes to a disk of its own, so no two ranks have the same part.
+    gpt("smp_gpt", hyperparameters={"fp16": 1}, tensor_parallel_degree=2, partitions=1, fp16=True, prescaled_batch=True),
+    Example("smp_v2", PYTORCH, sharded(2), expected=TEXT_LEARNT),
+    Example("smp_v2", PYTORCH, sharded(4), instances=4, expected=TEXT_LEARNT),
 ]
 
 
@@ -144,6 +156,8 @@ def start(house, directory, example, channel):
         "hyperparameters": example.hyperparameters,
         "environment": example.environment,
     }
+    if example.framework == HUGGING_FACE:
+        given |= {"transformers_version": "4.28.1", "pytorch_version": given.pop("framework_version")}
     if example.framework == TENSORFLOW:
         given["py_version"] = "py39" if example.version == "2.11" else "py310"
         given["model_dir"] = False
@@ -160,7 +174,8 @@ def text_of(lines):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_trains(house, jobs, package, channels, tmp_path, example):
     if not house.has_environment(ENVIRONMENTS[example.framework]):
-        pytest.skip(f"needs the {example.framework} environment: shoal env-cache prepare {ENVIRONMENTS[example.framework]}")
+        name = NAMES.get(example.framework, example.framework)
+        pytest.skip(f"needs the {name} environment: shoal env-cache prepare {ENVIRONMENTS[example.framework]}")
     if not example.always and not os.environ.get(ALL):
         pytest.skip("needs `cargo xtask test --all`: the examples that always run show the same libraries")
     channel = channels["text" if example.script in ("smp_gpt_simple", "smp_gpt", "smp_v2") else "digits"]
@@ -171,8 +186,8 @@ def test_an_example_trains(house, jobs, package, channels, tmp_path, example):
     size = example.instances * example.per_host
     for rank in range(size):
         assert any(line.startswith(f"rank {rank} of {size}") for lines in logs.values() for line in lines), (rank, logs)
-    said = [dict(re.findall(r"([a-z]+)=([-0-9.]+);", line)) for line in logs["algo-1"]]
-    last = [found for found in said if found][-1]
+    printed = [dict(re.findall(r"([a-z]+)=([-0-9.]+);", line)) for line in logs["algo-1"]]
+    last = [found for found in printed if found][-1]
     for metric, bound in example.expected.items():
         value = float(last[metric])
         assert value >= bound if bound >= 0 else value <= -bound, (metric, value)

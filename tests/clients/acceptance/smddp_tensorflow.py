@@ -31,8 +31,7 @@ def training_step(images, labels, first_batch):
     opt.apply_gradients(zip(grads, mnist_model.trainable_variables))
     if first_batch:
         dist.broadcast_variables(mnist_model.variables, root_rank=0)
-        # A list in Keras 3, a method in Keras 2.
-        dist.broadcast_variables(opt.variables, root_rank=0)
+        dist.broadcast_variables(opt.variables(), root_rank=0)
     return dist.oob_allreduce(loss_value)
 
 
@@ -41,4 +40,5 @@ for batch, (images, labels) in enumerate(dataset.take(240 // dist.size())):
 print(f"rank {dist.rank()} of {dist.size()}")
 if dist.rank() == 0:
     print(f"loss={float(loss_value):.4f}; accuracy={digits.tensorflow_accuracy_of(mnist_model):.4f};")
-    mnist_model.save(os.path.join(checkpoint_dir, "1.keras"))
+    mnist_model.save(os.path.join(checkpoint_dir, "1"))
+    assert os.path.exists(os.path.join(checkpoint_dir, "1", "saved_model.pb"))

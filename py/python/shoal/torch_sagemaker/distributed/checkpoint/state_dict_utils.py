@@ -80,8 +80,8 @@ def _local_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def init_optim_state(optimizer: torch.optim.Optimizer, skip_empty_param: bool = False) -> None:
-    """Makes the optimizer's state as of before its first step, so that there are tensors to load into. Parameters stay as they are. Does nothing if it has
+def init_optim_state(optimizer: torch.optim.Optimizer, skip_empty_param: bool = True) -> None:
+    """Makes the optimizer's state as it is before its first step, so that there are tensors to load into. Parameters stay as they are. Does nothing if it has
     state already or there are gradients. `skip_empty_param`: leaves parameters without elements on this rank out."""
     parameters = [it for group in optimizer.param_groups for it in group["params"]]
     if optimizer.state or any(it.grad is not None for it in parameters):

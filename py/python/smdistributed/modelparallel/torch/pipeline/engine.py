@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shoal.comm import CommError
+from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import RemoteError, SMPRuntimeError
 from smdistributed.modelparallel.torch.pipeline.baton import Baton, Task
 from smdistributed.modelparallel.torch.pipeline.frames import Answer, Body, Frame, Key, Learned, Segment, Source
@@ -160,7 +161,8 @@ class Engine:
         elif kind == "outputs":
             self._outputs_came(message)
         elif kind == "failed":
-            raise RemoteError(f"stage {message.source} of the pipeline failed: {values['text']}")
+            rank = ranks.get_pp_group()[message.source]
+            raise RemoteError(f"stage {message.source} of the pipeline (rank {rank}) failed: {values['text']}")
         elif kind == "end":
             self.ended.add(message.source)
 

@@ -11,7 +11,7 @@ import torch
 from smdistributed.modelparallel.torch import registry
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformerLMHead
 
-__all__ = ["register", "translate_hf_state_dict_to_smdistributed", "translate_hf_state_dict_to_smdistributed_gpt2", "translate_state_dict_to_hf_gpt2"]
+__all__ = ["DistributedGPT2LMHead", "register", "translate_hf_state_dict_to_smdistributed", "translate_hf_state_dict_to_smdistributed_gpt2", "translate_state_dict_to_hf_gpt2"]
 
 #: Names in a layer: theirs and ours, and whether theirs is the transposed matrix (their Conv1D has [in, out]).
 _LAYER = [
@@ -126,8 +126,16 @@ def _output(found: Any) -> dict[str, torch.Tensor]:
     return {"loss": found[0], "logits": found[1]} if isinstance(found, tuple) else {"logits": found}
 
 
-def register() -> None:
-    """Makes transformers' GPT2LMHeadModel a DistributedTransformerLMHead under `smp.tensor_parallelism`; its outputs are a dict of `loss` and `logits`."""
-    from transformers import GPT2LMHeadModel
+class DistributedGPT2LMHead(DistributedTransformerLMHead):
+    """The distributed form of GPT2LMHeadModel. Full checkpoints have the names of transformers."""
 
-    registry.tp_register_with_module(GPT2LMHeadModel, DistributedTransformerLMHead, _arguments, _inputs, _output)
+    smp_translate_to_full = staticmethod(translate_state_dict_to_hf_gpt2)
+
+
+def register(cls: type[torch.nn.Module] | None = None) -> None:
+    """Makes transformers' GPT2LMHeadModel a DistributedGPT2LMHead under `smp.tensor_parallelism`, or `cls`, a class with its configuration and arguments; outputs
+    are a dict of `loss` and `logits`."""
+    if cls is None:
+        from transformers import GPT2LMHeadModel as cls
+
+    registry.tp_register_with_module(cls, DistributedGPT2LMHead, _arguments, _inputs, _output)
