@@ -1,6 +1,4 @@
-//! Doing what the core asks for, in the order of [`lanes`]; every action may be repeated after a crash.
-
-mod lanes;
+//! Performs the actions of the core, in the order of [`shoal_runtime::lanes`]; every action may be repeated after a crash.
 
 use std::{
     fs,
@@ -14,6 +12,7 @@ use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command, Effects};
+use shoal_runtime::lanes::{Event, Io, Lanes, Outcome, WritePolicy};
 use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, Service, no_effect};
 use tokio::sync::mpsc;
@@ -22,8 +21,8 @@ use crate::{
     Images, NetworkOptions, RemoveTree,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
+    clock,
     core::{Core, Refusal, now_ms},
-    effects::lanes::{Io, Lanes},
     exporter::Exporter,
     job_changes::JobChanges,
     keys::AccessKeys,
@@ -37,10 +36,6 @@ use crate::{
 
 /// How long agents have to leave by themselves once released.
 const LEAVE: Duration = Duration::from_secs(3);
-/// Between two tries to tell the core what it has to know, or to launch where there was no room.
-pub(crate) const INSIST: Duration = Duration::from_secs(1);
-/// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
-const DELAY: Duration = Duration::from_secs(60);
 
 /// Everything that effects touch.
 pub(crate) struct World {
@@ -88,17 +83,7 @@ impl World {
     }
 }
 
-/// What was said of a launch that waits for room.
-#[derive(Clone, Copy, Default)]
-struct Delay {
-    is_logged: bool,
-    /// When the core was last told.
-    told: Option<Instant>,
-}
-
-type Event = lanes::Event<Delay>;
-
-/// Has the tuner answer its requests and does the actions, for as long as the server runs. `pending` is what a server before this one may
+/// Has the tuner answer its requests and performs the actions, for as long as the server runs. `pending` is what a previous server may
 /// have left undone.
 pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut effects: mpsc::UnboundedReceiver<Effects>, pending: Effects) {
     let (inbox, mut events) = mpsc::unbounded_channel();
@@ -107,75 +92,102 @@ pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut effects: mpsc::Unbo
     loop {
         if let Some(Effects { actions, requests }) = next.take() {
             requests.into_iter().for_each(|request| tuner.take(request));
-            actions.into_iter().for_each(|action| driver.handle(Event::Asked(action)));
+            actions.into_iter().for_each(|action| driver.handle(Event::Requested(action)));
         }
         tokio::select! {
-            asked = effects.recv() => match asked {
+            requested = effects.recv() => match requested {
                 None => return,
-                asked => next = asked,
+                requested => next = requested,
             },
             Some(event) = events.recv() => driver.handle(event),
+            () = clock::until(driver.lanes.deadline()) => driver.handle(Event::Timeout),
         }
     }
 }
 
-/// Performs what the lanes ask for.
+/// Performs what the machines request.
 struct Driver {
     world: Arc<World>,
-    lanes: Lanes<Delay>,
+    lanes: Lanes,
     inbox: mpsc::UnboundedSender<Event>,
 }
 
 impl Driver {
     fn handle(&mut self, event: Event) {
         // Before a launch that follows is begun: it may have the instance then.
-        if let Event::Asked(Action::Release { attempt, .. }) = &event
+        if let Event::Requested(Action::Release { attempt, .. }) = &event
             && let Some(running) = self.world.attempts.get(attempt)
         {
             self.world.pool.leaves(&running);
         }
-        for io in self.lanes.handle(event) {
+        for io in self.lanes.handle(event, clock::now()) {
+            let (world, inbox) = (self.world.clone(), self.inbox.clone());
             match io {
-                Io::Perform(action, delay) => drop(tokio::spawn(perform(self.world.clone(), action, delay, self.inbox.clone()))),
-                Io::Order(action) => {
-                    let world = self.world.clone();
-                    tokio::task::spawn_blocking(move || world.perform(action, Delay::default()));
+                Io::Perform { action, write } => drop(tokio::spawn(perform(world, action, write, inbox))),
+                Io::Order(action) => drop(tokio::task::spawn_blocking(move || world.perform(action, WritePolicy::IfSpace))),
+                Io::Cancel { attempt } => world.trees.cancel(&attempt),
+                Io::LogDelay { action: Action::StoreArtifacts { job, .. }, reason } => {
+                    tracing::error!("training job {job}: its artifacts wait for the disk: no space left: {reason}");
                 }
-                Io::Cancel { attempt } => self.world.trees.cancel(&attempt),
-                Io::Wait { attempt, wait } => {
-                    let inbox = self.inbox.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(INSIST).await;
-                        // The server is stopping if nobody hears of it.
-                        let _ = inbox.send(Event::Due { attempt, wait });
-                    });
+                Io::LogDelay { action: Action::Launch { job, .. }, reason } => {
+                    tracing::error!("training job {job} is not launched yet: {reason}");
                 }
+                Io::LogDelay { action, reason } => tracing::error!("an action of {} waits for the disk: {reason}", action.attempt()),
+                Io::ReportDelay { attempt, reason } => drop(tokio::spawn(report_delay(world, attempt, reason, inbox))),
+                Io::Commit { attempt, command } => drop(tokio::spawn(commit(world, attempt, command, inbox))),
             }
         }
     }
 }
 
 /// Performs an action on a thread, and reports how it ended.
-async fn perform(world: Arc<World>, action: Action, delay: Delay, inbox: mpsc::UnboundedSender<Event>) {
+async fn perform(world: Arc<World>, action: Action, write: WritePolicy, inbox: mpsc::UnboundedSender<Event>) {
     let attempt = action.attempt().to_owned();
-    let event = tokio::task::spawn_blocking(move || world.perform(action, delay)).await.unwrap_or_else(|error| {
+    let performed = tokio::task::spawn_blocking(move || world.perform(action, write)).await;
+    let outcome = performed.unwrap_or_else(|error| {
         tracing::error!("an action of {attempt} panicked: {error}");
-        Event::Done { attempt }
+        Outcome::Done
     });
-    // The server is stopping if nobody hears of it.
+    // Without a receiver the server is stopping.
+    let _ = inbox.send(Event::Performed { attempt, outcome });
+}
+
+async fn report_delay(world: Arc<World>, attempt: String, reason: String, inbox: mpsc::UnboundedSender<Event>) {
+    let delayed = Command::LaunchDelayed { attempt: attempt.clone(), reason };
+    if world.core.ask(delayed, None).await.is_ok() {
+        // Without a receiver the server is stopping.
+        let _ = inbox.send(Event::DelayReported { attempt });
+    }
+}
+
+/// Submits the outcome of an action to the core.
+async fn commit(world: Arc<World>, attempt: String, command: Command, inbox: mpsc::UnboundedSender<Event>) {
+    // A disk that loses what is written ends the server, not the job: the next start does the same again.
+    let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
+    let is_disk_lost = is_failure && (world.telemetry.failure().is_some() || world.objects.failure().is_some());
+    let result = if is_disk_lost { Err(Refusal::Stopping) } else { world.core.ask(command, None).await };
+    let event = match result {
+        Err(Refusal::Journal(error)) => {
+            tracing::error!("the outcome of an action waits for the journal: {error}");
+            Event::CommitFailed { attempt }
+        }
+        result => {
+            if let Err(refusal) = result {
+                // If the server is stopping, the same action is requested again at the next start.
+                tracing::debug!("the core did not take the outcome of an action: {refusal}");
+            }
+            Event::Committed { attempt }
+        }
+    };
+    // Without a receiver the server is stopping.
     let _ = inbox.send(event);
 }
 
 impl World {
-    fn perform(&self, action: Action, delay: Delay) -> Event {
-        let attempt = action.attempt().to_owned();
-        let told = match action {
+    fn perform(&self, action: Action, write: WritePolicy) -> Outcome {
+        match action {
             Action::Launch { job, attempt, number, placement, instances, lease_s, trial } => {
-                let launch = Launch { job, attempt, number, placement, instances, lease_s, trial };
-                if let Some(delay) = self.lacks_room(&launch, delay) {
-                    return Event::NoRoom { launch: launch.into(), delay };
-                }
-                self.launch(&launch)
+                self.launch(&Launch { job, attempt, number, placement, instances, lease_s, trial })
             }
             Action::StopInstances { attempt, hosts, grace_s, reason } => {
                 if let Some(running) = self.attempts.get(&attempt) {
@@ -183,24 +195,19 @@ impl World {
                         running.order(host, Order::Stop { grace_s, reason: reason.clone() });
                     }
                 }
-                Ok(())
+                Outcome::Done
             }
-            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts),
+            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
             Action::Release { attempt, .. } => self.release(attempt),
             Action::Freeze { attempt } => {
                 self.order_all(&attempt, &Order::Freeze);
-                Ok(())
+                Outcome::Done
             }
             Action::GoOn { attempt, to } => {
                 self.order_all(&attempt, &Order::Thaw { until: to.map(u64::from) });
-                Ok(())
+                Outcome::Done
             }
-        };
-        if let Err(refusal) = told {
-            // The server is stopping: the same action is asked for again at the next start.
-            tracing::debug!("the core did not take the outcome of an action: {refusal}");
         }
-        Event::Done { attempt }
     }
 
     fn order_all(&self, attempt: &str, order: &Order) {
@@ -209,51 +216,19 @@ impl World {
         }
     }
 
-    /// Tells the core the outcome of an action, again and again while the journal cannot be written: the action would not be asked for
-    /// a second time before the next start.
-    pub(crate) fn insist(&self, command: &Command) -> Result<(), Refusal> {
-        // A disk that loses what is written is the server's end, not the job's: the next start does the same again.
-        let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
-        if is_failure && (self.telemetry.failure().is_some() || self.objects.failure().is_some()) {
-            return Err(Refusal::Stopping);
+    fn launch(&self, launch: &Launch) -> Outcome {
+        // A full disk must not fail each job of the queue in turn.
+        if let Err(error) = self.data_dir.ensure_room_to_start() {
+            return Outcome::NoSpace { reason: self.without_paths(&error.to_string()), has_written: false };
         }
-        loop {
-            match self.core.tell(command.clone()) {
-                Err(Refusal::Journal(error)) => {
-                    tracing::error!("the outcome of an action waits for the journal: {error}");
-                    thread::sleep(INSIST);
-                }
-                told => return told,
+        let started = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
+        match started {
+            // The release of a cancelled launch follows.
+            Err(reason) if !self.trees.is_cancelled(&launch.attempt) => {
+                Outcome::Commit(Command::LaunchFailed { attempt: launch.attempt.clone(), reason: self.without_paths(&reason) })
             }
+            _ => Outcome::Done,
         }
-    }
-
-    fn launch(&self, launch: &Launch) -> Result<(), Refusal> {
-        let outcome = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
-        match outcome {
-            Ok(()) => Ok(()),
-            // Its release follows.
-            Err(_) if self.trees.is_cancelled(&launch.attempt) => Ok(()),
-            Err(reason) => {
-                let reason = self.without_paths(&reason);
-                self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason })
-            }
-        }
-    }
-
-    /// A full disk must not fail one job of the queue after the other: a launch waits until there is room. Says what was said of it, unless
-    /// there is room.
-    fn lacks_room(&self, launch: &Launch, mut delay: Delay) -> Option<Delay> {
-        let error = self.data_dir.ensure_room_to_start().err()?;
-        if !std::mem::replace(&mut delay.is_logged, true) {
-            tracing::error!("training job {} is not launched yet: {error}", launch.job);
-        }
-        if delay.told.is_none_or(|at| at.elapsed() >= DELAY) {
-            let reason = self.without_paths(&error.to_string());
-            let delayed = Command::LaunchDelayed { attempt: launch.attempt.clone(), reason };
-            delay.told = self.core.tell(delayed).is_ok().then(Instant::now);
-        }
-        Some(delay)
     }
 
     pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
@@ -382,7 +357,7 @@ impl World {
     }
 
     /// Lets the agents go, makes sure that they are gone, and removes what they had.
-    fn release(&self, attempt: String) -> Result<(), Refusal> {
+    fn release(&self, attempt: String) -> Outcome {
         if let Some(running) = self.attempts.get(&attempt) {
             if self.park(&running) {
                 self.forget(&running);
@@ -392,7 +367,7 @@ impl World {
                 if let Err(error) = self.telemetry.forget(&attempt) {
                     tracing::error!("{error}");
                 }
-                return self.insist(&Command::Released { attempt });
+                return Outcome::Commit(Command::Released { attempt });
             }
             self.pool.has_left(&attempt);
             self.pool_ends(running.plan.keep.as_ref(), &running.plan.job, Duration::ZERO);
@@ -407,7 +382,7 @@ impl World {
             }
         }
         self.clear(&attempt);
-        self.insist(&Command::Released { attempt })
+        Outcome::Commit(Command::Released { attempt })
     }
 
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.

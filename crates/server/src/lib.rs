@@ -12,6 +12,7 @@ mod attempts;
 mod bodies;
 mod channels;
 mod checkpoints;
+mod clock;
 mod connections;
 mod console;
 mod core;
