@@ -5,7 +5,11 @@
 //! `deadline()` is when the machine wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs
 //! and brings the answers as events. Every event is legal in every state; one that is too late is ignored.
 
+pub mod host_link;
 pub mod lanes;
+mod liveness;
 mod now;
 
+pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
+pub use liveness::{Liveness, sign_interval};
 pub use now::{Mono, Now};

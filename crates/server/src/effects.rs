@@ -375,7 +375,7 @@ impl World {
                 running.order(host, Order::Release);
             }
             let until = Instant::now() + LEAVE;
-            while (Instant::now() < until || running.is_saving())
+            while (Instant::now() < until || running.is_mirroring())
                 && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }))
             {
                 thread::sleep(Duration::from_millis(5));

@@ -36,7 +36,6 @@ mod retention;
 mod search;
 mod serve;
 mod sessions;
-mod silence;
 mod statistics;
 mod storing;
 mod sweeps;

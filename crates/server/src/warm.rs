@@ -23,7 +23,7 @@ use shoal_wire::CreateTrainingJob;
 
 use crate::{
     agents::read_some,
-    attempts::{Attempt, Down, Plan, run_dir},
+    attempts::{AgentSender, Attempt, Plan, run_dir},
     effects::{World, describe},
     keys::sha256_hex,
 };
@@ -102,7 +102,7 @@ struct Kept {
     job: String,
     allocation: AllocationSpec,
     /// By host number - 1: the agents that have come.
-    agents: Vec<Option<Down>>,
+    agents: Vec<Option<AgentSender>>,
     /// The attempt before has been cleared away, and this may be taken.
     since: Option<Instant>,
 }
@@ -217,7 +217,7 @@ impl World {
         }
         (1..=running.allocation.instances).for_each(|host| running.order(host, Order::Park));
         let until = Instant::now() + PARK;
-        if self.pool.await_whole(&origin, || is_whole() && (Instant::now() < until || running.is_saving())) {
+        if self.pool.await_whole(&origin, || is_whole() && (Instant::now() < until || running.is_mirroring())) {
             return true;
         }
         self.pool.lock().remove(&origin);
@@ -308,14 +308,14 @@ impl World {
     /// Their agents end with their connections; what they leave is cleared away by [`Self::end_idle`].
     fn end_those(&self, which: impl Fn(&Kept) -> bool) {
         while let Some((origin, kept)) = self.pool.take(&which) {
-            kept.agents.iter().flatten().for_each(Down::close);
+            kept.agents.iter().flatten().for_each(AgentSender::close);
             self.pool_ends(Some(&kept.keep), &kept.job, kept.offered());
             self.pool.ending.lock().expect("no holder of this lock panics").push((origin, kept));
         }
     }
 
     fn end_kept(&self, origin: &str, kept: &Kept) {
-        kept.agents.iter().flatten().for_each(Down::close);
+        kept.agents.iter().flatten().for_each(AgentSender::close);
         self.pool_ends(Some(&kept.keep), &kept.job, kept.offered());
         self.end_allocation(origin, &kept.allocation);
         self.trees.release(&claim(origin));
@@ -361,7 +361,7 @@ impl World {
     }
 
     /// An agent without an attempt: held until it is wanted, or ends.
-    pub(crate) fn hold(&self, hello: &Hello, mut stream: UnixStream, down: &Down, mut decoder: Decoder) -> io::Result<()> {
+    pub(crate) fn hold(&self, hello: &Hello, mut stream: UnixStream, down: &AgentSender, mut decoder: Decoder) -> io::Result<()> {
         // Hashes are compared, so the time that it takes tells nothing of use.
         let is_ours = sha256_hex(&hello.token) == sha256_hex(&self.keys.agent_token(&hello.attempt));
         let place = hello.host as usize;
