@@ -5,6 +5,8 @@
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
+//! - A launch is prepared, then gets a warm instance or starts a new one. A release has its instance retained, or waits for a
+//!   moment until the agents have exited, and removes what is left.
 //! - An outcome is submitted to the core until its journal has taken it: the action would not be requested again before the
 //!   next start.
 
@@ -15,7 +17,14 @@ use std::{
 
 use shoal_plane::{Action, Command};
 
-use crate::{Mono, Now};
+pub use messages::{Event, Io, Outcome, Step, WritePolicy};
+
+use crate::{
+    Mono, Now,
+    warm_pool::{self, Grant},
+};
+
+mod messages;
 
 /// Delay before an outcome is submitted to the core again.
 const COMMIT_RETRY: Duration = Duration::from_secs(1);
@@ -27,112 +36,40 @@ const DELAY_REPORT: Duration = Duration::from_secs(60);
 const ARTIFACTS_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Longest pause between two writes of artifacts that the disk had no room for.
 const MAX_WRITE_PAUSE: Duration = Duration::from_secs(60);
-
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// The core requests it.
-    Requested(Action),
-    /// An action was performed for an attempt.
-    Performed {
-        /// Attempt id.
-        attempt: String,
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// The core was notified of a launch's delay.
-    DelayReported {
-        /// Attempt id.
-        attempt: String,
-    },
-    /// The core has the command, or is stopping.
-    Committed {
-        /// Attempt id.
-        attempt: String,
-    },
-    /// The core's journal could not be written.
-    CommitFailed {
-        /// Attempt id.
-        attempt: String,
-    },
-    /// [`Lanes::deadline`] has passed.
-    Timeout,
-}
-
-/// How an action ended.
-#[derive(Debug)]
-pub enum Outcome {
-    /// Nothing follows.
-    Done,
-    /// The core waits for this.
-    Commit(Command),
-    /// The disk lacks space for it.
-    NoSpace {
-        /// For people.
-        reason: String,
-        /// It was found out by writing.
-        has_written: bool,
-    },
-}
-
-/// Whether artifacts are written that may find no space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WritePolicy {
-    /// Only if the job is being stopped: the last write failed recently.
-    IfStopping,
-    /// If there seems to be space, or the job is being stopped.
-    IfSpace,
-    /// Whatever comes of it: there is no other try.
-    Always,
-}
-
-/// What the driver does.
-#[derive(Debug, PartialEq)]
-pub enum Io {
-    /// Perform it on a thread; answered by [`Event::Performed`].
-    Perform {
-        /// What.
-        action: Action,
-        /// For artifacts.
-        write: WritePolicy,
-    },
-    /// Send the orders to agents that are connected; not answered.
-    Order(Action),
-    /// Have the launch of this attempt that is performed end early; not answered.
-    Cancel {
-        /// Attempt id.
-        attempt: String,
-    },
-    /// Log once that an action waits for disk space; not answered.
-    LogDelay {
-        /// What waits.
-        action: Action,
-        /// For people.
-        reason: String,
-    },
-    /// Submit that a launch waits for disk space; answered by [`Event::DelayReported`] if the core takes it.
-    ReportDelay {
-        /// Attempt id.
-        attempt: String,
-        /// For people.
-        reason: String,
-    },
-    /// Submit an outcome to the core; answered by [`Event::Committed`] or [`Event::CommitFailed`].
-    Commit {
-        /// Attempt id.
-        attempt: String,
-        /// What.
-        command: Command,
-    },
-}
+/// How long released agents have to exit by themselves.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause before the second check whether they have; it doubles up to the longest one.
+const EXIT_CHECK: Duration = Duration::from_millis(5);
+const MAX_EXIT_CHECK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 enum State {
     Idle,
     Performing(Action),
-    AwaitingSpace { action: Action, until: Mono },
+    AwaitingSpace {
+        action: Action,
+        until: Mono,
+    },
     Committing(Command),
-    AwaitingJournal { command: Command, until: Mono },
+    AwaitingJournal {
+        command: Command,
+        until: Mono,
+    },
+    /// The warm pool looks for an instance.
+    AwaitingInstance(Action),
+    /// The warm pool retains the instance.
+    Retaining(Action),
+    /// Agents exit.
+    Leaving(Action, Exit),
+}
+
+#[derive(Debug)]
+struct Exit {
+    /// What is left then is stopped.
+    until: Mono,
+    /// Next check; none while an answer is awaited.
+    check: Option<Mono>,
+    pause: Duration,
 }
 
 #[derive(Debug)]
@@ -191,6 +128,18 @@ impl Lanes {
                 }
                 Vec::new()
             }
+            Event::Granted { attempt, grant } => self.on_instance(&attempt, Some(grant)),
+            Event::Declined { attempt } => self.on_instance(&attempt, None),
+            Event::Retained { attempt } => self.on_retained(&attempt, Step::Forget),
+            Event::NotRetained { attempt } => self.on_retained(&attempt, Step::Leave),
+            Event::Disconnected { attempt } => {
+                let exit = self.lanes.get_mut(&attempt).and_then(Lane::exit);
+                let check = exit.and_then(|exit| exit.check.take());
+                check.map(|_| Io::CheckExit { attempt }).into_iter().collect()
+            }
+            Event::ExitChecked { attempt, is_running, is_mirroring } => {
+                self.on_exit_checked(attempt, is_running, is_mirroring, now.mono).into_iter().collect()
+            }
             Event::Timeout => self.lanes.iter_mut().filter_map(|(attempt, lane)| lane.on_timeout(attempt, now.mono)).collect(),
         }
     }
@@ -217,10 +166,16 @@ impl Lanes {
                 (State::AwaitingSpace { action: Action::Launch { .. }, .. }, _) | (State::AwaitingSpace { .. }, Action::Release { .. }) => {
                     lane.end_action();
                 }
-                (State::Performing(Action::Launch { .. }), Action::Release { .. }) => io.push(Io::Cancel { attempt: attempt.clone() }),
-                (State::Performing(Action::Launch { .. }), _) => io.push(Io::Order(action.clone())),
+                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), Action::Release { .. }) => {
+                    io.push(Io::Cancel { attempt: attempt.clone() });
+                }
+                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), _) => io.push(Io::Order(action.clone())),
                 _ => {}
             }
+        }
+        if matches!(action, Action::Release { .. }) {
+            // Even if the lane is busy: a launch of another attempt may wait for the instance.
+            io.push(Io::Pool(warm_pool::Event::Releasing { attempt: attempt.clone() }));
         }
         lane.queue.push_back(action);
         io.extend(self.next(&attempt));
@@ -236,7 +191,25 @@ impl Lanes {
                 return Vec::new();
             }
         };
-        match outcome {
+        let is_release = matches!(action, Action::Release { .. });
+        let mut io = match outcome {
+            Outcome::Prepared { .. } if lane.has_release() => self.end_action(attempt),
+            Outcome::Prepared { reuse_key: None } => {
+                lane.state = State::Performing(action);
+                cold_start(attempt)
+            }
+            Outcome::Prepared { reuse_key: Some(key) } => {
+                lane.state = State::AwaitingInstance(action);
+                vec![Io::Pool(warm_pool::Event::Requested { attempt: attempt.to_owned(), key })]
+            }
+            Outcome::Retain(retention) => {
+                lane.state = State::Retaining(action);
+                return vec![Io::Pool(warm_pool::Event::Retain { attempt: attempt.to_owned(), retention })];
+            }
+            Outcome::Leaving => {
+                lane.state = State::Leaving(action, Exit { until: now + EXIT_TIMEOUT, check: Some(now + EXIT_CHECK), pause: EXIT_CHECK });
+                Vec::new()
+            }
             Outcome::NoSpace { reason, has_written } if !lane.is_obsolete(&action) => lane.await_space(action, reason, has_written, now),
             Outcome::NoSpace { .. } | Outcome::Done => self.end_action(attempt),
             Outcome::Commit(command) => {
@@ -244,7 +217,53 @@ impl Lanes {
                 lane.state = State::Committing(command.clone());
                 vec![Io::Commit { attempt: attempt.to_owned(), command }]
             }
+        };
+        if is_release {
+            io.push(Io::Pool(warm_pool::Event::Left { attempt: attempt.to_owned() }));
         }
+        io
+    }
+
+    fn on_instance(&mut self, attempt: &str, grant: Option<Grant>) -> Vec<Io> {
+        let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
+        match std::mem::replace(&mut lane.state, State::Idle) {
+            State::AwaitingInstance(_) if grant.is_none() && lane.has_release() => return self.end_action(attempt),
+            State::AwaitingInstance(action) => lane.state = State::Performing(action),
+            other => {
+                lane.state = other;
+                return Vec::new();
+            }
+        }
+        if grant.is_none() { cold_start(attempt) } else { vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(grant) }] }
+    }
+
+    fn on_retained(&mut self, attempt: &str, step: Step) -> Vec<Io> {
+        let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
+        match std::mem::replace(&mut lane.state, State::Idle) {
+            State::Retaining(action) => {
+                lane.state = State::Performing(action);
+                vec![Io::Continue { attempt: attempt.to_owned(), step }]
+            }
+            other => {
+                lane.state = other;
+                Vec::new()
+            }
+        }
+    }
+
+    fn on_exit_checked(&mut self, attempt: String, is_running: bool, is_mirroring: bool, now: Mono) -> Option<Io> {
+        let lane = self.lanes.get_mut(&attempt)?;
+        let exit = lane.exit().filter(|exit| exit.check.is_none())?;
+        if is_running && (now < exit.until || is_mirroring) {
+            let next = now + exit.pause;
+            exit.check = Some(if now < exit.until { next.min(exit.until) } else { next });
+            exit.pause = (2 * exit.pause).min(MAX_EXIT_CHECK);
+            return None;
+        }
+        if let State::Leaving(action, _) = std::mem::replace(&mut lane.state, State::Idle) {
+            lane.state = State::Performing(action);
+        }
+        Some(Io::Continue { attempt, step: Step::Clear })
     }
 
     fn on_committed(&mut self, attempt: &str) -> Vec<Io> {
@@ -276,7 +295,23 @@ impl Lanes {
     }
 }
 
+/// Starts a new instance; warm ones that only save time make room for it.
+fn cold_start(attempt: &str) -> Vec<Io> {
+    vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(None) }, Io::Pool(warm_pool::Event::CapacityNeeded)]
+}
+
 impl Lane {
+    fn exit(&mut self) -> Option<&mut Exit> {
+        match &mut self.state {
+            State::Leaving(_, exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    fn has_release(&self) -> bool {
+        self.queue.iter().any(|queued| matches!(queued, Action::Release { .. }))
+    }
+
     fn end_action(&mut self) {
         self.state = State::Idle;
         self.wait = None;
@@ -319,7 +354,8 @@ impl Lane {
     fn deadline(&self) -> Option<Mono> {
         match &self.state {
             State::AwaitingSpace { until, .. } | State::AwaitingJournal { until, .. } => Some(*until),
-            State::Idle | State::Performing(_) | State::Committing(_) => None,
+            State::Leaving(_, exit) => exit.check,
+            State::Idle | State::Performing(_) | State::Committing(_) | State::AwaitingInstance(_) | State::Retaining(_) => None,
         }
     }
 
@@ -336,6 +372,10 @@ impl Lane {
             State::AwaitingJournal { command, .. } => {
                 self.state = State::Committing(command.clone());
                 Some(Io::Commit { attempt: attempt.to_owned(), command })
+            }
+            State::Leaving(action, exit) => {
+                self.state = State::Leaving(action, Exit { check: None, ..exit });
+                Some(Io::CheckExit { attempt: attempt.to_owned() })
             }
             other => {
                 self.state = other;

@@ -9,7 +9,9 @@ pub mod host_link;
 pub mod lanes;
 mod liveness;
 mod now;
+pub mod warm_pool;
 
 pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
 pub use liveness::{Liveness, sign_interval};
 pub use now::{Mono, Now};
+pub use warm_pool::WarmPool;

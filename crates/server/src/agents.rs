@@ -20,12 +20,13 @@ use std::{
 
 use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, Phase, RankOutcome, Report, ReportBody, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
-use shoal_runtime::{ConnId, MirrorKind, host_link::Event, sign_interval};
+use shoal_runtime::{ConnId, MirrorKind, host_link::Event, lanes, sign_interval, warm_pool};
 use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
 use crate::{
     attempts::{AgentSender, Attempt, Attempts},
     checkpoints,
+    driver::Machines,
     effects::World,
     keys::sha256_hex,
     parts::{self, PartsWriter},
@@ -79,14 +80,14 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
-        ToServer::Idle(hello) => return world.hold(&hello, stream, &sender, decoder),
+        ToServer::Idle(hello) => return world.hold(&hello, conn, stream, &sender, decoder),
         _ => return Err(io::Error::other("the first message is not hello")),
     };
     let attempt = match admit(&world.attempts, &hello) {
         Ok(attempt) => attempt,
         Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
-    let link = Link { attempt, host: hello.host, conn };
+    let link = Link { machines: world.machines.clone(), attempt, host: hello.host, conn };
     link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.plan.assignments[hello.host as usize - 1].clone();
@@ -94,6 +95,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt, host: hello.host });
     stream.set_read_timeout(None)?;
     Connection { world, link, stream, sender, decoder, acked, parts: HashMap::new(), no_space: false }.run()
 }
@@ -115,6 +117,7 @@ fn mirror(
 
 /// A connection for reports, in the table of its host.
 struct Link {
+    machines: Machines,
     attempt: Arc<Attempt>,
     host: u32,
     conn: ConnId,
@@ -129,6 +132,9 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.handle(Event::Closed(self.conn));
+        if self.attempt.connected() == 0 {
+            self.machines.send(lanes::Event::Disconnected { attempt: self.attempt.plan.attempt.clone() });
+        }
     }
 }
 
@@ -475,8 +481,8 @@ mod tests {
             checkpoints: None,
             intermediate: None,
             assignments: vec![assignment(1), assignment(2)],
-            keep: None,
-            origin: None,
+            reuse: None,
+            allocation_id: None,
         };
         let allocation =
             AllocationSpec { id: "u-1".to_owned(), instances: 2, program: "/bin/true".into(), args: vec![], env: vec![], dir: "/".into() };

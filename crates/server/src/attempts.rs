@@ -9,7 +9,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -22,9 +22,10 @@ use shoal_link::{Assignment, Frame, Order, ToAgent, Visit, encode};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
+    warm_pool::ReusePolicy,
 };
 
-use crate::{clock, keys::AccessKeys, warm::Keep};
+use crate::{clock, keys::AccessKeys};
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,12 +49,12 @@ pub(crate) struct Plan {
     pub(crate) intermediate: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
-    /// For whom its instance is kept afterwards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) keep: Option<Keep>,
-    /// The attempt for which its instance was started, if it was kept from that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
+    /// Which attempts may have its instance afterwards.
+    #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reuse: Option<ReusePolicy>,
+    /// Its allocation, if that was started for another attempt.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) allocation_id: Option<String>,
 }
 
 impl Plan {
@@ -62,9 +63,9 @@ impl Plan {
     /// Its name.
     pub(crate) const FILE: &str = "attempt.json";
 
-    /// The attempt for which its instance was started.
-    pub(crate) fn origin(&self) -> &str {
-        self.origin.as_ref().unwrap_or(&self.attempt)
+    /// Its allocation: the attempt that this was started for.
+    pub(crate) fn allocation_id(&self) -> &str {
+        self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
     /// Writes the plan: the server's end does not harm it. The machine's does before [`Attempt::sync_plan`], but that ends the agents, too, and
@@ -102,8 +103,6 @@ pub(crate) struct Attempt {
     /// The agents' secret.
     pub(crate) token: String,
     hosts: Mutex<Vec<Host>>,
-    /// A host's agent was welcomed.
-    welcomed: Condvar,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
@@ -126,11 +125,6 @@ impl AgentSender {
     pub(crate) fn send_frame(&self, frame: &Frame<ToAgent>) -> io::Result<()> {
         let bytes = encode(frame).map_err(io::Error::other)?;
         self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
-    }
-
-    /// Whether both are the same.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn close(&self) {
@@ -188,23 +182,22 @@ impl Attempt {
             keys,
             token,
             hosts: Mutex::new(hosts),
-            welcomed: Condvar::new(),
             plan_is_synced: Mutex::new(false),
             is_called: AtomicBool::new(false),
         }
     }
 
-    /// One for which a kept instance is called.
+    /// One that waits for a warm instance.
     pub(crate) fn called(self) -> Self {
         Self { is_called: AtomicBool::new(true), ..self }
     }
 
-    /// Its instance has come.
+    /// Its warm instance has connected.
     pub(crate) fn has_come(&self) {
         self.is_called.store(false, Ordering::Release);
     }
 
-    /// Whether its instance is still called.
+    /// Whether it waits for a warm instance.
     pub(crate) fn is_called(&self) -> bool {
         self.is_called.load(Ordering::Acquire)
     }
@@ -226,13 +219,6 @@ impl Attempt {
         Ok(())
     }
 
-    /// Waits until all hosts' agents are connected; returns whether they are.
-    pub(crate) fn await_connected(&self, timeout: Duration) -> bool {
-        let lacks = |hosts: &mut Vec<Host>| hosts.iter().any(|host| host.link.connected().is_none());
-        let waited = self.welcomed.wait_timeout_while(self.lock(), timeout, lacks);
-        !waited.expect("no holder of this lock panics").1.timed_out()
-    }
-
     /// Announces a connection by this event and waits for its turn to be served.
     ///
     /// # Errors
@@ -250,13 +236,8 @@ impl Attempt {
 
     /// Something happened on a connection of a host.
     pub(crate) fn handle(&self, host: u32, event: Event) {
-        let is_welcome = matches!(event, Event::Welcomed { .. });
-        let mut hosts = self.lock();
-        if let Some(host) = hosts.get_mut(host as usize - 1) {
+        if let Some(host) = self.lock().get_mut(host as usize - 1) {
             host.handle(event);
-        }
-        if is_welcome {
-            self.welcomed.notify_all();
         }
     }
 

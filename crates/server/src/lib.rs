@@ -16,6 +16,7 @@ mod clock;
 mod connections;
 mod console;
 mod core;
+mod driver;
 mod dry_run;
 mod effects;
 mod error;

@@ -118,7 +118,7 @@ fn history(seed: u64, is_hasty: bool) -> Result<(), String> {
     let (mut open, mut served, mut received) = (Vec::new(), Vec::new(), Vec::<(ConnId, Order)>::new());
     let mut ordered = Vec::new();
     let mut conns = 0;
-    let mut perform = |ios: Vec<Io>, served: &mut Vec<ConnId>, received: &mut Vec<(ConnId, Order)>| {
+    let perform = |ios: Vec<Io>, served: &mut Vec<ConnId>, received: &mut Vec<(ConnId, Order)>| {
         for io in ios {
             match io {
                 Io::Admit(conn) if !served.contains(&conn) => served.push(conn),

@@ -1,6 +1,7 @@
 use shoal_plane::{Placement, Time};
 
 use super::*;
+use crate::warm_pool::{AllocationId, Retention, ReusePolicy};
 
 fn attempt(name: &str) -> String {
     name.to_owned()
@@ -59,8 +60,10 @@ struct Still(Lanes);
 
 impl Still {
     fn handle(&mut self, event: Event) -> Vec<Io> {
-        let io = self.0.handle(event, at(START));
+        let mut io = self.0.handle(event, at(START));
         self.0.check();
+        // The pool's part of every release has a test of its own.
+        io.retain(|io| !matches!(io, Io::Pool(warm_pool::Event::Releasing { .. } | warm_pool::Event::Left { .. })));
         io
     }
 }
@@ -182,7 +185,7 @@ fn a_release_does_not_wait_for_artifacts_that_wait_for_disk_space() {
 fn an_outcome_is_submitted_until_the_journal_has_taken_it() {
     let mut lanes = Lanes::default();
     let commit = || Io::Commit { attempt: attempt("a"), command: released("a") };
-    lanes.handle(requested(release("a")), at(0));
+    lanes.handle(requested(store("a")), at(0));
     assert_eq!(lanes.handle(ended("a", Outcome::Commit(released("a"))), at(0)), [commit()]);
     for second in 0..5 {
         assert_eq!(lanes.handle(Event::CommitFailed { attempt: attempt("a") }, at(second)), []);
@@ -193,6 +196,117 @@ fn an_outcome_is_submitted_until_the_journal_has_taken_it() {
     assert_eq!(lanes.handle(requested(launch("a")), at(5)), [], "what follows waits for it");
     assert_eq!(lanes.handle(Event::Committed { attempt: attempt("a") }, at(5)), [perform(launch("a"))]);
     assert_eq!(lanes.handle(Event::Committed { attempt: attempt("a") }, at(5)), [], "a repeated answer changes nothing");
+}
+
+fn grant() -> Grant {
+    Grant { allocation: AllocationId(attempt("older")), from: attempt("job"), idle: Duration::from_secs(1) }
+}
+
+fn retention() -> Retention {
+    let policy = ReusePolicy { owner: String::new(), idle_s: 60, key: attempt("key"), is_loaded: false };
+    Retention { allocation: AllocationId(attempt("a")), job: attempt("job"), policy, hosts: 1 }
+}
+
+fn then(step: Step) -> Io {
+    Io::Continue { attempt: attempt("a"), step }
+}
+
+#[test]
+fn a_launch_gets_a_warm_instance_or_starts_a_new_one() {
+    let prepared = |key: Option<&str>| ended("a", Outcome::Prepared { reuse_key: key.map(attempt) });
+    let cold = || vec![then(Step::Start(None)), Io::Pool(warm_pool::Event::CapacityNeeded)];
+    let mut lanes = lanes();
+    lanes.handle(requested(launch("a")));
+    assert_eq!(lanes.handle(prepared(None)), cold(), "nothing to reuse");
+    lanes.handle(done("a"));
+    for (answer, expected) in [
+        (Event::Granted { attempt: attempt("a"), grant: grant() }, vec![then(Step::Start(Some(grant())))]),
+        (Event::Declined { attempt: attempt("a") }, cold()),
+    ] {
+        lanes.handle(requested(launch("a")));
+        let io = lanes.handle(prepared(Some("key")));
+        assert!(matches!(&io[..], [Io::Pool(warm_pool::Event::Requested { key, .. })] if key == "key"), "{io:?}");
+        assert_eq!(lanes.handle(requested(stop("a"))), [Io::Order(stop("a"))], "its agents may be connected");
+        assert_eq!(lanes.handle(answer), expected);
+        assert_eq!(lanes.handle(Event::Declined { attempt: attempt("a") }), [], "a second answer changes nothing");
+        assert_eq!(lanes.handle(done("a")), [perform(stop("a"))]);
+        lanes.handle(done("a"));
+    }
+}
+
+#[test]
+fn a_release_ends_a_launch_before_it_has_an_instance() {
+    let mut lanes = lanes();
+    lanes.handle(requested(launch("a")));
+    lanes.handle(requested(release("a")));
+    assert_eq!(lanes.handle(ended("a", Outcome::Prepared { reuse_key: None })), [perform(release("a"))]);
+    lanes.handle(requested(launch("b")));
+    lanes.handle(ended("b", Outcome::Prepared { reuse_key: Some(attempt("key")) }));
+    assert_eq!(lanes.handle(requested(release("b"))), [Io::Cancel { attempt: attempt("b") }]);
+    assert_eq!(lanes.handle(Event::Declined { attempt: attempt("b") }), [perform(release("b"))]);
+}
+
+#[test]
+fn a_released_instance_is_retained_or_its_agents_exit() {
+    for is_retained in [true, false] {
+        let mut lanes = Lanes::default();
+        let io = lanes.handle(requested(release("a")), at(0));
+        assert!(io.iter().any(|io| matches!(io, Io::Pool(warm_pool::Event::Releasing { .. }))), "{io:?}");
+        let io = lanes.handle(ended("a", Outcome::Retain(retention())), at(0));
+        assert!(matches!(&io[..], [Io::Pool(warm_pool::Event::Retain { retention: of, .. })] if *of == retention()), "{io:?}");
+        if is_retained {
+            assert_eq!(lanes.handle(Event::Retained { attempt: attempt("a") }, at(0)), [then(Step::Forget)]);
+        } else {
+            assert_eq!(lanes.handle(Event::NotRetained { attempt: attempt("a") }, at(0)), [then(Step::Leave)]);
+            let io = lanes.handle(ended("a", Outcome::Leaving), at(0));
+            assert!(matches!(&io[..], [Io::Pool(warm_pool::Event::Left { .. })]), "{io:?}");
+        }
+    }
+}
+
+/// An attempt whose agents were ordered to exit at second 0.
+fn leaving() -> Lanes {
+    let mut lanes = Lanes::default();
+    lanes.handle(requested(release("a")), at(0));
+    lanes.handle(ended("a", Outcome::Leaving), at(0));
+    lanes
+}
+
+fn checked(is_running: bool, is_mirroring: bool) -> Event {
+    Event::ExitChecked { attempt: attempt("a"), is_running, is_mirroring }
+}
+
+#[test]
+fn agents_have_three_seconds_to_exit_and_more_while_they_send_files() {
+    for (mirrors_for_s, expected_s) in [(0, 3.0), (60, 60.0)] {
+        let mut lanes = leaving();
+        let mut checks = 0;
+        let ended = loop {
+            let now = Now { mono: lanes.deadline().expect("a check"), wall: Time(0) };
+            assert_eq!(lanes.handle(Event::Timeout, now), [Io::CheckExit { attempt: attempt("a") }]);
+            assert_eq!(lanes.deadline(), None, "one check at a time");
+            checks += 1;
+            if lanes.handle(checked(true, now.mono.0.as_secs() < mirrors_for_s), now) == [then(Step::Clear)] {
+                break now.mono.0.as_secs_f64();
+            }
+        };
+        assert!((ended - expected_s).abs() < 0.3, "{ended}");
+        assert!(checks < 30 + 4 * mirrors_for_s, "{checks} checks");
+    }
+}
+
+#[test]
+fn agents_that_have_disconnected_are_checked_immediately() {
+    let mut lanes = leaving();
+    let disconnected = || Event::Disconnected { attempt: attempt("a") };
+    assert_eq!(lanes.handle(disconnected(), at(0)), [Io::CheckExit { attempt: attempt("a") }]);
+    assert_eq!(lanes.handle(disconnected(), at(0)), [], "a check is under way");
+    assert_eq!(lanes.handle(checked(false, false), at(0)), [then(Step::Clear)]);
+    assert_eq!(lanes.handle(checked(false, false), at(0)), [], "a repeated answer changes nothing");
+    assert_eq!(
+        lanes.handle(ended("a", Outcome::Commit(released("a"))), at(0))[0],
+        Io::Commit { attempt: attempt("a"), command: released("a") }
+    );
 }
 
 /// Pseudo-random numbers of a seed.
@@ -214,8 +328,10 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
         let (mut performing, mut committing): (Option<Action>, Option<Command>) = (None, None);
         let (mut performed, mut committed) = (Vec::new(), Vec::new());
         let mut now = 0;
-        while !requests.is_empty() || performing.is_some() || committing.is_some() || lanes.deadline().is_some() {
-            let event = match (random.below(5), &performing, &committing) {
+        let mut answers: Vec<Event> = Vec::new();
+        let is_over = |lanes: &Lanes| lanes.lanes.is_empty();
+        while !requests.is_empty() || !is_over(&lanes) {
+            let event = match (random.below(7), &performing, &committing) {
                 (0, Some(Action::Launch { .. } | Action::StoreArtifacts { .. }), _) => {
                     performing = None;
                     ended("a", Outcome::NoSpace { reason: attempt("full"), has_written: random.below(2) == 0 })
@@ -238,6 +354,18 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
                     now += random.below(3);
                     Event::Timeout
                 }
+                (5, Some(action), _) => {
+                    let is_retained = random.below(2) == 0;
+                    let outcome = match action {
+                        Action::Launch { .. } => Outcome::Prepared { reuse_key: is_retained.then(|| attempt("key")) },
+                        Action::Release { .. } if is_retained => Outcome::Retain(retention()),
+                        Action::Release { .. } => Outcome::Leaving,
+                        _ => continue,
+                    };
+                    performing = None;
+                    ended("a", outcome)
+                }
+                (6, ..) if !answers.is_empty() => answers.remove(0),
                 _ => match requests.pop_front() {
                     Some(action) => Event::Requested(action),
                     None => continue,
@@ -248,11 +376,26 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
                     Io::Perform { action, .. } => {
                         assert!(committing.is_none() && performing.replace(action).is_none(), "seed {seed}: two simultaneously");
                     }
+                    Io::Continue { step, .. } => {
+                        let action = if matches!(step, Step::Start(_)) { launch("a") } else { release("a") };
+                        assert!(committing.is_none() && performing.replace(action).is_none(), "seed {seed}: two simultaneously");
+                    }
+                    Io::CheckExit { .. } => answers.push(checked(random.below(2) == 0, false)),
+                    Io::Pool(warm_pool::Event::Requested { .. }) => answers.push(match random.below(2) {
+                        0 => Event::Granted { attempt: attempt("a"), grant: grant() },
+                        _ => Event::Declined { attempt: attempt("a") },
+                    }),
+                    Io::Pool(warm_pool::Event::Retain { .. }) => answers.push(match random.below(2) {
+                        0 => Event::Retained { attempt: attempt("a") },
+                        _ => Event::NotRetained { attempt: attempt("a") },
+                    }),
+                    Io::Pool(_) => {}
                     Io::Commit { command, .. } => {
                         assert!(performing.is_none() && committing.replace(command).is_none(), "seed {seed}: two simultaneously");
                     }
                     Io::Order(_) | Io::Cancel { .. } => {
-                        assert!(matches!(performing, Some(Action::Launch { .. })), "seed {seed}: no launch is performed");
+                        let is_launching = matches!(performing, Some(Action::Launch { .. })) || !answers.is_empty();
+                        assert!(is_launching, "seed {seed}: no launch is performed");
                     }
                     Io::LogDelay { .. } | Io::ReportDelay { .. } => {}
                 }
