@@ -9,7 +9,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -102,7 +102,8 @@ pub(crate) struct Attempt {
     pub(crate) keys: AccessKeys,
     /// The agents' secret.
     pub(crate) token: String,
-    hosts: Mutex<Vec<Host>>,
+    /// By host number - 1. Each has a lock of its own: one that does not read delays no other.
+    hosts: Vec<Mutex<Host>>,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
@@ -174,17 +175,9 @@ impl Host {
 
 impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
-        let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
+        let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self {
-            plan,
-            allocation,
-            keys,
-            token,
-            hosts: Mutex::new(hosts),
-            plan_is_synced: Mutex::new(false),
-            is_called: AtomicBool::new(false),
-        }
+        Self { plan, allocation, keys, token, hosts, plan_is_synced: Mutex::new(false), is_called: AtomicBool::new(false) }
     }
 
     /// One that waits for a warm instance.
@@ -226,8 +219,7 @@ impl Attempt {
     pub(crate) fn admit(&self, host: u32, conn: ConnId, sender: &AgentSender, hello: Event) -> io::Result<()> {
         let (admit, admitted) = mpsc::sync_channel(1);
         {
-            let mut hosts = self.lock();
-            let host = &mut hosts[host as usize - 1];
+            let mut host = self.host(host);
             host.connections.insert(conn, Connection { sender: sender.clone(), admit: Some(admit) });
             host.handle(hello);
         }
@@ -236,56 +228,59 @@ impl Attempt {
 
     /// Something happened on a connection of a host.
     pub(crate) fn handle(&self, host: u32, event: Event) {
-        if let Some(host) = self.lock().get_mut(host as usize - 1) {
-            host.handle(event);
-        }
+        self.host(host).handle(event);
     }
 
     /// How many hosts' agents are connected.
     pub(crate) fn connected(&self) -> usize {
-        self.lock().iter().filter(|host| host.link.connected().is_some()).count()
+        self.all_hosts().filter(|host| host.link.connected().is_some()).count()
     }
 
     /// Notes whether a host's reports cannot be stored; returns whether that is news.
     pub(crate) fn waits_for_disk(&self, host: u32, waits: bool) -> bool {
-        let host = &mut self.lock()[host as usize - 1];
-        std::mem::replace(&mut host.waits_for_disk, waits) != waits
+        std::mem::replace(&mut self.host(host).waits_for_disk, waits) != waits
     }
 
     /// Whether a host was ordered to stop or may exit.
     pub(crate) fn is_stopping(&self, host: u32) -> bool {
-        self.lock()[host as usize - 1].link.is_stopping()
+        self.host(host).link.is_stopping()
     }
 
     /// Time has passed in which the server read: how long each host has been silent, by number.
     pub(crate) fn listened(&self, time: Duration) -> Vec<(u32, Duration)> {
-        (1..).zip(self.lock().iter_mut().map(|host| host.link.elapse(time))).collect()
+        (1..).zip(self.all_hosts().map(|mut host| host.link.elapse(time))).collect()
     }
 
     /// Whether an agent is still mirroring files.
     pub(crate) fn is_mirroring(&self) -> bool {
         let now = clock::now().mono;
-        self.lock().iter().any(|host| host.link.is_mirroring(now))
+        self.all_hosts().any(|host| host.link.is_mirroring(now))
     }
 
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&self, host: u32, order: Order) {
-        self.handle(host, Event::Order(order));
+        // A host that the attempt has not is the core's error, not the lane's.
+        if (1..=self.hosts.len()).contains(&(host as usize)) {
+            self.handle(host, Event::Order(order));
+        }
     }
 
     /// Requests once that a host's agent opens a connection for a visit.
     pub(crate) fn visit(&self, host: u32, id: &str, visit: &Visit) -> Result<(), NoVisit> {
         let sender = {
-            let hosts = self.lock();
-            let host = &hosts[host as usize - 1];
+            let host = self.host(host);
             let conn = host.link.visited()?;
             host.connections.get(&conn).ok_or(NoVisit::NotConnected)?.sender.clone()
         };
         sender.send(ToAgent::Visit { id: id.to_owned(), visit: visit.clone() }).map_err(|_| NoVisit::NotConnected)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Host>> {
-        self.hosts.lock().expect("no holder of this lock panics")
+    fn host(&self, number: u32) -> MutexGuard<'_, Host> {
+        self.hosts[number as usize - 1].lock().expect("no holder of this lock panics")
+    }
+
+    fn all_hosts(&self) -> impl Iterator<Item = MutexGuard<'_, Host>> {
+        self.hosts.iter().map(|host| host.lock().expect("no holder of this lock panics"))
     }
 }
 
@@ -313,7 +308,7 @@ impl Attempts {
         self.lock().values().cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
         self.running.lock().expect("no holder of this lock panics")
     }
 }
