@@ -42,8 +42,12 @@ def jobs(request, make_house):
 
 def kept(jobs):
     """Ids of the processes of agents that serve nobody, when there are no others."""
-    runs = [path for path in (jobs.house.data / "runs").iterdir() if not (path / "attempt.json").exists()]
-    pids = [int(file.read_text().split()[0]) for run in runs for file in run.glob("agent-*.pid")]
+    pids = []
+    for run in (jobs.house.data / "runs").iterdir():
+        # A directory may be removed meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            if not (run / "attempt.json").exists():
+                pids += [int(file.read_text().split()[0]) for file in run.glob("agent-*.pid")]
     return sorted(pid for pid in pids if traces.PROC.joinpath(str(pid)).exists())
 
 

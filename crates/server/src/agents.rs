@@ -11,7 +11,7 @@ use std::{
     io::{self, Read},
     os::unix::net::{UnixListener, UnixStream},
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -20,15 +20,16 @@ use std::{
 
 use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, Phase, RankOutcome, Report, ReportBody, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
+use shoal_runtime::{ConnId, MirrorKind, host_link::Event, lanes, sign_interval, warm_pool};
 use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
 use crate::{
-    attempts::{Attempt, Attempts, Brought, Down},
+    attempts::{AgentSender, Attempt, Attempts},
     checkpoints,
+    driver::Machines,
     effects::World,
     keys::sha256_hex,
     parts::{self, PartsWriter},
-    silence::{self, Ear},
 };
 
 use self::strangers::{HELLO_TIMEOUT, Stranger, first_message};
@@ -46,12 +47,12 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
             tracing::warn!("agent socket: too many callers have not said who they are; the next one is closed");
             continue;
         };
-        let number = connections.fetch_add(1, Ordering::Relaxed);
+        let conn = ConnId(connections.fetch_add(1, Ordering::Relaxed));
         let started = stream.and_then(|stream| {
             let world = world.clone();
-            thread::Builder::new().name(format!("agent {number}")).stack_size(256 << 10).spawn(move || {
-                if let Err(error) = converse(&world, stream, number, stranger) {
-                    tracing::debug!("agent connection {number}: {error}");
+            thread::Builder::new().name(format!("agent {}", conn.0)).stack_size(256 << 10).spawn(move || {
+                if let Err(error) = converse(&world, stream, conn, stranger) {
+                    tracing::debug!("agent connection {}: {error}", conn.0);
                 }
             })
         });
@@ -62,59 +63,87 @@ pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &Atom
     }
 }
 
-/// Reads the hello, answers it, and takes reports until the agent hangs up or calls anew.
-fn converse(world: &World, mut stream: UnixStream, number: u64, stranger: Stranger) -> io::Result<()> {
+/// Reads the hello, answers it, and handles reports until the connection ends.
+fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stranger) -> io::Result<()> {
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-    let down = Down::new(stream.try_clone()?);
+    let sender = AgentSender::new(stream.try_clone()?);
     let (first, decoder) = first_message(&mut stream, HELLO_TIMEOUT)?;
     stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
     drop(stranger);
     let hello = match first {
         ToServer::Hello(hello) => hello,
-        ToServer::Checkpoints(hello) => return bring(world, &hello, Brought::Checkpoints, number, stream, &down, decoder),
-        ToServer::Intermediate(hello) => return bring(world, &hello, Brought::Intermediate, number, stream, &down, decoder),
+        ToServer::Checkpoints(hello) => return mirror(world, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder),
+        ToServer::Intermediate(hello) => return mirror(world, &hello, MirrorKind::Intermediate, conn, stream, &sender, decoder),
         ToServer::Visit { hello, id } => {
             return match admit(&world.attempts, &hello) {
-                Ok(_) => world.visits.receive(&hello, &id, stream, &down, decoder),
-                Err(reason) => down.send(ToAgent::Refused { reason }),
+                Ok(_) => world.visits.receive(&hello, &id, stream, &sender, decoder),
+                Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
-        ToServer::Idle(hello) => return world.hold(&hello, stream, &down, decoder),
+        ToServer::Idle(hello) => return world.hold(&hello, conn, stream, &sender, decoder),
         _ => return Err(io::Error::other("the first message is not hello")),
     };
     let attempt = match admit(&world.attempts, &hello) {
         Ok(attempt) => attempt,
-        Err(reason) => return down.send(ToAgent::Refused { reason }),
+        Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
-    // What an older connection of this host has read is handled to its end before this one says how far it came.
-    attempt.hang_up(hello.host);
-    let turn = attempt.turn(hello.host);
-    let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let link = Link { machines: world.machines.clone(), attempt, host: hello.host, conn };
+    link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
-    let mut assignment = attempt.plan.assignments[hello.host as usize - 1].clone();
-    assignment.endpoint = world.endpoint(&attempt);
-    let alive_ms = u64::try_from(silence::sign_every(world.silence).as_millis()).ok();
-    down.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
-    attempt.connect(hello.host, number, &down, hello.visits)?;
+    let mut assignment = link.attempt.plan.assignments[hello.host as usize - 1].clone();
+    assignment.endpoint = world.endpoint(&link.attempt);
+    let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
+    sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
+    link.handle(Event::Welcomed { conn, has_visits: hello.visits });
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt, host: hello.host });
     stream.set_read_timeout(None)?;
-    Connection { world, attempt, host: hello.host, number, stream, down, decoder, acked, parts: HashMap::new(), no_space: false }.run()
+    Connection { world, link, stream, sender, decoder, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
-fn bring(world: &World, hello: &Hello, what: Brought, number: u64, stream: UnixStream, down: &Down, decoder: Decoder) -> io::Result<()> {
+fn mirror(
+    world: &World,
+    hello: &Hello,
+    kind: MirrorKind,
+    conn: ConnId,
+    stream: UnixStream,
+    sender: &AgentSender,
+    decoder: Decoder,
+) -> io::Result<()> {
     match admit(&world.attempts, hello) {
-        Ok(attempt) => checkpoints::receive(world, &attempt, hello, what, number, stream, down, decoder),
-        Err(reason) => down.send(ToAgent::Refused { reason }),
+        Ok(attempt) => checkpoints::receive(world, &attempt, hello, kind, conn, stream, sender, decoder),
+        Err(reason) => sender.send(ToAgent::Refused { reason }),
+    }
+}
+
+/// A connection for reports, in the table of its host.
+struct Link {
+    machines: Machines,
+    attempt: Arc<Attempt>,
+    host: u32,
+    conn: ConnId,
+}
+
+impl Link {
+    fn handle(&self, event: Event) {
+        self.attempt.handle(self.host, event);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.handle(Event::Closed(self.conn));
+        if self.attempt.connected() == 0 {
+            self.machines.send(lanes::Event::Disconnected { attempt: self.attempt.plan.attempt.clone() });
+        }
     }
 }
 
 /// An agent that is known.
 struct Connection<'a> {
     world: &'a World,
-    attempt: Arc<Attempt>,
-    host: u32,
-    number: u64,
+    link: Link,
     stream: UnixStream,
-    down: Down,
+    sender: AgentSender,
     decoder: Decoder,
     acked: u64,
     parts: HashMap<Artifact, PartsWriter>,
@@ -122,14 +151,8 @@ struct Connection<'a> {
     no_space: bool,
 }
 
-impl Drop for Connection<'_> {
-    fn drop(&mut self) {
-        self.attempt.disconnect(self.host, self.number);
-    }
-}
-
 impl Connection<'_> {
-    /// Takes reports until the agent hangs up.
+    /// Handles reports until the connection ends.
     fn run(mut self) -> io::Result<()> {
         loop {
             let mut frames = Vec::new();
@@ -139,14 +162,14 @@ impl Connection<'_> {
             let before = self.acked;
             self.take(frames)?;
             if self.acked > before {
-                self.down.send(ToAgent::Ack { seq: self.acked })?;
+                self.sender.send(ToAgent::Ack { seq: self.acked })?;
             }
-            self.attempt.hear(self.host, self.number, Ear::listens);
+            self.link.handle(Event::Processed(self.link.conn));
             match read_some(&mut self.stream, &mut self.decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             }
-            self.attempt.hear(self.host, self.number, Ear::hears);
+            self.link.handle(Event::Received(self.link.conn));
         }
     }
 
@@ -158,7 +181,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Makes what has come durable, in order. Facts that come together go to the core together, and share its wait for the disk.
+    /// Persists a batch of frames in order; all facts of a batch are committed in one transaction.
     fn take(&mut self, frames: Vec<Frame<ToServer>>) -> io::Result<()> {
         let mut lines = Vec::new();
         let mut points = Vec::new();
@@ -202,7 +225,7 @@ impl Connection<'_> {
                     }
                 }
                 Frame::Message(ToServer::Report(_)) => {}
-                Frame::Message(ToServer::Alive) => self.attempt.hear(self.host, self.number, Ear::hears_sign),
+                Frame::Message(ToServer::Alive) => self.link.handle(Event::SignReceived(self.link.conn)),
                 _ => return Err(io::Error::other("only reports and parts come on this connection")),
             }
         }
@@ -219,20 +242,20 @@ impl Connection<'_> {
             return Ok(());
         }
         // What the next server is to know of the attempt comes before what it knows of it.
-        self.attempt.sync_plan()?;
+        self.link.attempt.sync_plan()?;
         self.world.core.tell_all(std::mem::take(facts)).map_err(io::Error::other)
     }
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction.
     fn ingest(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> io::Result<()> {
-        self.attempt.sync_plan()?;
+        self.link.attempt.sync_plan()?;
         self.sync_parts()?;
         let stored = match self.store(seq, lines, points) {
-            Err(StoreError::Full(_)) if self.attempt.is_stopping(self.host) => self.store_without_lines(seq),
+            Err(StoreError::Full(_)) if self.link.attempt.is_stopping(self.link.host) => self.store_without_lines(seq),
             stored => stored,
         };
-        let (job, host) = (&self.attempt.plan.job, self.host);
-        match (&stored, self.attempt.waits_for_disk(host, stored.is_err())) {
+        let (job, host) = (&self.link.attempt.plan.job, self.link.host);
+        match (&stored, self.link.attempt.waits_for_disk(host, stored.is_err())) {
             // The connection ends, and the agent says it again; once told is enough.
             (Err(error), true) => tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}"),
             (Ok(()), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
@@ -243,17 +266,17 @@ impl Connection<'_> {
 
     /// The number alone: a job that is stopped on a full disk must end, and its end comes after its last lines.
     fn store_without_lines(&mut self, seq: u64) -> Result<(), StoreError> {
-        let (job, host) = (&self.attempt.plan.job, self.host);
+        let (job, host) = (&self.link.attempt.plan.job, self.link.host);
         tracing::warn!("training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped");
         self.store(seq, &mut Vec::new(), &mut Vec::new())
     }
 
     fn store(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> Result<(), StoreError> {
         let ingest = Ingest {
-            attempt: self.attempt.plan.attempt.clone(),
-            host: self.host,
+            attempt: self.link.attempt.plan.attempt.clone(),
+            host: self.link.host,
             seq,
-            job: self.attempt.plan.job.clone(),
+            job: self.link.attempt.plan.job.clone(),
             logs: std::mem::take(lines),
             points: std::mem::take(points),
             quota: Some(self.quota()),
@@ -301,7 +324,7 @@ impl Connection<'_> {
             | ReportBody::Note { .. }
             | ReportBody::ArtifactSent { .. } => return None,
         };
-        Some(Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report })
+        Some(Command::InstanceReported { attempt: self.link.attempt.plan.attempt.clone(), host: self.link.host, report })
     }
 
     /// Stores a part. On a full disk the agent sends it again until there is room or the core's limit for uploads is over; a job that is being stopped
@@ -311,12 +334,12 @@ impl Connection<'_> {
             return Ok(());
         }
         match self.writer(artifact).and_then(|writer| writer.append(seq, bytes)) {
-            Err(error) if is_full(&error) && !self.attempt.is_stopping(self.host) => {
-                if self.attempt.waits_for_disk(self.host, true) {
+            Err(error) if is_full(&error) && !self.link.attempt.is_stopping(self.link.host) => {
+                if self.link.attempt.waits_for_disk(self.link.host, true) {
                     tracing::error!(
                         "training job {}: the artifacts of algo-{} wait for the disk: {error}",
-                        self.attempt.plan.job,
-                        self.host
+                        self.link.attempt.plan.job,
+                        self.link.host
                     );
                 }
                 Err(error)
@@ -326,15 +349,15 @@ impl Connection<'_> {
                 self.parts.clear();
                 for artifact in [Artifact::Model, Artifact::Output] {
                     // One that was never begun is not there.
-                    let _ = fs::remove_file(parts::path(&self.attempt.run_dir(), self.host, artifact));
+                    let _ = fs::remove_file(parts::path(&self.link.attempt.run_dir(), self.link.host, artifact));
                 }
                 let reason = format!(
                     "no space is left on the server's disk for the artifacts of algo-{}, and the job is being stopped; free some and submit the job again",
-                    self.host
+                    self.link.host
                 );
-                tracing::error!("training job {}: {reason}", self.attempt.plan.job);
+                tracing::error!("training job {}: {reason}", self.link.attempt.plan.job);
                 let report = InstanceReport::Lost { reason };
-                let command = Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+                let command = Command::InstanceReported { attempt: self.link.attempt.plan.attempt.clone(), host: self.link.host, report };
                 self.world.core.tell(command).map_err(io::Error::other)
             }
             kept => kept,
@@ -345,7 +368,7 @@ impl Connection<'_> {
         match self.parts.entry(artifact) {
             std::collections::hash_map::Entry::Occupied(open) => Ok(open.into_mut()),
             std::collections::hash_map::Entry::Vacant(place) => {
-                let path = parts::path(&self.attempt.run_dir(), self.host, artifact);
+                let path = parts::path(&self.link.attempt.run_dir(), self.link.host, artifact);
                 Ok(place.insert(PartsWriter::open(&path, self.acked)?))
             }
         }
@@ -365,7 +388,7 @@ impl Connection<'_> {
     }
 
     fn stream_name(&self) -> String {
-        self.attempt.plan.streams[self.host as usize - 1].clone()
+        self.link.attempt.plan.streams[self.link.host as usize - 1].clone()
     }
 }
 
@@ -382,7 +405,7 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
     if hello.host == 0 || hello.host as usize > attempt.plan.assignments.len() {
         return Err(format!("attempt {} has no host {}", hello.attempt, hello.host));
     }
-    // Hashes are compared, so the time that it takes tells nothing of use.
+    // Compare digests: the comparison time must not reveal the token.
     if sha256_hex(&hello.token) != sha256_hex(&attempt.token) {
         return Err("wrong token".to_owned());
     }
@@ -458,8 +481,8 @@ mod tests {
             checkpoints: None,
             intermediate: None,
             assignments: vec![assignment(1), assignment(2)],
-            keep: None,
-            origin: None,
+            reuse: None,
+            allocation_id: None,
         };
         let allocation =
             AllocationSpec { id: "u-1".to_owned(), instances: 2, program: "/bin/true".into(), args: vec![], env: vec![], dir: "/".into() };

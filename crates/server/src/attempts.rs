@@ -1,4 +1,4 @@
-//! Attempts that run: what each agent is told, whether it is connected, and what was ordered. The part that must survive a
+//! Attempts that run: the assignments of their agents, and the sockets of [`shoal_runtime::HostLink`]s. The part that must survive a
 //! restart is one file in the attempt's run directory, written before the first agent starts.
 
 use std::{
@@ -9,29 +9,23 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Frame, Order, ToAgent, Visit, encode};
+use shoal_runtime::{
+    ConnId, HostLink, NoVisit,
+    host_link::{Event, Io},
+    warm_pool::ReusePolicy,
+};
 
-use crate::{keys::AccessKeys, silence::Ear, warm::Keep};
-
-/// Files that agents bring while their program runs, each kind on a connection of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Brought {
-    /// They have receipts.
-    Checkpoints,
-    /// They have none.
-    Intermediate,
-}
-
-/// An agent that brings files is not waited for any more after so long without a byte.
-const SAVER_PATIENCE: Duration = Duration::from_secs(30);
+use crate::{clock, keys::AccessKeys};
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,12 +49,12 @@ pub(crate) struct Plan {
     pub(crate) intermediate: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
-    /// For whom its instance is kept afterwards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) keep: Option<Keep>,
-    /// The attempt for which its instance was started, if it was kept from that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
+    /// Which attempts may have its instance afterwards.
+    #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reuse: Option<ReusePolicy>,
+    /// Its allocation, if that was started for another attempt.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) allocation_id: Option<String>,
 }
 
 impl Plan {
@@ -69,9 +63,9 @@ impl Plan {
     /// Its name.
     pub(crate) const FILE: &str = "attempt.json";
 
-    /// The attempt for which its instance was started.
-    pub(crate) fn origin(&self) -> &str {
-        self.origin.as_ref().unwrap_or(&self.attempt)
+    /// Its allocation: the attempt that this was started for.
+    pub(crate) fn allocation_id(&self) -> &str {
+        self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
     /// Writes the plan: the server's end does not harm it. The machine's does before [`Attempt::sync_plan`], but that ends the agents, too, and
@@ -108,20 +102,19 @@ pub(crate) struct Attempt {
     pub(crate) keys: AccessKeys,
     /// The agents' secret.
     pub(crate) token: String,
-    hosts: Mutex<Vec<Host>>,
-    /// A host has connected.
-    connection: Condvar,
+    /// By host number - 1. Each has a lock of its own: one that does not read delays no other.
+    hosts: Vec<Mutex<Host>>,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
-    /// A kept instance is called for it; if that does not come it gets another, so that nobody misses it.
+    /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
     is_called: AtomicBool,
 }
 
-/// The way down to an agent. Messages are whole, whoever sends.
+/// Sends to an agent. Messages arrive unmixed, from whatever thread they are sent.
 #[derive(Clone)]
-pub(crate) struct Down(Arc<Mutex<UnixStream>>);
+pub(crate) struct AgentSender(Arc<Mutex<UnixStream>>);
 
-impl Down {
+impl AgentSender {
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self(Arc::new(Mutex::new(stream)))
     }
@@ -135,84 +128,69 @@ impl Down {
         self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
     }
 
-    /// Whether both are the same.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     pub(crate) fn close(&self) {
-        // One that is closed already is what is wanted.
+        // A connection that is closed already needs nothing more.
         let _ = self.0.lock().expect("no holder of this lock panics").shutdown(Shutdown::Both);
     }
 }
 
+/// Drives one host's link: the machine and its sockets.
 #[derive(Default)]
 struct Host {
-    /// The connection's number and its way down.
-    connection: Option<(u64, Down)>,
-    ear: Ear,
+    link: HostLink,
+    connections: HashMap<ConnId, Connection>,
     waits_for_disk: bool,
-    /// Its agent knows what a visit is.
-    takes_visits: bool,
-    /// Held by the connection that is served: one at a time.
-    turn: Arc<Mutex<()>>,
-    orders: Vec<Order>,
-    /// The connections that bring files, by [`Brought`].
-    savers: [Savers; 2],
 }
 
-/// Why a host cannot be visited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoVisit {
-    /// Its agent comes back by itself, or is about to be given up.
-    #[error("its agent is not connected at the moment; try again")]
-    NotConnected,
-    /// It was started by a server before this one.
-    #[error("its agent is of an older version that has no visits; a training job that is created now can be visited")]
-    TooOld,
+struct Connection {
+    sender: AgentSender,
+    /// Wakes the connection's thread when it is to be served; dropped when it never will be.
+    admit: Option<mpsc::SyncSender<()>>,
 }
 
-/// Connections that bring files of one kind.
-#[derive(Default)]
-struct Savers {
-    present: Option<Saver>,
-    /// As `Host::turn`.
-    turn: Arc<Mutex<()>>,
-}
-
-struct Saver {
-    number: u64,
-    down: Down,
-    heard: Instant,
+impl Host {
+    fn handle(&mut self, event: Event) {
+        let closed = match &event {
+            Event::Closed(conn) | Event::MirrorClosed(_, conn) => Some(*conn),
+            _ => None,
+        };
+        for io in self.link.handle(event, clock::now()) {
+            let (Io::Admit(conn) | Io::Send(conn, _) | Io::Close(conn)) = &io;
+            let Some(connection) = self.connections.get_mut(conn) else { continue };
+            match io {
+                Io::Admit(_) => drop(connection.admit.take().map(|admit| admit.send(()))),
+                // What an unreachable agent misses is sent after its next hello.
+                Io::Send(_, message) => drop(connection.sender.send(message)),
+                Io::Close(_) => {
+                    connection.sender.close();
+                    connection.admit = None;
+                }
+            }
+        }
+        if let Some(conn) = closed {
+            self.connections.remove(&conn);
+        }
+    }
 }
 
 impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
-        let hosts = plan.assignments.iter().map(|_| Host::default()).collect();
+        let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self {
-            plan,
-            allocation,
-            keys,
-            token,
-            hosts: Mutex::new(hosts),
-            connection: Condvar::new(),
-            plan_is_synced: Mutex::new(false),
-            is_called: AtomicBool::new(false),
-        }
+        Self { plan, allocation, keys, token, hosts, plan_is_synced: Mutex::new(false), is_called: AtomicBool::new(false) }
     }
 
-    /// One for which a kept instance is called.
+    /// One that waits for a warm instance.
     pub(crate) fn called(self) -> Self {
         Self { is_called: AtomicBool::new(true), ..self }
     }
 
-    /// Its instance has come.
+    /// Its warm instance has connected.
     pub(crate) fn has_come(&self) {
         self.is_called.store(false, Ordering::Release);
     }
 
-    /// Whether its instance is still called.
+    /// Whether it waits for a warm instance.
     pub(crate) fn is_called(&self) -> bool {
         self.is_called.load(Ordering::Acquire)
     }
@@ -234,139 +212,75 @@ impl Attempt {
         Ok(())
     }
 
-    /// Waits until all hosts' agents are connected; says whether they are.
-    pub(crate) fn await_connected(&self, patience: Duration) -> bool {
-        let lacks = |hosts: &mut Vec<Host>| hosts.iter().any(|host| host.connection.is_none());
-        let waited = self.connection.wait_timeout_while(self.lock(), patience, lacks);
-        !waited.expect("no holder of this lock panics").1.timed_out()
+    /// Announces a connection by this event and waits for its turn to be served.
+    ///
+    /// # Errors
+    /// A newer connection has replaced it.
+    pub(crate) fn admit(&self, host: u32, conn: ConnId, sender: &AgentSender, hello: Event) -> io::Result<()> {
+        let (admit, admitted) = mpsc::sync_channel(1);
+        {
+            let mut host = self.host(host);
+            host.connections.insert(conn, Connection { sender: sender.clone(), admit: Some(admit) });
+            host.handle(hello);
+        }
+        admitted.recv().map_err(|_| io::Error::other("a newer connection of this agent has replaced it"))
     }
 
-    /// A host's agent has connected: standing orders go down at once. An older connection is forgotten.
-    pub(crate) fn connect(&self, host: u32, connection: u64, down: &Down, takes_visits: bool) -> io::Result<()> {
-        let mut hosts = self.lock();
-        let host = &mut hosts[host as usize - 1];
-        for order in &host.orders {
-            down.send(ToAgent::Order(order.clone()))?;
-        }
-        host.connection = Some((connection, down.clone()));
-        host.takes_visits = takes_visits;
-        host.ear.connected();
-        self.connection.notify_all();
-        Ok(())
+    /// Something happened on a connection of a host.
+    pub(crate) fn handle(&self, host: u32, event: Event) {
+        self.host(host).handle(event);
     }
 
     /// How many hosts' agents are connected.
     pub(crate) fn connected(&self) -> usize {
-        self.lock().iter().filter(|host| host.connection.is_some()).count()
+        self.all_hosts().filter(|host| host.link.connected().is_some()).count()
     }
 
-    /// What the server hears of a host, on this connection; one that another has replaced says nothing.
-    pub(crate) fn hear(&self, host: u32, connection: u64, heard: fn(&mut Ear)) {
-        let host = &mut self.lock()[host as usize - 1];
-        if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
-            heard(&mut host.ear);
-        }
-    }
-
-    /// Notes whether what a host says cannot be stored; says whether that is news.
+    /// Notes whether a host's reports cannot be stored; returns whether that is news.
     pub(crate) fn waits_for_disk(&self, host: u32, waits: bool) -> bool {
-        let host = &mut self.lock()[host as usize - 1];
-        std::mem::replace(&mut host.waits_for_disk, waits) != waits
+        std::mem::replace(&mut self.host(host).waits_for_disk, waits) != waits
     }
 
-    /// Whether a host was ordered to stop or may go.
+    /// Whether a host was ordered to stop or may exit.
     pub(crate) fn is_stopping(&self, host: u32) -> bool {
-        self.lock()[host as usize - 1].orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
+        self.host(host).link.is_stopping()
     }
 
-    /// Time has passed in which the server listened: how long each host has been silent, by number.
+    /// Time has passed in which the server read: how long each host has been silent, by number.
     pub(crate) fn listened(&self, time: Duration) -> Vec<(u32, Duration)> {
-        (1..).zip(self.lock().iter_mut().map(|host| host.ear.passes(time))).collect()
+        (1..).zip(self.all_hosts().map(|mut host| host.link.elapse(time))).collect()
     }
 
-    /// Ends the connection that a host has, if it has one: its reader sees the end after what has come already.
-    pub(crate) fn hang_up(&self, host: u32) {
-        if let Some((_, down)) = &self.lock()[host as usize - 1].connection {
-            down.close();
-        }
-    }
-
-    /// See `Host::turn`.
-    pub(crate) fn turn(&self, host: u32) -> Arc<Mutex<()>> {
-        self.lock()[host as usize - 1].turn.clone()
-    }
-
-    pub(crate) fn disconnect(&self, host: u32, connection: u64) {
-        let mut hosts = self.lock();
-        let host = &mut hosts[host as usize - 1];
-        if host.connection.as_ref().is_some_and(|(number, _)| *number == connection) {
-            host.connection = None;
-            host.ear.disconnected();
-        }
-    }
-
-    /// A host's agent will bring such files on this connection. An older one is closed; what it has read is stored first: the lock that is
-    /// returned is held until then.
-    pub(crate) fn connect_saver(&self, host: u32, what: Brought, number: u64, down: &Down) -> Arc<Mutex<()>> {
-        let mut hosts = self.lock();
-        let savers = &mut hosts[host as usize - 1].savers[what as usize];
-        if let Some(older) = savers.present.replace(Saver { number, down: down.clone(), heard: Instant::now() }) {
-            older.down.close();
-        }
-        savers.turn.clone()
-    }
-
-    /// Something came on it.
-    pub(crate) fn heard_saver(&self, host: u32, what: Brought, number: u64) {
-        let savers = &mut self.lock()[host as usize - 1].savers[what as usize];
-        if let Some(saver) = savers.present.as_mut().filter(|saver| saver.number == number) {
-            saver.heard = Instant::now();
-        }
-    }
-
-    pub(crate) fn disconnect_saver(&self, host: u32, what: Brought, number: u64) {
-        let saver = &mut self.lock()[host as usize - 1].savers[what as usize].present;
-        if saver.as_ref().is_some_and(|saver| saver.number == number) {
-            *saver = None;
-        }
-    }
-
-    /// Whether an agent is still bringing files.
-    pub(crate) fn is_saving(&self) -> bool {
-        let hosts = self.lock();
-        let mut savers = hosts.iter().flat_map(|host| &host.savers).filter_map(|savers| savers.present.as_ref());
-        savers.any(|saver| saver.heard.elapsed() < SAVER_PATIENCE)
+    /// Whether an agent is still mirroring files.
+    pub(crate) fn is_mirroring(&self) -> bool {
+        let now = clock::now().mono;
+        self.all_hosts().any(|host| host.link.is_mirroring(now))
     }
 
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&self, host: u32, order: Order) {
-        let mut hosts = self.lock();
-        let Some(host) = hosts.get_mut(host as usize - 1) else { return };
-        if let Some((_, down)) = &host.connection {
-            // An agent that cannot be reached gets its orders when it comes back.
-            let _ = down.send(ToAgent::Order(order.clone()));
-        }
-        if matches!(order, Order::Freeze | Order::Thaw { .. }) {
-            // The last one stands.
-            host.orders.retain(|order| !matches!(order, Order::Freeze | Order::Thaw { .. }));
-        }
-        if !host.orders.contains(&order) {
-            host.orders.push(order);
+        // A host that the attempt has not is the core's error, not the lane's.
+        if (1..=self.hosts.len()).contains(&(host as usize)) {
+            self.handle(host, Event::Order(order));
         }
     }
 
-    /// Asks a host's agent, once, to open a connection for a visit.
+    /// Requests once that a host's agent opens a connection for a visit.
     pub(crate) fn visit(&self, host: u32, id: &str, visit: &Visit) -> Result<(), NoVisit> {
-        let down = match &self.lock()[host as usize - 1] {
-            Host { connection: None, .. } => return Err(NoVisit::NotConnected),
-            Host { takes_visits: false, .. } => return Err(NoVisit::TooOld),
-            Host { connection: Some((_, down)), .. } => down.clone(),
+        let sender = {
+            let host = self.host(host);
+            let conn = host.link.visited()?;
+            host.connections.get(&conn).ok_or(NoVisit::NotConnected)?.sender.clone()
         };
-        down.send(ToAgent::Visit { id: id.to_owned(), visit: visit.clone() }).map_err(|_| NoVisit::NotConnected)
+        sender.send(ToAgent::Visit { id: id.to_owned(), visit: visit.clone() }).map_err(|_| NoVisit::NotConnected)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Host>> {
-        self.hosts.lock().expect("no holder of this lock panics")
+    fn host(&self, number: u32) -> MutexGuard<'_, Host> {
+        self.hosts[number as usize - 1].lock().expect("no holder of this lock panics")
+    }
+
+    fn all_hosts(&self) -> impl Iterator<Item = MutexGuard<'_, Host>> {
+        self.hosts.iter().map(|host| host.lock().expect("no holder of this lock panics"))
     }
 }
 
@@ -394,7 +308,7 @@ impl Attempts {
         self.lock().values().cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
         self.running.lock().expect("no holder of this lock panics")
     }
 }

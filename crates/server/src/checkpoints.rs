@@ -3,21 +3,18 @@
 //! A file becomes an object first, then (of checkpoints) its receipt an event and a row, then the agent hears that it is saved. Whatever
 //! dies in between, the agent sends what it did not hear of again: the object is replaced by an equal one, and there is a receipt for it.
 
-use std::{
-    io,
-    os::unix::net::UnixStream,
-    sync::{Arc, PoisonError},
-};
+use std::{io, os::unix::net::UnixStream, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Frame, Hello, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport};
+use shoal_runtime::{ConnId, MirrorKind, host_link::Event};
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
 use shoal_wire::S3Uri;
 
 use crate::{
     agents::read_some,
-    attempts::{Attempt, Brought, Down},
+    attempts::{AgentSender, Attempt},
     effects::{World, describe},
     keys::hex,
 };
@@ -31,50 +28,48 @@ pub(crate) fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), if folder.is_empty() { String::new() } else { format!("{folder}/") })
 }
 
-/// Takes files of one kind until the agent hangs up or calls anew.
+/// Receives files of one kind until the connection ends.
 #[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
 pub(crate) fn receive(
     world: &World,
     attempt: &Arc<Attempt>,
     hello: &Hello,
-    what: Brought,
-    number: u64,
+    kind: MirrorKind,
+    conn: ConnId,
     mut stream: UnixStream,
-    down: &Down,
+    sender: &AgentSender,
     mut decoder: Decoder,
 ) -> io::Result<()> {
-    let (place, name) = match what {
-        Brought::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
-        Brought::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
+    let (place, name) = match kind {
+        MirrorKind::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
+        MirrorKind::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
     };
     let Some(place) = place else {
-        return down.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
+        return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
     };
-    let turn = attempt.connect_saver(hello.host, what, number, down);
-    // What an older connection has read is stored before anything newer.
-    let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut files = Files { world, attempt, host: hello.host, what, place, incoming: None, saved: Vec::new() };
-    let taken = (|| {
-        down.send(ToAgent::Ready)?;
+    let received = (|| {
+        attempt.admit(hello.host, conn, sender, Event::MirrorHello(kind, conn))?;
+        let mut files = Files { world, attempt, host: hello.host, kind, place, incoming: None, saved: Vec::new() };
+        sender.send(ToAgent::Ready)?;
         stream.set_read_timeout(None)?;
         loop {
             while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
                 if let Some(refusal) = files.take(frame)? {
                     // Answers come in the order of the files.
-                    files.acknowledge(down)?;
-                    down.send(refusal)?;
+                    files.acknowledge(sender)?;
+                    sender.send(refusal)?;
                 }
             }
-            files.acknowledge(down)?;
+            files.acknowledge(sender)?;
             match read_some(&mut stream, &mut decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             }
-            attempt.heard_saver(hello.host, what, number);
+            attempt.handle(hello.host, Event::MirrorReceived(kind, conn));
         }
     })();
-    attempt.disconnect_saver(hello.host, what, number);
-    taken
+    attempt.handle(hello.host, Event::MirrorClosed(kind, conn));
+    received
 }
 
 /// A file on its way.
@@ -91,7 +86,7 @@ struct Files<'a> {
     world: &'a World,
     attempt: &'a Attempt,
     host: u32,
-    what: Brought,
+    kind: MirrorKind,
     /// S3 bucket and prefix.
     place: &'a (String, String),
     incoming: Option<Incoming>,
@@ -117,9 +112,9 @@ impl Files<'_> {
             }
             (Frame::Message(ToServer::FileEnds { bytes }), incoming) => match incoming.take() {
                 Some(file) if file.bytes == bytes || file.writer.is_err() => Ok(self.end(file)),
-                Some(_) | None => Err(io::Error::other("a file ended that has not come")),
+                Some(_) | None => Err(io::Error::other("FileEnds without FileBegins, or with the wrong length")),
             },
-            _ => Err(io::Error::other("this is no part of a file")),
+            _ => Err(io::Error::other("this message is not part of a file")),
         }
     }
 
@@ -148,19 +143,19 @@ impl Files<'_> {
     }
 
     /// Gives out the receipts, and answers.
-    fn acknowledge(&mut self, down: &Down) -> io::Result<()> {
+    fn acknowledge(&mut self, sender: &AgentSender) -> io::Result<()> {
         if self.saved.is_empty() {
             return Ok(());
         }
         self.attempt.sync_plan()?;
         let saved = std::mem::take(&mut self.saved);
         let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
-        if self.what == Brought::Checkpoints {
+        if self.kind == MirrorKind::Checkpoints {
             self.world.core.tell_all(saved.iter().cloned().map(command).collect()).map_err(io::Error::other)?;
         }
         for report in saved {
             if let InstanceReport::CheckpointSaved { path, .. } = report {
-                down.send(ToAgent::FileSaved { path })?;
+                sender.send(ToAgent::FileSaved { path })?;
             }
         }
         Ok(())

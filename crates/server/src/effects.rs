@@ -1,47 +1,41 @@
-//! Doing what the core asks for, in the order of [`lanes`]; every action may be repeated after a crash.
-
-mod lanes;
+//! Performs the core's actions in the steps that [`shoal_runtime::lanes`] requests; every action may be repeated after a crash.
 
 use std::{
+    collections::HashMap,
     fs,
     path::PathBuf,
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
-use shoal_plane::{Action, Capacity, Catalog, Command, Effects};
+use shoal_plane::{Action, Capacity, Catalog, Command};
+use shoal_runtime::{
+    lanes::{Outcome, Step, WritePolicy},
+    warm_pool::Grant,
+};
 use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
 use shoal_wire::{CreateTrainingJob, Service, no_effect};
-use tokio::sync::mpsc;
 
 use crate::{
     Images, NetworkOptions, RemoveTree,
     attempts::{Attempt, Attempts, Plan, run_dir},
     channels::Trees,
-    core::{Core, Refusal, now_ms},
-    effects::lanes::{Io, Lanes},
+    core::{Core, now_ms},
+    driver::Machines,
     exporter::Exporter,
     job_changes::JobChanges,
     keys::AccessKeys,
     memory::Ranked,
-    plans::Launch,
+    plans::{Launch, Prepared},
     requests,
     sweeps::Sweeps,
-    tuning::{Looks, Tuner},
+    tuning::Looks,
     visits::Visits,
-    warm::Pool,
+    warm::IdleAgents,
 };
-
-/// How long agents have to leave by themselves once released.
-const LEAVE: Duration = Duration::from_secs(3);
-/// Between two tries to tell the core what it has to know, or to launch where there was no room.
-pub(crate) const INSIST: Duration = Duration::from_secs(1);
-/// Between two times that the core hears of a launch that waits for room; much less than it waits for a report.
-const DELAY: Duration = Duration::from_secs(60);
 
 /// Everything that effects touch.
 pub(crate) struct World {
@@ -52,7 +46,10 @@ pub(crate) struct World {
     pub(crate) trees: Trees,
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) visits: Visits,
-    pub(crate) pool: Pool,
+    pub(crate) machines: Machines,
+    pub(crate) idle_agents: IdleAgents,
+    /// Launches between their preparation and their start, by attempt.
+    pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
     pub(crate) looks: Looks,
     pub(crate) job_changes: JobChanges,
     pub(crate) exporter: Arc<Exporter>,
@@ -89,94 +86,12 @@ impl World {
     }
 }
 
-/// What was said of a launch that waits for room.
-#[derive(Clone, Copy, Default)]
-struct Delay {
-    is_logged: bool,
-    /// When the core was last told.
-    told: Option<Instant>,
-}
-
-type Event = lanes::Event<Delay>;
-
-/// Has the tuner answer its requests and does the actions, for as long as the server runs. `pending` is what a server before this one may
-/// have left undone.
-pub(crate) async fn run(world: Arc<World>, tuner: Tuner, mut effects: mpsc::UnboundedReceiver<Effects>, pending: Effects) {
-    let (inbox, mut events) = mpsc::unbounded_channel();
-    let mut driver = Driver { world, lanes: Lanes::default(), inbox };
-    let mut next = Some(pending);
-    loop {
-        if let Some(Effects { actions, requests }) = next.take() {
-            requests.into_iter().for_each(|request| tuner.take(request));
-            actions.into_iter().for_each(|action| driver.handle(Event::Asked(action)));
-        }
-        tokio::select! {
-            asked = effects.recv() => match asked {
-                None => return,
-                asked => next = asked,
-            },
-            Some(event) = events.recv() => driver.handle(event),
-        }
-    }
-}
-
-/// Performs what the lanes ask for.
-struct Driver {
-    world: Arc<World>,
-    lanes: Lanes<Delay>,
-    inbox: mpsc::UnboundedSender<Event>,
-}
-
-impl Driver {
-    fn handle(&mut self, event: Event) {
-        // Before a launch that follows is begun: it may have the instance then.
-        if let Event::Asked(Action::Release { attempt, .. }) = &event
-            && let Some(running) = self.world.attempts.get(attempt)
-        {
-            self.world.pool.leaves(&running);
-        }
-        for io in self.lanes.handle(event) {
-            match io {
-                Io::Perform(action, delay) => drop(tokio::spawn(perform(self.world.clone(), action, delay, self.inbox.clone()))),
-                Io::Order(action) => {
-                    let world = self.world.clone();
-                    tokio::task::spawn_blocking(move || world.perform(action, Delay::default()));
-                }
-                Io::Cancel { attempt } => self.world.trees.cancel(&attempt),
-                Io::Wait { attempt, wait } => {
-                    let inbox = self.inbox.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(INSIST).await;
-                        // The server is stopping if nobody hears of it.
-                        let _ = inbox.send(Event::Due { attempt, wait });
-                    });
-                }
-            }
-        }
-    }
-}
-
-/// Performs an action on a thread, and reports how it ended.
-async fn perform(world: Arc<World>, action: Action, delay: Delay, inbox: mpsc::UnboundedSender<Event>) {
-    let attempt = action.attempt().to_owned();
-    let event = tokio::task::spawn_blocking(move || world.perform(action, delay)).await.unwrap_or_else(|error| {
-        tracing::error!("an action of {attempt} panicked: {error}");
-        Event::Done { attempt }
-    });
-    // The server is stopping if nobody hears of it.
-    let _ = inbox.send(event);
-}
-
 impl World {
-    fn perform(&self, action: Action, delay: Delay) -> Event {
-        let attempt = action.attempt().to_owned();
-        let told = match action {
+    /// Performs an action, or its first step.
+    pub(crate) fn perform(&self, action: Action, write: WritePolicy) -> Outcome {
+        match action {
             Action::Launch { job, attempt, number, placement, instances, lease_s, trial } => {
-                let launch = Launch { job, attempt, number, placement, instances, lease_s, trial };
-                if let Some(delay) = self.lacks_room(&launch, delay) {
-                    return Event::NoRoom { launch: launch.into(), delay };
-                }
-                self.launch(&launch)
+                self.launch(&Launch { job, attempt, number, placement, instances, lease_s, trial })
             }
             Action::StopInstances { attempt, hosts, grace_s, reason } => {
                 if let Some(running) = self.attempts.get(&attempt) {
@@ -184,77 +99,57 @@ impl World {
                         running.order(host, Order::Stop { grace_s, reason: reason.clone() });
                     }
                 }
-                Ok(())
+                Outcome::Done
             }
-            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts),
+            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
             Action::Release { attempt, .. } => self.release(attempt),
             Action::Freeze { attempt } => {
                 self.order_all(&attempt, &Order::Freeze);
-                Ok(())
+                Outcome::Done
             }
             Action::Resume { attempt, until } => {
                 self.order_all(&attempt, &Order::Thaw { until: until.map(u64::from) });
-                Ok(())
+                Outcome::Done
             }
-        };
-        if let Err(refusal) = told {
-            // The server is stopping: the same action is asked for again at the next start.
-            tracing::debug!("the core did not take the outcome of an action: {refusal}");
         }
-        Event::Done { attempt }
     }
 
-    fn order_all(&self, attempt: &str, order: &Order) {
+    /// Performs a later step of an action.
+    pub(crate) fn go_on(&self, attempt: String, step: Step) -> Outcome {
+        match step {
+            Step::Start(grant) => self.start(&attempt, grant),
+            Step::Leave => self.leave(&attempt),
+            Step::Clear => self.end(attempt),
+            Step::Forget => {
+                if let Err(error) = self.telemetry.forget(&attempt) {
+                    tracing::error!("{error}");
+                }
+                Outcome::Commit(Command::Released { attempt })
+            }
+        }
+    }
+
+    pub(crate) fn order_all(&self, attempt: &str, order: &Order) {
         if let Some(running) = self.attempts.get(attempt) {
             (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
         }
     }
 
-    /// Tells the core the outcome of an action, again and again while the journal cannot be written: the action would not be asked for
-    /// a second time before the next start.
-    pub(crate) fn insist(&self, command: &Command) -> Result<(), Refusal> {
-        // A disk that loses what is written is the server's end, not the job's: the next start does the same again.
-        let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
-        if is_failure && (self.telemetry.failure().is_some() || self.objects.failure().is_some()) {
-            return Err(Refusal::Stopping);
+    fn launch(&self, launch: &Launch) -> Outcome {
+        // A full disk must not fail each job of the queue in turn.
+        if let Err(error) = self.data_dir.ensure_room_to_start() {
+            return Outcome::NoSpace { reason: self.without_paths(&error.to_string()), has_written: false };
         }
-        loop {
-            match self.core.tell(command.clone()) {
-                Err(Refusal::Journal(error)) => {
-                    tracing::error!("the outcome of an action waits for the journal: {error}");
-                    thread::sleep(INSIST);
-                }
-                told => return told,
-            }
-        }
+        let prepared = self.request(&launch.job).and_then(|request| self.prepare(&request, launch));
+        prepared.unwrap_or_else(|reason| self.launch_failed(&launch.attempt, &reason))
     }
 
-    fn launch(&self, launch: &Launch) -> Result<(), Refusal> {
-        let outcome = self.request(&launch.job).and_then(|request| self.start_agents(&request, launch));
-        match outcome {
-            Ok(()) => Ok(()),
+    fn launch_failed(&self, attempt: &str, reason: &str) -> Outcome {
+        if self.trees.is_cancelled(attempt) {
             // Its release follows.
-            Err(_) if self.trees.is_cancelled(&launch.attempt) => Ok(()),
-            Err(reason) => {
-                let reason = self.without_paths(&reason);
-                self.insist(&Command::LaunchFailed { attempt: launch.attempt.clone(), reason })
-            }
+            return Outcome::Done;
         }
-    }
-
-    /// A full disk must not fail one job of the queue after the other: a launch waits until there is room. Says what was said of it, unless
-    /// there is room.
-    fn lacks_room(&self, launch: &Launch, mut delay: Delay) -> Option<Delay> {
-        let error = self.data_dir.ensure_room_to_start().err()?;
-        if !std::mem::replace(&mut delay.is_logged, true) {
-            tracing::error!("training job {} is not launched yet: {error}", launch.job);
-        }
-        if delay.told.is_none_or(|at| at.elapsed() >= DELAY) {
-            let reason = self.without_paths(&error.to_string());
-            let delayed = Command::LaunchDelayed { attempt: launch.attempt.clone(), reason };
-            delay.told = self.core.tell(delayed).is_ok().then(Instant::now);
-        }
-        Some(delay)
+        Outcome::Commit(Command::LaunchFailed { attempt: attempt.to_owned(), reason: self.without_paths(reason) })
     }
 
     pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
@@ -266,61 +161,85 @@ impl World {
         requests::training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
     }
 
-    /// Prepares the channels and starts all agents or none. Repeated after a crash it adopts what lives.
-    fn start_agents(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<(), String> {
-        let Launch { attempt, placement, instances, .. } = launch;
+    /// Prepares the channels. Repeated after a crash it adopts agents that run.
+    fn prepare(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Outcome, String> {
+        let Launch { attempt, placement, .. } = launch;
         let dir = run_dir(&self.runs, attempt);
-        let allocation = self.allocation(attempt, *instances);
-        let known = Plan::read(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let mut spec = allocation.clone();
-        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(attempt)));
+        let in_dir = |error: std::io::Error| format!("{}: {error}", dir.display());
+        let known = Plan::read(&dir).map_err(in_dir)?;
         if let Some(plan) = known.as_ref().filter(|plan| !self.has_begun(plan)) {
-            self.end_allocation(plan.origin(), &self.allocation_of(plan));
+            self.end_allocation(plan.allocation_id(), &self.allocation_of(plan));
             self.attempts.remove(attempt);
         } else if let Some(plan) = known {
-            let is_kept = plan.origin.is_some();
-            self.adopt(plan);
-            if is_kept {
-                return Ok(());
-            }
+            let is_warm = plan.allocation_id.is_some();
+            self.adopt(plan.clone());
             // Agents that a crash in the middle of the first submission left unstarted start now; none starts twice.
-            return self.launcher.submit(&spec).map_err(|error| describe(&error));
+            return if is_warm { Ok(Outcome::Done) } else { self.submit(&plan).map(|()| Outcome::Done) };
         }
-        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        fs::create_dir_all(&dir).map_err(in_dir)?;
         let plan = self.plan(request, launch)?;
-        if self.trees.is_cancelled(attempt) {
-            return Err("cancelled".to_owned());
-        }
-        if !self.wake(&plan).map_err(|error| format!("{}: {error}", dir.display()))? {
-            self.make_room();
-            plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-            self.attempts.insert(Attempt::new(plan.clone(), allocation, &self.keys));
-            self.pool_is_used(&plan, None);
-            self.launcher.submit(&spec).map_err(|error| describe(&error))?;
-        }
         let mut notes = Vec::from_iter(placement.capped.clone());
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
             let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
+        let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());
+        self.prepared().insert(attempt.clone(), Prepared { plan, notes });
+        Ok(Outcome::Prepared { reuse_key })
+    }
+
+    /// Starts all agents of a prepared launch or none, unless a warm instance serves it.
+    fn start(&self, attempt: &str, grant: Option<Grant>) -> Outcome {
+        let Some(Prepared { plan, notes }) = self.prepared().remove(attempt) else { return Outcome::Done };
+        let started = match grant {
+            Some(grant) => {
+                self.begin_warm(&plan, &grant);
+                Ok(())
+            }
+            None => self.start_agents(&plan),
+        };
+        if let Err(reason) = started {
+            return self.launch_failed(attempt, &reason);
+        }
         if !notes.is_empty() {
             let lines = notes.into_iter().map(|note| (now_ms(), format!("[shoal] {note}"))).collect();
             let logs = LogLines { stream: plan.streams[0].clone(), lines, ..LogLines::default() };
             // The job is the same without this note.
             match self.telemetry.append_logs(&[logs]) {
-                Ok(()) => self.job_changes.grown(&launch.job, 1, 0),
-                Err(error) => tracing::warn!("training job {}: its log lacks the note on its size: {error}", launch.job),
+                Ok(()) => self.job_changes.grown(&plan.job, 1, 0),
+                Err(error) => tracing::warn!("training job {}: its log lacks the note on its size: {error}", plan.job),
             }
         }
-        Ok(())
+        Outcome::Done
     }
 
-    /// Whether an attempt that has a plan has agents, or had. Those of a kept instance end with the server that was killed before it could give
-    /// them the attempt.
+    fn start_agents(&self, plan: &Plan) -> Result<(), String> {
+        if self.trees.is_cancelled(&plan.attempt) {
+            return Err("cancelled".to_owned());
+        }
+        let dir = run_dir(&self.runs, &plan.attempt);
+        plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        self.attempts.insert(Attempt::new(plan.clone(), self.allocation_of(plan), &self.keys));
+        self.pool_is_used(plan, None);
+        self.submit(plan)
+    }
+
+    fn submit(&self, plan: &Plan) -> Result<(), String> {
+        let mut spec = self.allocation_of(plan);
+        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(&plan.attempt)));
+        self.launcher.submit(&spec).map_err(|error| describe(&error))
+    }
+
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Prepared>> {
+        self.prepared.lock().expect("no holder of this lock panics")
+    }
+
+    /// Whether an attempt that has a plan has agents, or had. Those of a warm instance exit with a server that was killed before it could
+    /// assign them the attempt.
     fn has_begun(&self, plan: &Plan) -> bool {
         let mut hosts = (1..).take(plan.assignments.len());
-        plan.origin.is_none()
+        plan.allocation_id.is_none()
             || matches!(self.launcher.status(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
             || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
     }
@@ -344,7 +263,7 @@ impl World {
 
     /// The agents that serve an attempt.
     pub(crate) fn allocation_of(&self, plan: &Plan) -> AllocationSpec {
-        self.allocation(plan.origin(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
+        self.allocation(plan.allocation_id(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
     }
 
     /// The same for the same attempt, whenever it is asked for.
@@ -382,44 +301,45 @@ impl World {
         })
     }
 
-    /// Lets the agents go, makes sure that they are gone, and removes what they had.
-    fn release(&self, attempt: String) -> Result<(), Refusal> {
-        if let Some(running) = self.attempts.get(&attempt) {
-            if self.park(&running) {
-                self.forget(&running);
-                // Whoever waits for the instance has it before the disk has answered.
-                self.keep(running.plan.origin());
-                self.pool.has_left(&attempt);
-                if let Err(error) = self.telemetry.forget(&attempt) {
-                    tracing::error!("{error}");
-                }
-                return self.insist(&Command::Released { attempt });
-            }
-            self.pool.has_left(&attempt);
-            self.pool_ends(running.plan.keep.as_ref(), &running.plan.job, Duration::ZERO);
-            for host in 1..=running.allocation.instances {
-                running.order(host, Order::Release);
-            }
-            let until = Instant::now() + LEAVE;
-            while (Instant::now() < until || running.is_saving())
-                && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }))
-            {
-                thread::sleep(Duration::from_millis(5));
-            }
+    /// Begins to release an attempt.
+    fn release(&self, attempt: String) -> Outcome {
+        self.prepared().remove(&attempt);
+        let Some(running) = self.attempts.get(&attempt) else { return self.end(attempt) };
+        self.retention(&running).map_or_else(|| self.leave(&attempt), Outcome::Retain)
+    }
+
+    /// Has the agents of an attempt exit.
+    fn leave(&self, attempt: &str) -> Outcome {
+        if let Some(running) = self.attempts.get(attempt) {
+            self.release_claims(running.plan.allocation_id());
+            self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
+            self.order_all(attempt, &Order::Release);
         }
+        Outcome::Leaving
+    }
+
+    /// Whether agents of an attempt run, and whether they are still sending files.
+    pub(crate) fn exit_of(&self, attempt: &str) -> (bool, bool) {
+        self.attempts.get(attempt).map_or((false, false), |running| {
+            let is_running = matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }));
+            (is_running, running.is_mirroring())
+        })
+    }
+
+    fn end(&self, attempt: String) -> Outcome {
         self.clear(&attempt);
-        self.insist(&Command::Released { attempt })
+        Outcome::Commit(Command::Released { attempt })
     }
 
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
     pub(crate) fn clear(&self, attempt: &str) {
         let dir = run_dir(&self.runs, attempt);
         let plan = Plan::read(&dir).ok().flatten();
-        // Without a plan no agent was started here, or it is that of a kept instance.
+        // Without a plan no agent was started here, or it is that of a warm instance.
         let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
         let without_plan = || self.allocation(attempt, u32::try_from(started()).unwrap_or(u32::MAX));
         let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
-        self.end_allocation(plan.as_ref().map_or(attempt, Plan::origin), &allocation);
+        self.end_allocation(plan.as_ref().map_or(attempt, Plan::allocation_id), &allocation);
         self.attempts.remove(attempt);
         self.trees.release(attempt);
         if let Err(error) = (self.remove_tree)(&dir) {

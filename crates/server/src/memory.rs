@@ -8,6 +8,7 @@
 use std::{collections::BTreeMap, fs, sync::Arc};
 
 use shoal_plane::{Command, Packing};
+use shoal_runtime::warm_pool;
 
 use crate::{attempts::Attempt, effects::World};
 
@@ -33,7 +34,7 @@ impl World {
         let lacking = lacking(self.capacity.memory_bytes, used.values().sum(), machine);
         if lacking > 0 {
             // Instances that wait for an attempt are the first to go.
-            self.make_room();
+            self.machines.send(warm_pool::Event::CapacityNeeded);
         }
         if let Err(refusal) = self.core.tell(Command::MemoryMeasured { used, lacking }) {
             tracing::warn!("{refusal}");

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
-use shoal_plane::{Action, Packing, Placement, TrainingSpec, TrialLaunch};
+use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm::Keep};
+use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm};
 
 /// `shoal_plane::Action::Launch`.
 pub(crate) struct Launch {
@@ -20,10 +20,11 @@ pub(crate) struct Launch {
     pub(crate) trial: Option<TrialLaunch>,
 }
 
-impl From<Launch> for Action {
-    fn from(Launch { job, attempt, number, placement, instances, lease_s, trial }: Launch) -> Self {
-        Action::Launch { job, attempt, number, placement, instances, lease_s, trial }
-    }
+/// A launch whose channels are ready.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    /// For the job's log.
+    pub(crate) notes: Vec<String>,
 }
 
 impl World {
@@ -159,12 +160,12 @@ impl World {
             checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
             intermediate: mirrored.as_ref().map(checkpoints::place),
             assignments,
-            keep: None,
-            origin: None,
+            reuse: None,
+            allocation_id: None,
         };
-        plan.keep = match trial {
-            Some(trial) => Some(Keep::of_trial(&plan, trial.tuning.clone())),
-            None => Keep::of_job(&plan, request),
+        plan.reuse = match trial {
+            Some(trial) => Some(warm::policy_of_trial(&plan, trial.tuning.clone())),
+            None => warm::policy_of_job(&plan, request),
         };
         Ok(plan)
     }

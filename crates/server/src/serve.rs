@@ -27,7 +27,8 @@ use crate::{
     connections::Connections,
     console::Console,
     core::{self, Core},
-    effects::{self, World},
+    driver::{self, Machines},
+    effects::World,
     exporter::Exporter,
     http::Front,
     job_changes::JobChanges,
@@ -38,7 +39,7 @@ use crate::{
     sweeps::Sweeps,
     tuning::{self, Looks, Tuner},
     visits::Visits,
-    warm::Pool,
+    warm::IdleAgents,
 };
 
 /// Between two looks at whether the disk still takes what is written.
@@ -113,6 +114,7 @@ impl Server {
         )
         .map_err(io_error("start the core's thread"))?;
 
+        let (machines, events) = Machines::new();
         let attempts = Arc::new(Attempts::default());
         let socket = data_dir.socket_path();
         let world = Arc::new(World {
@@ -123,7 +125,9 @@ impl Server {
             trees: Trees::new(data_dir.channels_path(), objects.clone()),
             attempts: attempts.clone(),
             visits: Visits::default(),
-            pool: Pool::default(),
+            machines,
+            idle_agents: IdleAgents::default(),
+            prepared: Mutex::default(),
             looks: Looks::default(),
             job_changes: JobChanges::default(),
             exporter: exporter.clone(),
@@ -150,7 +154,7 @@ impl Server {
             log_quota: options.telemetry.job_bytes,
             network: options.network,
         });
-        recovery::restore(&world, &live);
+        let keys_of_instances = recovery::restore(&world, &live);
 
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));
@@ -163,7 +167,7 @@ impl Server {
         let mut background = JoinSet::new();
         let tuner = Tuner::default();
         let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
-        background.spawn(effects::run(world.clone(), tuner.clone(), effects, pending));
+        background.spawn(driver::run(world.clone(), tuner.clone(), effects, events, pending, keys_of_instances));
         background.spawn(world.clone().watch());
         background.extend(listeners.renewal());
         background.spawn(retention::run(world.telemetry.clone(), options.telemetry));

@@ -17,7 +17,7 @@ use std::{
 use shoal_link::{Decoder, Frame, Hello, Stream, ToAgent, ToServer, VisitEnd};
 use tokio::sync::Notify;
 
-use crate::{agents::read_some, attempts::Down};
+use crate::{agents::read_some, attempts::AgentSender};
 
 /// How long a visit lives without its client.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -101,7 +101,14 @@ impl Visits {
     }
 
     /// Serves the agent's side to its end.
-    pub(crate) fn receive(&self, hello: &Hello, id: &str, mut stream: UnixStream, down: &Down, mut decoder: Decoder) -> io::Result<()> {
+    pub(crate) fn receive(
+        &self,
+        hello: &Hello,
+        id: &str,
+        mut stream: UnixStream,
+        down: &AgentSender,
+        mut decoder: Decoder,
+    ) -> io::Result<()> {
         let found = self.get(id).filter(|session| session.attempt == hello.attempt && session.host == hello.host);
         let Some(session) = found.filter(|session| session.arrive()) else {
             return down.send(ToAgent::Refused { reason: format!("nobody waits for visit {id}") });
@@ -198,7 +205,7 @@ impl Session {
     }
 
     /// Passes input on until the visit is over.
-    fn feed(&self, down: &Down) {
+    fn feed(&self, down: &AgentSender) {
         loop {
             let frame = {
                 let mut state = self.lock();

@@ -1,13 +1,15 @@
-//! `WarmPoolStatus`: what a training job's kept instances are, for as long as anybody asks.
+//! `WarmPoolStatus`: what became of a training job's warm instances.
 //!
-//! A row is written by whoever holds the instance at that moment: before it is offered, and after it is taken or ended. So no two writers meet.
+//! A row is written before the instance is offered, and after it is assigned or ended, each by the step that has the instance: no two
+//! writers meet.
 
 use std::time::Duration;
 
+use shoal_runtime::warm_pool::ReusePolicy;
 use shoal_store::{StoreError, WarmPoolRow};
 use shoal_wire::WarmPool;
 
-use crate::{attempts::Plan, core::now_ms, effects::World, warm::Keep};
+use crate::{attempts::Plan, core::now_ms, effects::World};
 
 pub(crate) const IN_USE: &str = "InUse";
 pub(crate) const AVAILABLE: &str = "Available";
@@ -19,14 +21,14 @@ fn row(job: &str, status: &str) -> WarmPoolRow {
 }
 
 /// Trials' instances are their tuning job's, and nobody's warm pool.
-fn has_status(keep: Option<&Keep>) -> bool {
-    keep.is_some_and(|keep| keep.owner.is_empty())
+fn has_status(policy: Option<&ReusePolicy>) -> bool {
+    policy.is_some_and(|policy| policy.owner.is_empty())
 }
 
 impl World {
     /// A job runs on instances that it is to keep; it has them from another job, which had kept them for so long.
     pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&str, Duration)>) {
-        if !has_status(plan.keep.as_ref()) {
+        if !has_status(plan.reuse.as_ref()) {
             return;
         }
         let reused = from.filter(|(job, _)| *job != plan.job).map(|(job, kept)| WarmPoolRow {
@@ -38,15 +40,15 @@ impl World {
     }
 
     /// Its instances are about to be offered to others.
-    pub(crate) fn pool_is_kept(&self, keep: &Keep, job: &str) {
-        if has_status(Some(keep)) {
+    pub(crate) fn pool_is_kept(&self, policy: &ReusePolicy, job: &str) {
+        if has_status(Some(policy)) {
             self.put_pools(&[WarmPoolRow { since_ms: Some(now_ms()), ..row(job, AVAILABLE) }]);
         }
     }
 
     /// Its instances are no longer there, or will not be; they were kept for so long.
-    pub(crate) fn pool_ends(&self, keep: Option<&Keep>, job: &str, kept: Duration) {
-        if has_status(keep) {
+    pub(crate) fn pool_ends(&self, policy: Option<&ReusePolicy>, job: &str, kept: Duration) {
+        if has_status(policy) {
             self.put_pools(&[WarmPoolRow { retained_s: Some(kept.as_secs()), ..row(job, TERMINATED) }]);
         }
     }

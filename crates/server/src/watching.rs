@@ -1,4 +1,4 @@
-//! Looking after agents: whether they live, and whether those that nobody uses are still to be kept.
+//! Looking after agents: whether they live.
 
 use std::{
     fs,
@@ -30,7 +30,6 @@ impl World {
             let looked = tokio::task::spawn_blocking(move || {
                 world.attempts.all().iter().for_each(|attempt| world.look(attempt, passed));
                 world.weigh();
-                world.end_idle();
                 world.looks.drop_idle();
             })
             .await;

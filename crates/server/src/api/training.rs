@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
+use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
     Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Reply, StatusTransition, Stored as _,
@@ -135,12 +136,7 @@ impl Api {
         };
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
-            let world = self.world.clone();
-            blocking(move || {
-                world.keep_for(&name, seconds);
-                Ok(())
-            })
-            .await?;
+            self.world.machines.settle(warm_pool::Event::KeepAlive { job: name, seconds }).await;
         }
         Ok(Reply::training_job_arn(&arn))
     }

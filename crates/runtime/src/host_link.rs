@@ -1,0 +1,224 @@
+//! The connections of one host of an attempt: which one counts, what is sent to a new one, how long the agent has been silent.
+//!
+//! An agent that reconnects is not served before everything that its older connection has delivered is stored: the number up to
+//! which the server has its reports is read after that. The same holds for each kind of files that it mirrors.
+
+use std::time::Duration;
+
+use shoal_link::{Order, ToAgent};
+
+use crate::{Liveness, Mono, Now};
+
+/// An agent that mirrors files is not waited for any more after this long without a byte.
+const MIRROR_IDLE: Duration = Duration::from_secs(30);
+
+/// Number of a connection, unique in a server's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// Files that agents send while their program runs, each kind on a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MirrorKind {
+    /// They have receipts.
+    Checkpoints,
+    /// They have none.
+    Intermediate,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The host's agent has opened a connection for reports and has shown its token.
+    Hello(ConnId),
+    /// An admitted connection has received its `Welcome`.
+    Welcomed {
+        /// Which.
+        conn: ConnId,
+        /// The agent's version has visits.
+        has_visits: bool,
+    },
+    /// Bytes arrived.
+    Received(ConnId),
+    /// Among them was a sign of life.
+    SignReceived(ConnId),
+    /// All that arrived is stored.
+    Processed(ConnId),
+    /// The connection has ended, and what it delivered is stored.
+    Closed(ConnId),
+    /// The core orders it; the order stands until the attempt is released.
+    Order(Order),
+    /// The agent has opened a connection for files of this kind.
+    MirrorHello(MirrorKind, ConnId),
+    /// Bytes arrived on it.
+    MirrorReceived(MirrorKind, ConnId),
+    /// It has ended, and what it delivered is stored.
+    MirrorClosed(MirrorKind, ConnId),
+}
+
+/// What the driver does.
+#[derive(Debug, PartialEq)]
+pub enum Io {
+    /// Serve this connection from now on.
+    Admit(ConnId),
+    /// Send it. One that is lost is replaced after the agent's next `Hello`.
+    Send(ConnId, ToAgent),
+    /// End the connection. What it has delivered is stored all the same.
+    Close(ConnId),
+}
+
+/// Why an instance cannot be visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoVisit {
+    /// Its agent reconnects by itself, or is about to be given up.
+    #[error("its agent is not connected at the moment; try again")]
+    NotConnected,
+    /// The agent was started by a previous server.
+    #[error("its agent is of an older version that has no visits; a training job that is created now can be visited")]
+    TooOld,
+}
+
+/// One connection is served, and the newest other one waits for its end.
+#[derive(Debug, Default)]
+struct Turn {
+    serving: Option<ConnId>,
+    next: Option<ConnId>,
+}
+
+impl Turn {
+    fn hello(&mut self, conn: ConnId) -> Vec<Io> {
+        let Some(serving) = self.serving else {
+            self.serving = Some(conn);
+            return vec![Io::Admit(conn)];
+        };
+        match self.next.replace(conn) {
+            Some(superseded) => vec![Io::Close(superseded)],
+            None => vec![Io::Close(serving)],
+        }
+    }
+
+    fn closed(&mut self, conn: ConnId) -> Vec<Io> {
+        if self.next == Some(conn) {
+            self.next = None;
+        }
+        if self.serving != Some(conn) {
+            return Vec::new();
+        }
+        self.serving = self.next.take();
+        self.serving.map(Io::Admit).into_iter().collect()
+    }
+}
+
+/// Connections that mirror files of one kind.
+#[derive(Debug, Default)]
+struct Mirror {
+    turn: Turn,
+    /// The newest one, and when a byte last arrived on it.
+    newest: Option<(ConnId, Mono)>,
+}
+
+/// One host's connections.
+#[derive(Debug, Default)]
+pub struct HostLink {
+    turn: Turn,
+    /// The served connection has been welcomed; whether its agent has visits.
+    welcomed: Option<bool>,
+    orders: Vec<Order>,
+    liveness: Liveness,
+    mirrors: [Mirror; 2],
+}
+
+impl HostLink {
+    /// What follows from an event.
+    pub fn handle(&mut self, event: Event, now: Now) -> Vec<Io> {
+        match event {
+            Event::Hello(conn) => return self.turn.hello(conn),
+            Event::Welcomed { conn, has_visits } => return self.on_welcomed(conn, has_visits),
+            Event::Closed(conn) => {
+                if self.turn.serving == Some(conn) {
+                    self.welcomed = None;
+                    self.liveness.disconnected();
+                }
+                return self.turn.closed(conn);
+            }
+            Event::Order(order) => return self.on_order(order),
+            Event::Received(conn) if self.connected() == Some(conn) => self.liveness.received(),
+            Event::SignReceived(conn) if self.connected() == Some(conn) => self.liveness.received_sign(),
+            Event::Processed(conn) if self.connected() == Some(conn) => self.liveness.processed(),
+            Event::Received(_) | Event::SignReceived(_) | Event::Processed(_) => {}
+            Event::MirrorHello(kind, conn) => {
+                let mirror = &mut self.mirrors[kind as usize];
+                mirror.newest = Some((conn, now.mono));
+                return mirror.turn.hello(conn);
+            }
+            Event::MirrorReceived(kind, conn) => {
+                if let Some((newest, received)) = &mut self.mirrors[kind as usize].newest
+                    && *newest == conn
+                {
+                    *received = now.mono;
+                }
+            }
+            Event::MirrorClosed(kind, conn) => {
+                let mirror = &mut self.mirrors[kind as usize];
+                mirror.newest = mirror.newest.filter(|(newest, _)| *newest != conn);
+                return mirror.turn.closed(conn);
+            }
+        }
+        Vec::new()
+    }
+
+    fn on_welcomed(&mut self, conn: ConnId, has_visits: bool) -> Vec<Io> {
+        if self.turn.serving != Some(conn) {
+            return Vec::new();
+        }
+        self.welcomed = Some(has_visits);
+        self.liveness.connected();
+        self.orders.iter().map(|order| Io::Send(conn, ToAgent::Order(order.clone()))).collect()
+    }
+
+    fn on_order(&mut self, order: Order) -> Vec<Io> {
+        let is_pace = |order: &Order| matches!(order, Order::Freeze | Order::Thaw { .. });
+        if is_pace(&order) {
+            // Only the latest freeze or resume order is kept.
+            self.orders.retain(|standing| !is_pace(standing));
+        }
+        if !self.orders.contains(&order) {
+            self.orders.push(order.clone());
+        }
+        self.connected().map(|conn| Io::Send(conn, ToAgent::Order(order))).into_iter().collect()
+    }
+
+    /// The connection that is served and welcomed.
+    pub fn connected(&self) -> Option<ConnId> {
+        self.turn.serving.filter(|_| self.welcomed.is_some())
+    }
+
+    /// Where a request to open a visit is sent.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn visited(&self) -> Result<ConnId, NoVisit> {
+        match (self.connected(), self.welcomed) {
+            (Some(conn), Some(true)) => Ok(conn),
+            (Some(_), _) => Err(NoVisit::TooOld),
+            (None, _) => Err(NoVisit::NotConnected),
+        }
+    }
+
+    /// Whether the host was ordered to stop or may exit.
+    pub fn is_stopping(&self) -> bool {
+        self.orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
+    }
+
+    /// Time has passed in which the server read; returns how long the agent has been silent.
+    pub fn elapse(&mut self, time: Duration) -> Duration {
+        self.liveness.elapse(time)
+    }
+
+    /// Whether the agent is still mirroring files.
+    pub fn is_mirroring(&self, now: Mono) -> bool {
+        self.mirrors.iter().filter_map(|mirror| mirror.newest).any(|(_, received)| now.since(received) < MIRROR_IDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! What the server does around an attempt, as state machines without I/O. Pure: no clock, no thread, no file, no socket.
+//!
+//! Every machine has the same form. `handle(event, now)` takes what happened and returns what is to be done; the outputs of one
+//! call are independent of each other, and what must come later is returned when the completion of the earlier one is handled.
+//! `deadline()` is when the machine wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs
+//! and brings the answers as events. Every event is legal in every state; one that is too late is ignored.
+
+pub mod host_link;
+pub mod lanes;
+mod liveness;
+mod now;
+pub mod warm_pool;
+
+pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
+pub use liveness::{Liveness, sign_interval};
+pub use now::{Mono, Now};
+pub use warm_pool::WarmPool;

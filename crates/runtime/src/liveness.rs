@@ -1,0 +1,122 @@
+//! When an agent that sends nothing is taken for lost: it was stopped, or its machine hangs.
+//!
+//! Silence counts only while the server reads: neither a server that was stopped itself nor one that is slow to store blames its
+//! agents. The first byte that arrives resets it.
+
+use std::time::Duration;
+
+/// An agent that has nothing else to send is to send a sign of life so many times within the silence that is allowed.
+const SIGNS: u32 = 6;
+const MAX_SIGN_INTERVAL: Duration = Duration::from_secs(5);
+const MIN_SIGN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How often agents are asked to send a sign of life, for this allowed silence.
+#[must_use]
+pub fn sign_interval(allowed: Duration) -> Duration {
+    (allowed / SIGNS).clamp(MIN_SIGN_INTERVAL, MAX_SIGN_INTERVAL)
+}
+
+/// How long one agent has been silent.
+#[derive(Debug, Default)]
+pub struct Liveness {
+    silence: Duration,
+    connection: Connection,
+}
+
+/// The agent's connection.
+#[derive(Debug, Default)]
+enum Connection {
+    /// It has none, and is expected to open one.
+    #[default]
+    None,
+    /// It has not sent a sign of life; agents of versions without them never do, and may be silent.
+    Signless,
+    /// It sends signs of life.
+    Open,
+    /// What arrived is being stored: nobody reads.
+    Busy { signs: bool },
+}
+
+impl Liveness {
+    /// The agent has connected; the server reads from now on.
+    pub fn connected(&mut self) {
+        *self = Self { silence: Duration::ZERO, connection: Connection::Signless };
+    }
+
+    /// Its connection has ended.
+    pub fn disconnected(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Bytes arrived, and are handled until [`Liveness::processed`].
+    pub fn received(&mut self) {
+        let signs = self.signs();
+        *self = Self { silence: Duration::ZERO, connection: Connection::Busy { signs } };
+    }
+
+    /// Among them was a sign of life.
+    pub fn received_sign(&mut self) {
+        self.connection = Connection::Busy { signs: true };
+    }
+
+    /// All that arrived is handled.
+    pub fn processed(&mut self) {
+        self.connection = if self.signs() { Connection::Open } else { Connection::Signless };
+    }
+
+    /// Time has passed; returns how long the agent has been silent.
+    pub fn elapse(&mut self, time: Duration) -> Duration {
+        match self.connection {
+            Connection::None | Connection::Open => self.silence += time,
+            Connection::Signless | Connection::Busy { .. } => self.silence = Duration::ZERO,
+        }
+        self.silence
+    }
+
+    fn signs(&self) -> bool {
+        matches!(self.connection, Connection::Open | Connection::Busy { signs: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn silence_counts_while_the_server_reads() {
+        type Step = fn(&mut Liveness);
+        let signs: Step = |liveness| {
+            liveness.received();
+            liveness.received_sign();
+            liveness.processed();
+        };
+        let reports: Step = |liveness| {
+            liveness.received();
+            liveness.processed();
+        };
+        // What happens, and the silence one and two seconds after it.
+        let cases: [(&str, &[Step], [u64; 2]); 7] = [
+            ("it never connects", &[], [1, 2]),
+            ("it connects and is of a version without signs", &[Liveness::connected, reports], [0, 0]),
+            ("it connects and sends a sign of life", &[Liveness::connected, signs], [1, 2]),
+            ("then it reports", &[Liveness::connected, signs, reports], [1, 2]),
+            ("what it sent is being stored", &[Liveness::connected, signs, Liveness::received], [0, 0]),
+            ("its connection ends", &[Liveness::connected, signs, Liveness::disconnected], [1, 2]),
+            ("it connects again and has sent nothing", &[Liveness::connected, signs, Liveness::disconnected, Liveness::connected], [0, 0]),
+        ];
+        for (what, steps, expected) in cases {
+            let mut liveness = Liveness::default();
+            steps.iter().for_each(|step| step(&mut liveness));
+            assert_eq!([liveness.elapse(SECOND), liveness.elapse(SECOND)], expected.map(Duration::from_secs), "{what}");
+        }
+    }
+
+    #[test]
+    fn signs_come_well_within_the_silence_that_is_allowed() {
+        for (allowed_s, every_ms) in [(0, 50), (3, 500), (60, 5000), (3600, 5000)] {
+            assert_eq!(sign_interval(Duration::from_secs(allowed_s)), Duration::from_millis(every_ms));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Drives the machines of [`shoal_runtime`]: one task owns them and carries values between them; what they request is performed on
+//! threads and answered by events.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use shoal_plane::{Action, Command, Effects};
+use shoal_runtime::{
+    lanes::{self, Lanes, Outcome, WritePolicy},
+    warm_pool::{self, WarmPool},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use crate::{clock, core::Refusal, effects::World, tuning::Tuner};
+
+/// Of one of the machines.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Lane(lanes::Event),
+    Pool(warm_pool::Event),
+    Timeout,
+}
+
+impl From<lanes::Event> for Event {
+    fn from(event: lanes::Event) -> Self {
+        Self::Lane(event)
+    }
+}
+
+impl From<warm_pool::Event> for Event {
+    fn from(event: warm_pool::Event) -> Self {
+        Self::Pool(event)
+    }
+}
+
+/// An event, and who waits until what follows from it directly is done.
+type Message = (Event, Option<oneshot::Sender<()>>);
+
+/// The way to the task.
+#[derive(Clone)]
+pub(crate) struct Machines(mpsc::UnboundedSender<Message>);
+
+impl Machines {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    pub(crate) fn send(&self, event: impl Into<Event>) {
+        // Without a receiver the server is stopping.
+        let _ = self.0.send((event.into(), None));
+    }
+
+    /// The same, and waits until what follows from it directly is done.
+    pub(crate) async fn settle(&self, event: impl Into<Event>) {
+        let (done, settled) = oneshot::channel();
+        // Without a receiver the server is stopping.
+        let _ = self.0.send((event.into(), Some(done)));
+        let _ = settled.await;
+    }
+}
+
+/// Has the tuner answer its requests and performs the actions, for as long as the server runs. `pending` is what a previous server may
+/// have left undone, `keys` are those of instances that run.
+pub(crate) async fn run(
+    world: Arc<World>,
+    tuner: Tuner,
+    mut effects: mpsc::UnboundedReceiver<Effects>,
+    mut events: mpsc::UnboundedReceiver<Message>,
+    pending: Effects,
+    keys: Vec<(String, String)>,
+) {
+    let mut driver = Driver { world, lanes: Lanes::default(), pool: WarmPool::restore(keys) };
+    let mut next = Some(pending);
+    loop {
+        if let Some(Effects { actions, requests }) = next.take() {
+            requests.into_iter().for_each(|request| tuner.take(request));
+            for action in actions {
+                driver.handle(lanes::Event::Requested(action).into());
+            }
+        }
+        let deadline = [driver.lanes.deadline(), driver.pool.deadline()].into_iter().flatten().min();
+        tokio::select! {
+            requested = effects.recv() => match requested {
+                None => return,
+                requested => next = requested,
+            },
+            Some((event, waiting)) = events.recv() => {
+                let tasks = driver.handle(event);
+                if let Some(waiting) = waiting {
+                    tokio::spawn(async move {
+                        for task in tasks {
+                            // A panic is logged where it happened.
+                            let _ = task.await;
+                        }
+                        let _ = waiting.send(());
+                    });
+                }
+            }
+            () = clock::until(deadline) => drop(driver.handle(Event::Timeout)),
+        }
+    }
+}
+
+struct Driver {
+    world: Arc<World>,
+    lanes: Lanes,
+    pool: WarmPool,
+}
+
+impl Driver {
+    /// Starts everything that follows from an event.
+    fn handle(&mut self, event: Event) -> Vec<JoinHandle<()>> {
+        let now = clock::now();
+        let mut tasks = Vec::new();
+        let mut events = VecDeque::from(match event {
+            Event::Timeout => vec![lanes::Event::Timeout.into(), warm_pool::Event::Timeout.into()],
+            event => vec![event],
+        });
+        while let Some(event) = events.pop_front() {
+            match event {
+                Event::Lane(event) => {
+                    for io in self.lanes.handle(event, now) {
+                        match io {
+                            lanes::Io::Pool(event) => events.push_back(event.into()),
+                            io => tasks.extend(self.perform(io)),
+                        }
+                    }
+                }
+                Event::Pool(event) => {
+                    for io in self.pool.handle(event, now) {
+                        match io {
+                            warm_pool::Io::Lane(event) => events.push_back(event.into()),
+                            io => tasks.push(self.on_thread(move |world| {
+                                if let Some(event) = world.perform_for_pool(io) {
+                                    world.machines.send(event);
+                                }
+                            })),
+                        }
+                    }
+                }
+                Event::Timeout => {}
+            }
+        }
+        tasks
+    }
+
+    fn on_thread(&self, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
+        let world = self.world.clone();
+        tokio::task::spawn_blocking(move || work(&world))
+    }
+
+    fn perform(&self, io: lanes::Io) -> Option<JoinHandle<()>> {
+        let world = self.world.clone();
+        Some(match io {
+            lanes::Io::Perform { action, write } => {
+                let attempt = action.attempt().to_owned();
+                self.reporting(attempt, move |world| world.perform(action, write))
+            }
+            lanes::Io::Continue { attempt, step } => self.reporting(attempt.clone(), move |world| world.go_on(attempt, step)),
+            lanes::Io::CheckExit { attempt } => self.on_thread(move |world| {
+                let (is_running, is_mirroring) = world.exit_of(&attempt);
+                world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
+            }),
+            lanes::Io::Order(action) => self.on_thread(move |world| drop(world.perform(action, WritePolicy::IfSpace))),
+            // At once: it must not come after the release.
+            lanes::Io::Cancel { attempt } => {
+                world.trees.cancel(&attempt);
+                return None;
+            }
+            lanes::Io::LogDelay { action, reason } => {
+                log_delay(&action, &reason);
+                return None;
+            }
+            lanes::Io::ReportDelay { attempt, reason } => tokio::spawn(report_delay(world, attempt, reason)),
+            lanes::Io::Commit { attempt, command } => tokio::spawn(commit(world, attempt, command)),
+            // Carried to its machine before.
+            lanes::Io::Pool(_) => return None,
+        })
+    }
+
+    /// Performs an action, or a step of one, on a thread, and reports how it ended.
+    fn reporting(&self, attempt: String, work: impl FnOnce(&World) -> Outcome + Send + 'static) -> JoinHandle<()> {
+        let world = self.world.clone();
+        tokio::spawn(async move {
+            let performing = world.clone();
+            let outcome = tokio::task::spawn_blocking(move || work(&performing)).await.unwrap_or_else(|error| {
+                tracing::error!("an action of {attempt} panicked: {error}");
+                Outcome::Done
+            });
+            world.machines.send(lanes::Event::Performed { attempt, outcome });
+        })
+    }
+}
+
+fn log_delay(action: &Action, reason: &str) {
+    match action {
+        Action::StoreArtifacts { job, .. } => {
+            tracing::error!("training job {job}: its artifacts wait for the disk: no space left: {reason}");
+        }
+        Action::Launch { job, .. } => tracing::error!("training job {job} is not launched yet: {reason}"),
+        other => tracing::error!("an action of {} waits for the disk: {reason}", other.attempt()),
+    }
+}
+
+async fn report_delay(world: Arc<World>, attempt: String, reason: String) {
+    let delayed = Command::LaunchDelayed { attempt: attempt.clone(), reason };
+    if world.core.ask(delayed, None).await.is_ok() {
+        world.machines.send(lanes::Event::DelayReported { attempt });
+    }
+}
+
+/// Submits the outcome of an action to the core.
+async fn commit(world: Arc<World>, attempt: String, command: Command) {
+    // A disk that loses what is written ends the server, not the job: the next start does the same again.
+    let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
+    let is_disk_lost = is_failure && (world.telemetry.failure().is_some() || world.objects.failure().is_some());
+    let result = if is_disk_lost { Err(Refusal::Stopping) } else { world.core.ask(command, None).await };
+    let event = match result {
+        Err(Refusal::Journal(error)) => {
+            tracing::error!("the outcome of an action waits for the journal: {error}");
+            lanes::Event::CommitFailed { attempt }
+        }
+        result => {
+            if let Err(refusal) = result {
+                // If the server is stopping, the same action is requested again at the next start.
+                tracing::debug!("the core did not take the outcome of an action: {refusal}");
+            }
+            lanes::Event::Committed { attempt }
+        }
+    };
+    world.machines.send(event);
+}
