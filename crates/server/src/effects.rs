@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use shoal_console::JobChanges;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command, Effects};
@@ -25,7 +26,6 @@ use crate::{
     core::{Core, Refusal, now_ms},
     effects::lanes::{Io, Lanes},
     exporter::Exporter,
-    job_changes::JobChanges,
     keys::AccessKeys,
     memory::Ranked,
     plans::Launch,
@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) visits: Visits,
     pub(crate) pool: Pool,
     pub(crate) looks: Looks,
-    pub(crate) job_changes: JobChanges,
+    pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,

@@ -5,8 +5,11 @@ use http::Response;
 use serde::Serialize;
 use shoal_store::{HostSeries, Sample, Stretch};
 
-use super::{Console, Visit, answer, blocking, frame::Trouble};
-use crate::http::Body;
+use super::{
+    Console, Visit, blocking,
+    frame::Trouble,
+    responses::{Body, answer},
+};
 
 /// Most points of a series that a chart gets.
 const MOST_POINTS: usize = 2_000;
@@ -41,11 +44,11 @@ impl Console {
     /// All metrics; with `from` and `to` (steps), only those points, at a finer grain.
     pub(super) async fn series(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
         let (from, to) = (visit.query.number("from").unwrap_or(1).max(1), visit.query.number("to").unwrap_or(u64::MAX));
-        let (world, name) = (self.world.clone(), name.to_owned());
+        let (sources, name) = (self.sources.clone(), name.to_owned());
         let charts = blocking(move || {
             let (mut series, mut read) = (Vec::new(), 0);
-            for metric in world.telemetry.metrics(&name)? {
-                let hosts = world.telemetry.read_stretches(&name, &metric, from, to)?;
+            for metric in sources.telemetry.metrics(&name)? {
+                let hosts = sources.telemetry.read_stretches(&name, &metric, from, to)?;
                 let most = (MOST_POINTS / hosts.len().max(1)).max(LEAST_POINTS);
                 let is_only = hosts.len() == 1;
                 read += hosts.values().map(|host| host.stretches.len()).sum::<usize>();
