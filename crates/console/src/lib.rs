@@ -20,6 +20,7 @@ mod query;
 mod recipe;
 mod responses;
 mod series;
+mod series_position;
 mod session;
 mod sign_in;
 mod sources;
