@@ -260,6 +260,11 @@ impl Attempt {
         self.lock().iter().filter(|host| host.connection.is_some()).count()
     }
 
+    /// Whether a host's agent has a connection.
+    pub(crate) fn is_connected(&self, host: u32) -> bool {
+        self.lock()[host as usize - 1].connection.is_some()
+    }
+
     /// What the server hears of a host, on this connection; one that another has replaced says nothing.
     pub(crate) fn hear(&self, host: u32, connection: u64, heard: fn(&mut Ear)) {
         let host = &mut self.lock()[host as usize - 1];

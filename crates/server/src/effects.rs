@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 use shoal_console::JobChanges;
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command, Effects};
 use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
@@ -321,7 +321,7 @@ impl World {
     fn has_begun(&self, plan: &Plan) -> bool {
         let mut hosts = (1..).take(plan.assignments.len());
         plan.origin.is_none()
-            || matches!(self.launcher.status(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+            || matches!(self.launcher.status_of(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
             || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
     }
 
@@ -402,7 +402,7 @@ impl World {
             }
             let until = Instant::now() + LEAVE;
             while (Instant::now() < until || running.is_saving())
-                && matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }))
+                && matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { .. }))
             {
                 thread::sleep(Duration::from_millis(5));
             }

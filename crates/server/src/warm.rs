@@ -16,7 +16,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shoal_launch::{AllocationSpec, AllocationStatus};
+use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
 use shoal_store::ResourceKind;
 use shoal_wire::CreateTrainingJob;
@@ -200,7 +200,7 @@ impl World {
     /// Keeps an attempt's instance, clear of the attempt; says whether it did. If not, it is to be released like any other.
     pub(crate) fn park(&self, running: &Attempt) -> bool {
         let (Some(keep), origin) = (self.keep_of(running), running.plan.origin().to_owned()) else { return false };
-        let is_whole = || matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty());
+        let is_whole = || matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty());
         if !self.is_wanted(&keep) || !is_whole() || running.connected() < running.plan.assignments.len() {
             return false;
         }
