@@ -149,6 +149,10 @@ def test_a_job_is_watched_without_a_reload(window, place):
     text = last.text_content()
     eventually(lambda: last.text_content() != text)
     assert {"algo-1", "algo-2"} == set(page.locator("#lines p b").all_text_contents()[-20:])
+    # Once the page has points, only new ones are requested.
+    asked = [url.partition("?")[2] for url in seen.requests if url.partition("?")[0].endswith("/series")]
+    after = [query.startswith("after=") for query in asked]
+    assert after == sorted(after) and after[-1], asked
     assert page.evaluate("window.same")
     seen.is_sound()
 

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{AllocationSpec, AllocationStatus, Launcher};
+use crate::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, OnEnd, Watch};
 
 /// Longest time that anything in this suite may take; reached only by a launcher that fails it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -47,13 +48,15 @@ type Check = fn(&dyn Launcher, &AllocationSpec);
 
 /// Runs every check in fresh directories below `dir`.
 pub fn check(launcher: &dyn Launcher, dir: &Path) {
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 8] = [
         ("unknown", nothing_is_known_of_what_was_never_submitted),
         ("starts", every_instance_starts_once),
         ("lost", lost_instances_are_named),
         ("starting", nothing_is_lost_that_is_yet_to_start),
         ("stop", stop_leaves_nothing),
         ("none", all_or_none),
+        ("many", many_are_told_apart),
+        ("ends", ends_are_reported),
     ];
     for (name, check) in checks {
         let dir = dir.join(name);
@@ -67,30 +70,30 @@ pub fn check(launcher: &dyn Launcher, dir: &Path) {
 }
 
 fn nothing_is_known_of_what_was_never_submitted(launcher: &dyn Launcher, spec: &AllocationSpec) {
-    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Unknown);
+    assert_eq!(status(launcher, spec), AllocationStatus::Unknown);
     launcher.stop(spec).expect("stopping the unknown is fine");
-    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Unknown);
+    assert_eq!(status(launcher, spec), AllocationStatus::Unknown);
 }
 
 fn every_instance_starts_once(launcher: &dyn Launcher, spec: &AllocationSpec) {
     for _ in 0..3 {
         launcher.submit(spec).expect("submit");
-        assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Running { lost: vec![] });
+        assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
     }
     for host in 1..=3 {
         assert_eq!(started(spec, host), format!("{} {host} hello none\n", spec.id));
     }
     (1..=3).for_each(|host| finish(spec, host));
-    until("the end", || launcher.status(spec).expect("status") == AllocationStatus::Ended);
+    until("the end", || status(launcher, spec) == AllocationStatus::Ended);
     launcher.submit(spec).expect("submit");
-    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Ended, "an allocation that is over stays over");
+    assert_eq!(status(launcher, spec), AllocationStatus::Ended, "an allocation that is over stays over");
 }
 
 fn lost_instances_are_named(launcher: &dyn Launcher, spec: &AllocationSpec) {
     launcher.submit(spec).expect("submit");
     started(spec, 2);
     finish(spec, 2);
-    until("the loss", || launcher.status(spec).expect("status") == AllocationStatus::Running { lost: vec![2] });
+    until("the loss", || status(launcher, spec) == AllocationStatus::Running { lost: vec![2] });
 }
 
 fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &AllocationSpec) {
@@ -98,7 +101,7 @@ fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &Allocati
     thread::scope(|scope| {
         let submission = scope.spawn(|| launcher.submit(many).expect("submit"));
         while !submission.is_finished() {
-            let status = launcher.status(many).expect("status");
+            let status = status(launcher, many);
             assert!(status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] }, "{status:?}");
         }
     });
@@ -111,7 +114,7 @@ fn stop_leaves_nothing(launcher: &dyn Launcher, spec: &AllocationSpec) {
     for _ in 0..2 {
         launcher.stop(spec).expect("stop");
         assert_eq!(living(&spec.dir), [0; 0]);
-        assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Ended);
+        assert_eq!(status(launcher, spec), AllocationStatus::Ended);
     }
 }
 
@@ -120,7 +123,60 @@ fn all_or_none(launcher: &dyn Launcher, spec: &AllocationSpec) {
     launcher.submit(&wrong).expect_err("there is no such program");
     assert_eq!(living(&spec.dir), [0; 0]);
     launcher.submit(spec).expect("what never started can be started");
-    assert_eq!(launcher.status(spec).expect("status"), AllocationStatus::Running { lost: vec![] });
+    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
+}
+
+fn many_are_told_apart(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    assert!(launcher.status(&[]).is_empty());
+    launcher.submit(spec).expect("submit");
+    let other = AllocationSpec { id: format!("{}-other", spec.id), dir: spec.dir.join("other"), ..spec.clone() };
+    fs::create_dir(&other.dir).expect("the suite's directory is writable");
+    let both = || launcher.status(&[&other, spec, &other]).into_iter().collect::<Result<Vec<_>, _>>().expect("status");
+    let runs = AllocationStatus::Running { lost: vec![] };
+    assert_eq!(both(), [AllocationStatus::Unknown, runs, AllocationStatus::Unknown]);
+    launcher.stop(spec).expect("stop");
+    assert_eq!(both(), [AllocationStatus::Unknown, AllocationStatus::Ended, AllocationStatus::Unknown]);
+}
+
+fn ends_are_reported(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    let nothing = watch(launcher, spec);
+    assert_eq!(nothing.1.recv(), Err(mpsc::RecvError), "nothing is watched of what was never submitted");
+    launcher.submit(spec).expect("submit");
+    (1..=3).for_each(|host| drop(started(spec, host)));
+    let (dropped, unheard) = watch(launcher, spec);
+    let (_first, ends) = watch(launcher, spec);
+    finish(spec, 2);
+    assert_eq!(ends.recv_timeout(LIMIT), Ok(2));
+    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![2] }, "what was reported is so");
+    let (_second, later) = watch(launcher, spec);
+    assert_eq!(later.recv_timeout(LIMIT), Ok(2), "it had ended before");
+    assert_eq!(unheard.recv_timeout(LIMIT), Ok(2));
+    drop(dropped);
+    assert_eq!(unheard.recv_timeout(LIMIT), Err(mpsc::RecvTimeoutError::Disconnected), "no more is reported");
+    launcher.stop(spec).expect("stop");
+    for watched in [ends, later] {
+        let mut left: Vec<u32> = watched.iter().collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 3], "each is reported once");
+    }
+}
+
+/// Sends the numbers of hosts that end.
+pub fn reported_to(sender: mpsc::Sender<u32>) -> OnEnd {
+    Box::new(move |host| {
+        // The check is over if nobody receives it.
+        let _ = sender.send(host);
+    })
+}
+
+fn watch(launcher: &dyn Launcher, spec: &AllocationSpec) -> (Watch, mpsc::Receiver<u32>) {
+    let (sender, ends) = mpsc::channel();
+    let watch = launcher.watch(spec, reported_to(sender)).expect("watch");
+    (watch, ends)
+}
+
+fn status(launcher: &dyn Launcher, spec: &AllocationSpec) -> AllocationStatus {
+    launcher.status_of(spec).expect("status")
 }
 
 /// What instance `host` wrote when it started.

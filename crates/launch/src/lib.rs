@@ -2,7 +2,7 @@
 //! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine.
 //!
 //! Promises: an instance is started at most once per allocation directory, so a caller that crashed at any point may repeat
-//! `submit`; what was started outlives the caller; after `stop` nothing of the allocation is left. The conformance suite
+//! `submit`; what was started outlives the caller; after `stop` nothing of the allocation is left; ends are reported. The conformance suite
 //! (feature `conformance`) holds every launcher to them.
 
 #[cfg(feature = "conformance")]
@@ -10,8 +10,10 @@ pub mod conformance;
 mod local;
 mod memory;
 mod process;
+mod watch;
 
 pub use local::Local;
+pub use watch::{OnEnd, Watch};
 
 use std::path::PathBuf;
 
@@ -37,7 +39,7 @@ pub struct AllocationSpec {
 pub enum AllocationStatus {
     /// This launcher never started it, or has forgotten it.
     Unknown,
-    /// Waiting for capacity elsewhere (never said by [`Local`]).
+    /// Waiting for capacity elsewhere; never the status of [`Local`]'s allocations.
     Queued {
         /// What the scheduler says.
         reason: String,
@@ -80,6 +82,19 @@ pub enum LaunchError {
 /// Memory of the processes of allocations, by their ids.
 pub type MemoryUse = std::collections::BTreeMap<String, u64>;
 
+/// What follows from a [`Launcher`]'s operations.
+pub trait LauncherExt: Launcher {
+    /// The status of one allocation.
+    ///
+    /// # Errors
+    /// The launcher cannot tell.
+    fn status_of(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+        self.status(&[spec]).pop().unwrap_or(Ok(AllocationStatus::Unknown))
+    }
+}
+
+impl<L: Launcher + ?Sized> LauncherExt for L {}
+
 /// Starts, watches and ends allocations.
 pub trait Launcher: Send + Sync {
     /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not started again.
@@ -88,11 +103,20 @@ pub trait Launcher: Send + Sync {
     /// Nothing is left running.
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError>;
 
-    /// How the allocation with this id and directory stands; works after a restart of the caller.
+    /// The status of each of these allocations, in their order; works after a restart of the caller. One question however many there are: a
+    /// caller asks for all that it has every few hundred milliseconds at most, and uses [`Launcher::watch`] for ends.
+    ///
+    /// An error is that of one allocation: its status is not known.
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>>;
+
+    /// Reports the end of each process of a submitted allocation, once, until the [`Watch`] is dropped; of a process that has ended already at once.
+    /// Works after a restart of the caller. A launcher that is not notified of ends itself reports none, so callers ask for the status, too.
     ///
     /// # Errors
-    /// The launcher cannot tell.
-    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError>;
+    /// The system has no resources to watch; ends are to be found by the status.
+    fn watch(&self, _spec: &AllocationSpec, _on_end: OnEnd) -> Result<Watch, LaunchError> {
+        Ok(Watch::default())
+    }
 
     /// Memory that the processes of each allocation and all their descendants use now, in bytes: what cannot be had back by writing files out.
     /// Memory that processes of one instance share counts once. Allocations of which the launcher cannot tell are left out.

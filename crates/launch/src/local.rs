@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use crate::memory::{Processes, Scale};
 use crate::process::{Process, leader, writing_to};
-use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
+use crate::watch::watch;
+use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse, OnEnd, Watch};
 
 /// How long the kernel may take to start or to end a process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,21 +56,21 @@ impl Launcher for Local {
         Ok(())
     }
 
-    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
+        specs.iter().map(|spec| status(spec)).collect()
+    }
+
+    fn watch(&self, spec: &AllocationSpec, on_end: OnEnd) -> Result<Watch, LaunchError> {
         let _turn = take_turn(spec, File::lock_shared)?;
-        let (mut known, mut lost) = (false, Vec::new());
+        let mut running = Vec::new();
         for instance in instances(spec) {
-            // An instance that was never started is not lost: another thread is in the middle of `submit`.
-            if let Some(process) = instance.process()? {
-                known = true;
-                lost.extend((!process.is_alive()).then_some(instance.host));
+            let Some(process) = instance.process()? else { continue };
+            match process.handle().map_err(failed(|| format!("watch process {}", process.pid)))? {
+                Some(handle) => running.push((instance.host, handle)),
+                None => on_end(instance.host),
             }
         }
-        Ok(match lost.len() {
-            _ if !known => AllocationStatus::Unknown,
-            n if n == spec.instances as usize => AllocationStatus::Ended,
-            _ => AllocationStatus::Running { lost },
-        })
+        watch(running, on_end).map_err(failed(|| format!("watch the processes of {}", spec.id)))
     }
 
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
@@ -97,6 +98,23 @@ impl Launcher for Local {
         let _turn = take_turn(spec, File::lock)?;
         instances(spec).try_for_each(|instance| instance.stop())
     }
+}
+
+fn status(spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+    let _turn = take_turn(spec, File::lock_shared)?;
+    let (mut known, mut lost) = (false, Vec::new());
+    for instance in instances(spec) {
+        // An instance that was never started is not lost: another thread is in the middle of `submit`.
+        if let Some(process) = instance.process()? {
+            known = true;
+            lost.extend((!process.is_alive()).then_some(instance.host));
+        }
+    }
+    Ok(match lost.len() {
+        _ if !known => AllocationStatus::Unknown,
+        n if n == spec.instances as usize => AllocationStatus::Ended,
+        _ => AllocationStatus::Running { lost },
+    })
 }
 
 /// Tells the kernel how much more than what it uses a process weighs when memory has run out, in thousandths of all there is. What it starts

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,17 +38,20 @@ impl Process {
         Self::with_pid(self.pid).as_ref() == Some(self)
     }
 
-    /// SIGKILL, and waits at most `patience` for the end.
-    pub(crate) fn kill(&self, patience: Duration) -> io::Result<()> {
-        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+    /// What its end can be waited for by; `None` if it has ended.
+    pub(crate) fn handle(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
             other => other?,
         };
-        // From here on the handle cannot pass to another process; that it is ours is what this looks at.
-        if !self.is_alive() {
-            return Ok(());
-        }
+        // From here on the handle cannot pass to another process; that it is ours is what this checks.
+        Ok(self.is_alive().then_some(handle))
+    }
+
+    /// SIGKILL, and waits at most `patience` for the end.
+    pub(crate) fn kill(&self, patience: Duration) -> io::Result<()> {
+        let Some(handle) = self.handle()? else { return Ok(()) };
         match pidfd_send_signal(&handle, Signal::KILL) {
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             other => other?,

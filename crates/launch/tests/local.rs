@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use shoal_launch::conformance::{self, living, program, started};
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, Local};
+use shoal_launch::conformance::{self, living, program, reported_to, started};
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, Local};
 
 const DIRECTORY: &str = "SHOAL_TEST_CALLER_DIRECTORY";
 const INSTANCES: u32 = 12;
@@ -48,10 +49,28 @@ fn a_caller_killed_at_any_moment_of_submit_starts_nothing_twice() {
         for host in 1..=INSTANCES {
             assert_eq!(started(&spec, host), format!("killed-caller {host} hello none\n"), "started twice, or not by itself");
         }
-        assert_eq!(Local::default().status(&spec).unwrap(), AllocationStatus::Running { lost: vec![] });
+        assert_eq!(Local::default().status_of(&spec).unwrap(), AllocationStatus::Running { lost: vec![] });
         Local::default().stop(&spec).unwrap();
         assert_eq!(living(dir.path()), [0; 0]);
     }
+}
+
+#[test]
+fn ends_are_reported_to_a_caller_that_did_not_start_the_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = program("killed-caller", INSTANCES, dir.path());
+    let mut first = Command::new(std::env::current_exe().unwrap());
+    let first = first.args(["--exact", "caller"]).env(DIRECTORY, dir.path()).stdout(Stdio::null());
+    assert!(first.status().unwrap().success());
+    (1..=INSTANCES).for_each(|host| drop(started(&spec, host)));
+    let (sender, ends) = mpsc::channel();
+    let _watch = Local::default().watch(&spec, reported_to(sender)).unwrap();
+    for host in [5, 1, 12] {
+        fs::write(dir.path().join(format!("go-{host}")), "").unwrap();
+        assert_eq!(ends.recv().unwrap(), host);
+    }
+    Local::default().stop(&spec).unwrap();
+    assert_eq!(ends.iter().count(), INSTANCES as usize - 3);
 }
 
 #[test]
@@ -63,7 +82,7 @@ fn two_callers_at_once_start_everything_once() {
             scope.spawn(|| Local::default().submit(&spec).unwrap());
         }
         loop {
-            match Local::default().status(&spec).unwrap() {
+            match Local::default().status_of(&spec).unwrap() {
                 AllocationStatus::Unknown => thread::yield_now(),
                 status => break assert_eq!(status, AllocationStatus::Running { lost: vec![] }, "seen half started"),
             }
@@ -82,7 +101,7 @@ fn a_stale_pid_file_kills_nobody() {
     let spec = program("stale", 1, dir.path());
     let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
     fs::write(dir.path().join("agent-1.pid"), format!("{} 1 another-boot", bystander.id())).unwrap();
-    assert_eq!(Local::default().status(&spec).unwrap(), AllocationStatus::Ended);
+    assert_eq!(Local::default().status_of(&spec).unwrap(), AllocationStatus::Ended);
     Local::default().stop(&spec).unwrap();
     assert_eq!(bystander.try_wait().unwrap(), None);
     bystander.kill().unwrap();

@@ -131,6 +131,13 @@ pub enum Command {
         /// For the status message.
         reason: String,
     },
+    /// The attempt's agents wait for capacity elsewhere, in the queue of a compute target: that has no time limit but the job's own.
+    LaunchQueued {
+        /// Attempt id.
+        attempt: String,
+        /// The target's reason; `None`: its agents are being started, and the time to report counts from now on. The same reason again is no event.
+        reason: Option<String>,
+    },
     /// An agent says something. Late, repeated and unknown reports are fine: they yield no event.
     InstanceReported {
         /// Which.

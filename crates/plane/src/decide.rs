@@ -39,11 +39,12 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         }
         Command::LaunchDelayed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
-                let is_silent = attempt.all(|instance| *instance == Instance::Starting);
-                let matters = job.gang.in_progress() && attempt.failed.is_none() && is_silent;
                 let message = messages::launch_delayed(job, reason);
-                matters.then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
+                awaits_launch(job, attempt).then_some(Fact::JobMoved { secondary: SecondaryStatus::Starting, message })
             });
+        }
+        Command::LaunchQueued { attempt, reason } => {
+            decision.of_attempt(attempt, Stage::Running, |job, attempt| launch_queued(job, attempt, reason.as_deref()));
         }
         // At any stage: the last files of a failed job are saved while it is being released.
         Command::InstanceReported { attempt, host, report: InstanceReport::CheckpointSaved { path, bytes, sha256 } } => {
@@ -139,4 +140,24 @@ impl<'a> Decision<'a> {
             self.happens(job, fact);
         }
     }
+}
+
+/// Nothing has been reported by the attempt's agents, and they are still expected.
+fn awaits_launch(job: &TrainingJob, attempt: &Attempt) -> bool {
+    job.gang.in_progress() && attempt.failed.is_none() && attempt.all(|instance| *instance == Instance::Starting)
+}
+
+fn launch_queued(job: &TrainingJob, attempt: &Attempt, reason: Option<&str>) -> Option<Fact> {
+    let is_pending = job.secondary() == SecondaryStatus::Pending;
+    // A trial whose rest nobody saw has the status `Training` throughout.
+    if !awaits_launch(job, attempt) || !is_pending && job.secondary() != SecondaryStatus::Starting {
+        return None;
+    }
+    let (secondary, message) = match reason {
+        Some(reason) => (SecondaryStatus::Pending, messages::launch_queued(job, reason)),
+        None if is_pending => (SecondaryStatus::Starting, messages::moved(SecondaryStatus::Starting).to_owned()),
+        None => return None,
+    };
+    let is_known = (secondary, message.as_str()) == (job.secondary(), job.message());
+    (!is_known).then_some(Fact::JobMoved { secondary, message })
 }

@@ -52,7 +52,7 @@ pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
     BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue, Objective, ObjectiveCounters,
     Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, TrainingSpec, Transition, TrialEnd,
-    TrialLaunch, TrialStart, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView,
+    TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView, trial_state,
 };
 pub use rejection::Rejection;
 pub use saved::SnapshotError;

@@ -277,13 +277,20 @@ fn place(before: usize) -> u32 {
 
 fn why(free: &Resources, demand: &Resources, place: u32) -> PendingReason {
     let (lacking, needs, free) = free.lacking(demand).unwrap_or(("turn", demand.memory_bytes, free.memory_bytes));
-    PendingReason { place, lacking: lacking.to_owned(), needs, free }
+    PendingReason { place, lacking: lacking.to_owned(), needs, free, queued: None }
 }
 
 /// Why a job waits, if it does.
 pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> {
     if !job.gang.waits() {
-        return None;
+        let is_queued = job.gang.attempt.is_some() && job.secondary() == SecondaryStatus::Pending;
+        return is_queued.then(|| PendingReason {
+            place: 0,
+            lacking: "launch".to_owned(),
+            needs: job.gang.spec.instances.into(),
+            free: 0,
+            queued: Some(job.message().to_owned()),
+        });
     }
     let cut = cut_of(state, job).ok()?;
     Some(why(&state.free(), &demand(&job.gang, &cut), place(state.index.before(job.gang.order))))

@@ -126,7 +126,8 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     ensure(attempt.instances.len() == job.gang.spec.instances as usize, "it has as many instances as were asked for")?;
     ensure(attempt.id == job.gang.attempt_id(job.gang.number_of(attempt)), "its name has its number")?;
     ensure(attempt.instances.len() == attempt.placement.gpus.len(), "each instance is placed")?;
-    ensure(job.secondary() != SecondaryStatus::Pending, "it does not wait on instances")?;
+    let may_be_queued = attempt.stage == Stage::Running && attempt.failed.is_none();
+    ensure(job.secondary() != SecondaryStatus::Pending || may_be_queued, "it waits for instances only before they start")?;
     let all_over = attempt.all_over();
     ensure(job.secondary() != SecondaryStatus::Uploading || all_over, "uploads begin when all programs are over")?;
     match attempt.stage {

@@ -2,7 +2,6 @@
 
 pub(crate) mod best_model;
 mod checkpoints;
-pub(crate) mod ending;
 mod filter_logs;
 mod hold;
 mod identity;
@@ -30,6 +29,7 @@ use shoal_wire::{Error, ErrorCode, Operation, Reply};
 use crate::{admission::internal, effects::World, keys::Holder, search::Indexes};
 
 pub(crate) use routes::{Answer, read};
+pub(crate) use study::spec_kind;
 
 /// Operations that a training program may call with its job's keys: who it is, and metrics of its own.
 const OPEN_TO_JOBS: [&str; 2] = ["GetCallerIdentity", "BatchPutMetrics"];

@@ -236,6 +236,11 @@ impl Attempt {
         self.all_hosts().filter(|host| host.link.connected().is_some()).count()
     }
 
+    /// Whether a host's agent has a connection.
+    pub(crate) fn is_connected(&self, host: u32) -> bool {
+        self.host(host).link.connected().is_some()
+    }
+
     /// Notes whether a host's reports cannot be stored; returns whether that is news.
     pub(crate) fn waits_for_disk(&self, host: u32, waits: bool) -> bool {
         std::mem::replace(&mut self.host(host).waits_for_disk, waits) != waits

@@ -24,8 +24,7 @@ const LONGEST_KEY: usize = 1024;
 
 /// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was written with a `/` at its end.
 pub(crate) fn place(uri: &S3Uri) -> (String, String) {
-    let folder = uri.prefix.trim_end_matches('/');
-    (uri.bucket.clone(), if folder.is_empty() { String::new() } else { format!("{folder}/") })
+    (uri.bucket.clone(), uri.folder())
 }
 
 /// Receives files of one kind until the connection ends.

@@ -9,7 +9,8 @@ use std::{
 };
 
 use serde_json::Value;
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher};
+use shoal_console::JobChanges;
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_runtime::{
@@ -26,7 +27,6 @@ use crate::{
     core::{Core, now_ms},
     driver::Machines,
     exporter::Exporter,
-    job_changes::JobChanges,
     keys::AccessKeys,
     memory::Ranked,
     plans::{Launch, Prepared},
@@ -51,7 +51,7 @@ pub(crate) struct World {
     /// Launches between their preparation and their start, by attempt.
     pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
     pub(crate) looks: Looks,
-    pub(crate) job_changes: JobChanges,
+    pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) images: Arc<dyn Images>,
@@ -240,7 +240,7 @@ impl World {
     fn has_begun(&self, plan: &Plan) -> bool {
         let mut hosts = (1..).take(plan.assignments.len());
         plan.allocation_id.is_none()
-            || matches!(self.launcher.status(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+            || matches!(self.launcher.status_of(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
             || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
     }
 
@@ -321,7 +321,7 @@ impl World {
     /// Whether agents of an attempt run, and whether they are still sending files.
     pub(crate) fn exit_of(&self, attempt: &str) -> (bool, bool) {
         self.attempts.get(attempt).map_or((false, false), |running| {
-            let is_running = matches!(self.launcher.status(&running.allocation), Ok(AllocationStatus::Running { .. }));
+            let is_running = matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { .. }));
             (is_running, running.is_mirroring())
         })
     }

@@ -11,8 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header, request::Parts};
-use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming, SizeHint};
+use shoal_console::{Body, Console};
 use shoal_s3::{KeyFault, OnVerified, S3Front, Scope};
 use shoal_wire::{
     Error, ErrorCode, Operation, Protocol, Reply, Route, Service,
@@ -25,19 +26,15 @@ use crate::{
     attempts::Attempts,
     bodies::{PacedBody, Unverified, collect_verified},
     connections::{Answering, Connection, Signer},
-    console::Console,
     core::now_ms,
     expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process},
     keys::{Holder, KeyRing, random_hex, sha256_hex},
 };
 
-/// Any response body.
-pub(crate) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-
 /// Everything that answers.
 pub(crate) struct Front {
-    pub(crate) api: Api,
+    pub(crate) api: Arc<Api>,
     pub(crate) console: Console,
     pub(crate) s3: S3Front,
     pub(crate) keys: Arc<KeyRing>,
@@ -112,7 +109,12 @@ impl Front {
                 }
                 return (asked, response);
             }
-            Ok(Route::Console) => return (Asked::page(), self.console.answer(&self.api, head, body, origin).await),
+            Ok(Route::Console) => {
+                if self.console.is_signed_in(&head.headers) {
+                    origin.connection.signed(Signer::Owner);
+                }
+                return (Asked::page(), self.console.answer(head, body.map_err(Into::into).boxed(), origin.source, origin.is_tls).await);
+            }
             Ok(Route::Api(service)) => {
                 let mut asked = Asked::unknown(service);
                 let protocol = Protocol::of(service, &head);

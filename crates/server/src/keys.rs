@@ -9,9 +9,9 @@ use std::{
 };
 
 use hex_simd::AsciiCase;
-use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use shoal_s3::{KeyFault, KeyStore, Scope};
+use shoal_wire::{proof, sigv4::Credentials};
 
 use crate::{
     attempts::{Attempt, Attempts},
@@ -79,30 +79,26 @@ impl AccessKeys {
     }
 
     pub(crate) fn derive(&self, label: &str, attempt: &str) -> String {
-        hex(&self.hmac(label, attempt).finalize().into_bytes())
-    }
-
-    fn hmac(&self, label: &str, text: &str) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret_access_key.as_bytes()).expect("HMAC takes keys of any length");
-        mac.update(label.as_bytes());
-        mac.update(text.as_bytes());
-        mac
-    }
-
-    /// Proves that the owner of these keys wrote `text` for this purpose; hexadecimal.
-    pub(crate) fn mac(&self, purpose: Purpose, text: &str) -> String {
-        self.derive(purpose.label(), text)
-    }
-
-    /// Whether `mac` is that proof, in a time that does not depend on how much of it is right.
-    pub(crate) fn is_mac(&self, purpose: Purpose, text: &str, mac: &str) -> bool {
-        let bytes = hex_simd::decode_to_vec(mac);
-        mac.len() == 64 && bytes.is_ok_and(|bytes| self.hmac(purpose.label(), text).verify_slice(&bytes).is_ok())
+        proof::of(&self.secret_access_key, label, attempt)
     }
 
     /// Whether two texts are the same, in a time that does not depend on how much of them is.
     pub(crate) fn equal(&self, one: &str, other: &str) -> bool {
-        self.is_mac(Purpose::Comparison, one, &self.mac(Purpose::Comparison, other))
+        proof::equal(&self.secret_access_key, one, other)
+    }
+
+    /// A token that signs a browser in to the console once, within ten minutes of `now_ms` (since the epoch). Who has the keys makes it;
+    /// the server need not be asked.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn console_token(&self, now_ms: u64) -> io::Result<String> {
+        shoal_console::sign_in_token(&self.credentials(), now_ms)
+    }
+
+    pub(crate) fn credentials(&self) -> Credentials {
+        let Self { access_key_id, secret_access_key, session_token } = self.clone();
+        Credentials { access_key_id, secret_access_key, session_token }
     }
 
     /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same keys after a restart.
@@ -113,27 +109,6 @@ impl AccessKeys {
             access_key_id: format!("ASIA{}", &derive("key:")[..16].to_uppercase()),
             secret_access_key: derive("secret:")[..40].to_owned(),
             session_token: Some(derive("session:")),
-        }
-    }
-}
-
-/// What a proof is good for; one for one purpose is worth nothing for another.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Purpose {
-    /// A link that signs in to the console.
-    SignIn,
-    /// A session of the console.
-    Session,
-    /// Comparing secrets.
-    Comparison,
-}
-
-impl Purpose {
-    fn label(self) -> &'static str {
-        match self {
-            Self::SignIn => "console-sign-in:",
-            Self::Session => "console-session:",
-            Self::Comparison => "comparison:",
         }
     }
 }

@@ -23,7 +23,6 @@ mod error;
 mod expectations;
 mod exporter;
 mod http;
-mod job_changes;
 mod keys;
 mod listeners;
 mod memory;

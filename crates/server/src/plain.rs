@@ -2,9 +2,10 @@
 
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts, uri::Authority};
 use http_body_util::BodyExt;
+use shoal_console::Body;
 use shoal_wire::{Error, ErrorCode, Protocol, Route, respond_error, route};
 
-use crate::http::{Body, full, guessed, request_id};
+use crate::http::{full, guessed, request_id};
 
 /// The answer to any request over plain HTTP.
 pub(crate) fn refuse(head: &Parts) -> Response<Body> {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shoal_console::JobChanges;
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -25,13 +26,12 @@ use crate::{
     bodies::Unverified,
     channels::Trees,
     connections::Connections,
-    console::Console,
+    console,
     core::{self, Core},
     driver::{self, Machines},
     effects::World,
     exporter::Exporter,
     http::Front,
-    job_changes::JobChanges,
     keys::KeyRing,
     listeners::{self, Listeners},
     recovery, requests, retention,
@@ -129,7 +129,7 @@ impl Server {
             idle_agents: IdleAgents::default(),
             prepared: Mutex::default(),
             looks: Looks::default(),
-            job_changes: JobChanges::default(),
+            job_changes: Arc::new(JobChanges::default()),
             exporter: exporter.clone(),
             launcher: options.launcher,
             images: options.images,
@@ -150,7 +150,7 @@ impl Server {
             silence: Duration::from_secs(options.silence_s),
             capacity: options.capacity,
             ranked: Mutex::default(),
-            catalog: options.catalog.clone(),
+            catalog: options.catalog,
             log_quota: options.telemetry.job_bytes,
             network: options.network,
         });
@@ -179,9 +179,10 @@ impl Server {
             max_skew: Duration::from_secs(options.max_skew_s),
             strict: options.strict,
         };
+        let api = Arc::new(Api::new(world.clone(), search, Identity { region: options.region, account: options.account }));
         let front = Arc::new(Front {
-            console: Console::new(world.clone(), options.catalog),
-            api: Api::new(world.clone(), search, Identity { region: options.region, account: options.account }),
+            console: console::open(&world, &api),
+            api,
             exporter,
             attempts: world.attempts.clone(),
             metrics_token: keys.metrics_token(),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
-use shoal_launch::{AllocationSpec, AllocationStatus};
+use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
 use shoal_runtime::{
     ConnId,
@@ -173,7 +173,7 @@ impl World {
     }
 
     fn is_complete(&self, allocation: &AllocationSpec) -> bool {
-        matches!(self.launcher.status(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+        matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
     }
 
     /// Whether a tuning job may start more trials.

@@ -1,70 +1,162 @@
-//! Looking after agents: whether they live.
+//! Watching agents: whether they run, and whether their launch is queued.
 
 use std::{
+    collections::HashMap,
     fs,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use shoal_launch::AllocationStatus;
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Watch};
 use shoal_plane::{Command, InstanceReport};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, sleep_until},
+};
 
 use crate::{
     attempts::Attempt,
     effects::{World, describe},
 };
 
-/// Between two looks.
-const WATCH: Duration = Duration::from_millis(500);
+/// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches that are queued, and ends that no event reported.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// The end of an agent is handled after what it had sent: its connection is read to the end meanwhile.
+const LAST_READ: Duration = Duration::from_millis(20);
+
+/// What is known of the agents of attempts.
+struct Agents {
+    /// By allocation.
+    watches: HashMap<String, Watch>,
+    /// Where ends of agents go: the allocation's id.
+    ended: mpsc::UnboundedSender<String>,
+    /// What the core knows of launches that are queued, by attempt.
+    queued: HashMap<String, String>,
+    /// A server before this one may have reported launches as queued.
+    is_first_look: bool,
+}
 
 impl World {
-    /// Looks whether agents have died without saying so, for as long as the server lives.
+    /// Reports agents that end or fall silent, for as long as the server runs.
     pub(crate) async fn watch(self: Arc<Self>) {
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut agents = Agents { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true };
         let mut before = Instant::now();
+        let mut next = tokio::time::Instant::now() + LOOK_INTERVAL;
         loop {
-            tokio::time::sleep(WATCH).await;
-            // A server that was stopped meanwhile has not listened meanwhile.
-            let passed = before.elapsed().min(2 * WATCH);
-            before = Instant::now();
             let world = self.clone();
-            let looked = tokio::task::spawn_blocking(move || {
-                world.attempts.all().iter().for_each(|attempt| world.look(attempt, passed));
-                world.weigh();
-                world.looks.drop_idle();
-            })
-            .await;
-            if let Err(error) = looked {
-                tracing::error!("the watch panicked: {error}");
+            let looked = tokio::select! {
+                () = sleep_until(next) => {
+                    // A server that was stopped meanwhile has not listened meanwhile.
+                    let passed = before.elapsed().min(2 * LOOK_INTERVAL);
+                    before = Instant::now();
+                    let looked = tokio::task::spawn_blocking(move || {
+                        world.look_at_all(&mut agents, passed);
+                        world.weigh();
+                        world.looks.drop_idle();
+                        agents
+                    })
+                    .await;
+                    next = tokio::time::Instant::now() + LOOK_INTERVAL;
+                    looked
+                }
+                Some(allocation) = ends.recv() => {
+                    sleep(LAST_READ).await;
+                    tokio::task::spawn_blocking(move || {
+                        world.agent_ended(&allocation);
+                        agents
+                    })
+                    .await
+                }
+            };
+            agents = match looked {
+                Ok(agents) => agents,
+                Err(error) => {
+                    tracing::error!("the watch panicked: {error}");
+                    let (ended, new_ends) = mpsc::unbounded_channel();
+                    ends = new_ends;
+                    Agents { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true }
+                }
+            };
+        }
+    }
+
+    fn look_at_all(&self, agents: &mut Agents, passed: Duration) {
+        let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(|attempt| !attempt.is_called()).collect();
+        agents.forget_all_but(&attempts);
+        let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
+        for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
+            match status {
+                Ok(status) => {
+                    if let Some(command) = agents.queue_changed(&attempt.plan.attempt, &status) {
+                        self.report_queue(agents, command);
+                    }
+                    // What is not started yet has no process to watch.
+                    if matches!(status, AllocationStatus::Running { .. })
+                        && let Err(error) = agents.watch(self, &attempt.allocation)
+                    {
+                        tracing::warn!("{}", describe(&error));
+                    }
+                    self.look(attempt, &status, passed);
+                }
+                Err(error) => tracing::warn!("{}", describe(&error)),
+            }
+        }
+        agents.is_first_look = false;
+    }
+
+    /// An instance of an allocation has ended, and perhaps as it was told to.
+    fn agent_ended(&self, allocation: &str) {
+        let of_allocation = |attempt: &Arc<Attempt>| attempt.allocation.id == allocation && !attempt.is_called();
+        for attempt in self.attempts.all().into_iter().filter(of_allocation) {
+            let Some(Ok(status)) = self.launcher.status(&[&attempt.allocation]).pop() else { continue };
+            for host in lost(&attempt, &status) {
+                // One that still has a connection is found by the next look.
+                if !attempt.is_stopping(host) && !attempt.is_connected(host) {
+                    self.lose_ended(&attempt, host);
+                }
             }
         }
     }
 
     /// Reports the instances of an attempt whose agent is gone, or has been silent for too long.
-    fn look(&self, attempt: &Attempt, passed: Duration) {
-        if attempt.is_called() {
+    fn look(&self, attempt: &Attempt, status: &AllocationStatus, passed: Duration) {
+        if matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. }) {
             return;
         }
-        let lost = match self.launcher.status(&attempt.allocation) {
-            Ok(AllocationStatus::Running { lost }) => lost,
-            Ok(AllocationStatus::Ended) => (1..=attempt.allocation.instances).collect(),
-            Ok(AllocationStatus::Unknown | AllocationStatus::Queued { .. }) => return,
-            Err(error) => return tracing::warn!("{}", describe(&error)),
-        };
+        let lost = lost(attempt, status);
         for (host, silent) in attempt.listened(passed) {
             if lost.contains(&host) {
-                let log = attempt.allocation.dir.join(format!("agent-{host}.log"));
-                let said = fs::read_to_string(log).unwrap_or_default();
-                let last = said
-                    .lines()
-                    .rev()
-                    .find(|line| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE"))
-                    .map_or_else(String::new, |line| format!(": {line}"));
-                self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
+                self.lose_ended(attempt, host);
             } else if silent >= self.silence {
                 let seconds = silent.as_secs();
                 let what = "it was stopped, or its machine hangs, and what runs there is ended";
                 self.lose(attempt, host, format!("the agent of algo-{host} was silent for {seconds} s: {what}"));
             }
+        }
+    }
+
+    fn lose_ended(&self, attempt: &Attempt, host: u32) {
+        let log = attempt.allocation.dir.join(format!("agent-{host}.log"));
+        let output = fs::read_to_string(log).unwrap_or_default();
+        let last = output
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE"))
+            .map_or_else(String::new, |line| format!(": {line}"));
+        self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
+    }
+
+    fn report_queue(&self, agents: &mut Agents, command: Command) {
+        let Command::LaunchQueued { attempt, reason } = &command else { return };
+        let (attempt, reason) = (attempt.clone(), reason.clone());
+        match self.core.tell(command) {
+            Ok(()) => match reason {
+                Some(reason) => drop(agents.queued.insert(attempt, reason)),
+                None => drop(agents.queued.remove(&attempt)),
+            },
+            // The next look reports it.
+            Err(refusal) => tracing::warn!("{refusal}"),
         }
     }
 
@@ -74,5 +166,42 @@ impl World {
         if let Err(refusal) = self.core.tell(command) {
             tracing::warn!("{refusal}");
         }
+    }
+}
+
+/// Hosts of an attempt whose process has ended.
+fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<u32> {
+    match status {
+        AllocationStatus::Running { lost } => lost.clone(),
+        AllocationStatus::Ended => (1..=attempt.allocation.instances).collect(),
+        AllocationStatus::Unknown | AllocationStatus::Queued { .. } => Vec::new(),
+    }
+}
+
+impl Agents {
+    fn forget_all_but(&mut self, attempts: &[Arc<Attempt>]) {
+        self.watches.retain(|id, _| attempts.iter().any(|attempt| attempt.allocation.id == *id));
+        self.queued.retain(|id, _| attempts.iter().any(|attempt| attempt.plan.attempt == *id));
+    }
+
+    fn watch(&mut self, world: &World, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        if !self.watches.contains_key(&spec.id) {
+            let (ended, id) = (self.ended.clone(), spec.id.clone());
+            // The server is stopping if nobody receives it.
+            let watch = world.launcher.watch(spec, Box::new(move |_| drop(ended.send(id.clone()))))?;
+            self.watches.insert(spec.id.clone(), watch);
+        }
+        Ok(())
+    }
+
+    /// What the core has to know of an attempt's place in a queue elsewhere.
+    fn queue_changed(&self, attempt: &str, status: &AllocationStatus) -> Option<Command> {
+        let known = self.queued.get(attempt);
+        let reason = match status {
+            AllocationStatus::Queued { reason } if known != Some(reason) => Some(reason.clone()),
+            AllocationStatus::Running { .. } if known.is_some() || self.is_first_look => None,
+            _ => return None,
+        };
+        Some(Command::LaunchQueued { attempt: attempt.to_owned(), reason })
     }
 }

@@ -1,6 +1,6 @@
 //! Doing what the core asks for, one task after the other for each attempt, as the server's effects do.
 
-use shoal_launch::{AllocationStatus, Launcher};
+use shoal_launch::{AllocationStatus, Launcher, LauncherExt};
 use shoal_plane::{Action, Command, InstanceReport, JobStatus, SecondaryStatus, TunerRequest};
 
 use crate::{
@@ -222,10 +222,14 @@ impl Simulation {
         self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         let running: Vec<_> = self.server().attempts.iter().map(|(attempt, running)| (attempt.clone(), running.instances())).collect();
         for (attempt, instances) in running {
-            let lost = match self.launcher.status(&allocation(&attempt, instances)) {
+            let lost = match self.launcher.status_of(&allocation(&attempt, instances)) {
                 Ok(AllocationStatus::Running { lost }) => lost,
                 Ok(AllocationStatus::Ended) => (1..=instances).collect(),
-                Ok(AllocationStatus::Unknown | AllocationStatus::Queued { .. }) | Err(_) => continue,
+                Ok(AllocationStatus::Queued { reason }) => {
+                    self.execute(&Command::LaunchQueued { attempt: attempt.clone(), reason: Some(reason) }, true)?;
+                    continue;
+                }
+                Ok(AllocationStatus::Unknown) | Err(_) => continue,
             };
             for host in lost {
                 let report = InstanceReport::Lost { reason: format!("the agent of algo-{host} ended without a report") };

@@ -59,17 +59,9 @@ impl Launcher for FakeLauncher {
         Ok(())
     }
 
-    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
         let processes = self.lock();
-        let of = |host| processes.get(&(spec.id.clone(), host));
-        let lost: Vec<u32> = (1..=spec.instances).filter(|host| of(*host) == Some(&false)).collect();
-        Ok(if (1..=spec.instances).all(|host| of(host).is_none()) {
-            AllocationStatus::Unknown
-        } else if lost.len() == spec.instances as usize {
-            AllocationStatus::Ended
-        } else {
-            AllocationStatus::Running { lost }
-        })
+        specs.iter().map(|spec| Ok(status(&processes, spec))).collect()
     }
 
     fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {
@@ -80,5 +72,17 @@ impl Launcher for FakeLauncher {
         let mut processes = self.lock();
         processes.iter_mut().filter(|((of, _), _)| *of == spec.id).for_each(|(_, alive)| *alive = false);
         Ok(())
+    }
+}
+
+fn status(processes: &BTreeMap<Key, bool>, spec: &AllocationSpec) -> AllocationStatus {
+    let of = |host| processes.get(&(spec.id.clone(), host));
+    let lost: Vec<u32> = (1..=spec.instances).filter(|host| of(*host) == Some(&false)).collect();
+    if (1..=spec.instances).all(|host| of(host).is_none()) {
+        AllocationStatus::Unknown
+    } else if lost.len() == spec.instances as usize {
+        AllocationStatus::Ended
+    } else {
+        AllocationStatus::Running { lost }
     }
 }

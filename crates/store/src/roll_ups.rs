@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::{Point, StoreError, Telemetry};
+use crate::series_growth::first_ms;
+use crate::{Point, SeriesPosition, StoreError, Telemetry};
 
 /// Points of a block for each host that has some in it.
 const BLOCK_POINTS: usize = 256;
@@ -62,6 +63,15 @@ pub struct HostSeries {
     pub total: u64,
     /// The part that was requested, by time; no stretch reaches beyond it.
     pub stretches: Vec<Stretch>,
+}
+
+/// A metric as its hosts have reported it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stretches {
+    /// By host.
+    pub hosts: BTreeMap<Option<u32>, HostSeries>,
+    /// Where its reader is now.
+    pub position: SeriesPosition,
 }
 
 /// Place of a point in its series: its time, and its position, from 1, among those of one time.
@@ -145,14 +155,23 @@ impl Telemetry {
     ///
     /// # Errors
     /// The storage's.
-    pub fn read_stretches(&self, job: &str, metric: &str, from: u64, to: u64) -> Result<BTreeMap<Option<u32>, HostSeries>, StoreError> {
+    pub fn read_stretches(&self, job: &str, metric: &str, from: u64, to: u64) -> Result<Stretches, StoreError> {
         self.database.read(|connection| {
-            let mut find = connection.prepare_cached("SELECT id FROM series WHERE job = ? AND metric = ?")?;
-            let Some(series) = find.query_row([job, metric], |row| row.get(0)).optional()? else { return Ok(BTreeMap::new()) };
-            let mut read = Reading { connection, series, from, to, hosts: BTreeMap::new() };
+            let mut find = connection.prepare_cached("SELECT id, points FROM series WHERE job = ? AND metric = ?")?;
+            let found = find.query_row([job, metric], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            let Some((series, points)) = found else { return Ok(Stretches::default()) };
+            let mut read = Reading { connection, series, from, to, hosts: BTreeMap::new(), ends: BTreeMap::new() };
             read.all(&read_blocks(connection, series)?)?;
             let host = |host: i64| u32::try_from(host).ok();
-            Ok(read.hosts.into_iter().map(|(number, series)| (host(number), series)).collect())
+            let end =
+                |number: &i64, series: &HostSeries| (host(*number), (series.total, read.ends.get(number).copied().unwrap_or_default()));
+            let position = SeriesPosition {
+                series,
+                first_ms: first_ms(connection, series)?.unwrap_or_default(),
+                points,
+                hosts: read.hosts.iter().map(|(number, series)| end(number, series)).collect(),
+            };
+            Ok(Stretches { hosts: read.hosts.into_iter().map(|(number, series)| (host(number), series)).collect(), position })
         })
     }
 }
@@ -274,6 +293,8 @@ struct Reading<'a> {
     from: u64,
     to: u64,
     hosts: BTreeMap<i64, HostSeries>,
+    /// Times of hosts' last points.
+    ends: BTreeMap<i64, u64>,
 }
 
 impl Reading<'_> {
@@ -327,6 +348,7 @@ impl Reading<'_> {
         let series = self.hosts.entry(host).or_default();
         let stretch = stretch.after(series.total);
         series.total += stretch.points();
+        self.ends.insert(host, stretch.last.at_ms);
         if stretch.first_step >= self.from && stretch.last.step <= self.to {
             series.stretches.push(stretch);
         }

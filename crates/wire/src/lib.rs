@@ -21,6 +21,7 @@ mod logs;
 pub mod no_effect;
 mod operations;
 mod pattern;
+pub mod proof;
 mod query;
 mod reply;
 mod route;

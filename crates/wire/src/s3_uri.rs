@@ -55,6 +55,15 @@ impl FromStr for S3Uri {
     }
 }
 
+impl S3Uri {
+    /// The prefix of what is in this folder, whether or not the URI ends in `/`; empty for the bucket itself.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        let folder = self.prefix.trim_end_matches('/');
+        if folder.is_empty() { String::new() } else { format!("{folder}/") }
+    }
+}
+
 impl fmt::Display for S3Uri {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "s3://{}/{}", self.bucket, self.prefix)

@@ -58,12 +58,14 @@ impl Launcher for Stage {
         started.map(drop).map_err(|source| LaunchError::Io { what: "play an agent".to_owned(), source })
     }
 
-    fn status(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
-        Ok(match lock(&self.alive).get(&spec.id) {
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
+        let alive = lock(&self.alive);
+        let status = |spec: &&AllocationSpec| match alive.get(&spec.id) {
             None => AllocationStatus::Unknown,
             Some(true) => AllocationStatus::Running { lost: Vec::new() },
             Some(false) => AllocationStatus::Ended,
-        })
+        };
+        specs.iter().map(|spec| Ok(status(spec))).collect()
     }
 
     fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {

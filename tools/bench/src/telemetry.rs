@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
+    net::TcpStream,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     thread,
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use shoal_link::{Decoder, Frame, Hello, LogLine, MetricPoint, PROTOCOL, Report, ReportBody, ToAgent, ToServer, encode};
+use shoal_server::AccessKeys;
 use shoal_store::{Bounds, DataDir, LogQuery, Telemetry};
 
 use super::{
@@ -54,28 +56,52 @@ pub(crate) struct TelemetryArgs {
     write: Option<PathBuf>,
 }
 
-/// Milliseconds to read what the console draws of a long series.
-fn chart(runs: usize) -> Result<Vec<f64>> {
-    let directory = tempfile::tempdir()?;
-    let telemetry = Telemetry::open(&directory.path().join("telemetry.db"))?;
+/// Milliseconds in which the console answers of a job with a long series: what its chart is made of, and its page.
+fn console(runs: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    let mut server = Server::start_in(Kind::Fake, None)?;
+    server.client().create_bucket("bench")?;
+    server.client().sagemaker("CreateTrainingJob", &job(0))?;
+    server.kill();
+    let telemetry = Telemetry::open(&server.data_dir().join("telemetry.db"))?;
     let point = |at_ms: u64| shoal_store::MetricPoint { metric: "loss".to_owned(), at_ms, value: (at_ms % 1_009) as f64 };
     for from in (0..CHARTED).step_by(10_000) {
-        telemetry.append_points("job", &Vec::from_iter((from..from + 10_000).map(point)))?;
+        telemetry.append_points("job-0", &Vec::from_iter((from..from + 10_000).map(point)))?;
     }
     // As a server does every few seconds.
     let limits = Bounds { bytes: u64::MAX, oldest_ms: 0 };
-    let read =
-        || -> Result<usize> { Ok(telemetry.read_stretches("job", "loss", 1, u64::MAX)?.values().map(|it| it.stretches.len()).sum()) };
+    let read = || -> Result<usize> {
+        Ok(telemetry.read_stretches("job-0", "loss", 1, u64::MAX)?.hosts.values().map(|it| it.stretches.len()).sum())
+    };
     while read()? > CHARTED as usize / 100 {
         telemetry.tidy(now_ms(), &limits)?;
     }
-    let mut times = Vec::with_capacity(runs);
-    for _ in 0..runs {
-        let began = Instant::now();
-        read()?;
-        times.push(began.elapsed().as_secs_f64() * 1e3);
-    }
-    Ok(times)
+    drop(telemetry);
+    server.restart()?;
+    let authority = server.client().endpoint().authority.clone();
+    let token = AccessKeys::read(&server.data_dir().join("keys"))?.console_token(now_ms())?;
+    let signed_in = get(&authority, &format!("/console/sign-in?token={token}"), "")?;
+    let cookie = signed_in.lines().find_map(|line| line.strip_prefix("set-cookie: ")?.split(';').next());
+    let cookie = cookie.context("the console let nobody in")?.to_owned();
+    let time = |path: &str| -> Result<Vec<f64>> {
+        let mut times = Vec::with_capacity(runs);
+        for _ in 0..runs {
+            let began = Instant::now();
+            let answer = get(&authority, path, &cookie)?;
+            times.push(began.elapsed().as_secs_f64() * 1e3);
+            ensure!(answer.starts_with("HTTP/1.1 200 "), "{path}: {}", answer.lines().next().unwrap_or_default());
+        }
+        Ok(times)
+    };
+    Ok((time("/console/jobs/job-0/series")?, time("/console/jobs/job-0")?))
+}
+
+/// The answer to a browser's request, with its head.
+fn get(authority: &str, path: &str, cookie: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(authority).with_context(|| format!("nobody answers at {authority}"))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {authority}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Measures and reports.
@@ -90,10 +116,12 @@ pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
         }
         Ok(rates)
     };
+    let (chart, page) = console(args.runs)?;
     let lines = [
         line("log lines durable per second", repeat("log lines", args.lines, lines_of)?, "/s", Some(Goal::AtLeast(200_000.0))),
         line("metric points durable per second", repeat("metric points", args.points, points_of)?, "/s", Some(Goal::AtLeast(50_000.0))),
-        line(format!("a chart's data from {CHARTED} points"), chart(args.runs)?, "ms", Some(Goal::AtMost(50.0))),
+        line(format!("console: a chart's data from {CHARTED} points"), chart, "ms", Some(Goal::AtMost(50.0))),
+        line(format!("console: the page of a job with {CHARTED} points"), page, "ms", Some(Goal::AtMost(50.0))),
     ];
     drop(progress);
     let intro = format!(

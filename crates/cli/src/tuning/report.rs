@@ -21,9 +21,9 @@ const PAGE: &str = include_str!("../../assets/report/report.html");
 const STYLE: &str = include_str!("../../assets/report/report.css");
 const SCRIPT: &str = include_str!("../../assets/report/report.js");
 // The console's charts, too.
-const UPLOT: &str = include_str!("../../../../console/assets/uplot/uPlot.iife.min.js");
-const UPLOT_LICENCE: &str = include_str!("../../../../console/assets/uplot/LICENSE");
-const UPLOT_STYLE: &str = include_str!("../../../../console/assets/uplot/uPlot.min.css");
+const UPLOT: &str = include_str!("../../../console/assets/uplot/uPlot.iife.min.js");
+const UPLOT_LICENCE: &str = include_str!("../../../console/assets/uplot/LICENSE");
+const UPLOT_STYLE: &str = include_str!("../../../console/assets/uplot/uPlot.min.css");
 
 /// Arguments of `shoal tuning report`.
 #[derive(Debug, Args)]

@@ -96,6 +96,7 @@ impl Gang {
         }
         match due {
             Some(Timer::Launch) => return Some(Step::Failed(Failure::NotLaunched)),
+            Some(Timer::MaxPending) => return Some(Step::Stopped(Limit::MaxPending)),
             Some(Timer::MaxRuntime) => return Some(Step::Stop(StopCause::MaxRuntime)),
             Some(Timer::MaxWait) => return Some(Step::Stop(StopCause::MaxWait)),
             Some(Timer::Upload) => {

@@ -26,6 +26,9 @@ pub(crate) struct Attempt {
     /// It is ended to make room for others while its gang rests: what its hosts upload is stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) parked: bool,
+    /// Its launch waits in the queue of a compute target: the time to report does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) queued: bool,
 }
 
 /// What is awaited from the shell for the attempt as a whole.

@@ -140,6 +140,7 @@ impl Gang {
             interrupted: false,
             evicted: false,
             parked: false,
+            queued: false,
         });
         true
     }
@@ -148,6 +149,14 @@ impl Gang {
     pub(crate) fn delay_launch(&mut self, at: Time) {
         if let Some(attempt) = &mut self.attempt {
             attempt.launched = at;
+            attempt.queued = false;
+        }
+    }
+
+    /// The launch waits elsewhere, until it is delayed or reported.
+    pub(crate) fn queue_launch(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.queued = true;
         }
     }
 

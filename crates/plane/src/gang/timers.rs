@@ -43,8 +43,7 @@ impl Gang {
     /// At most one timer runs at a time.
     fn timer(&self) -> Deadline {
         let Some(attempt) = &self.attempt else {
-            let pending = self.spec.max_pending_s.map(|limit| (self.waits_since().plus_s(limit), Timer::MaxPending));
-            return if self.waits() { sooner(pending, self.max_wait()) } else { None };
+            return if self.waits() { sooner(self.max_pending(), self.max_wait()) } else { None };
         };
         if attempt.stage != Stage::Running || self.is_frozen() {
             return None;
@@ -67,6 +66,10 @@ impl Gang {
         }
     }
 
+    fn max_pending(&self) -> Deadline {
+        self.spec.max_pending_s.map(|limit| (self.waits_since().plus_s(limit), Timer::MaxPending))
+    }
+
     fn running_timer(&self, attempt: &Attempt) -> Deadline {
         if let Some(first) = self.first_failure(attempt) {
             return Some((first.plus_ms(SETTLE_MS), Timer::Settle));
@@ -75,6 +78,7 @@ impl Gang {
             return attempt.last_awaited().map(|at| (at.plus_s(UPLOAD_LIMIT_S), Timer::Upload));
         }
         let limit = match (self.attempt_start(), self.runtime_left_ms()) {
+            (None, _) if attempt.queued => self.max_pending(),
             (None, _) => Some((attempt.launched.plus_s(LAUNCH_LIMIT_S), Timer::Launch)),
             (Some(start), Some(left_ms)) => Some((start.plus_ms(left_ms), Timer::MaxRuntime)),
             (Some(_), None) => None,

@@ -60,12 +60,18 @@ pub struct PendingReason {
     pub needs: u64,
     /// How much is free.
     pub free: u64,
+    /// What the compute target says on which the launch is queued; `place` and what lacks are not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<String>,
 }
 
-/// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
+/// A target's own words, or `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
 impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PendingReason { place, lacking, needs, free } = self;
+        let PendingReason { place, lacking, needs, free, queued } = self;
+        if let Some(queued) = queued {
+            return f.write_str(queued);
+        }
         write!(f, "Waiting for capacity: ")?;
         match lacking.as_str() {
             "memory" => write!(f, "needs {} of memory, {} free", gib(*needs), gib(*free))?,

@@ -44,8 +44,10 @@ impl TrainingJob {
             }
             Fact::JobMoved { secondary, message } => {
                 self.gang.end.is_none() && {
-                    if *secondary == SecondaryStatus::Starting {
-                        self.gang.delay_launch(at);
+                    match secondary {
+                        SecondaryStatus::Starting => self.gang.delay_launch(at),
+                        SecondaryStatus::Pending => self.gang.queue_launch(),
+                        _ => {}
                     }
                     self.enter(*secondary, at, message);
                     true

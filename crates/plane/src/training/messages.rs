@@ -19,6 +19,7 @@ pub(crate) const PARKED_FOR_MEMORY: &str = "Paused; the memory of the machine ra
 /// Of a secondary status that follows the instances.
 pub(crate) fn moved(secondary: SecondaryStatus) -> &'static str {
     match secondary {
+        SecondaryStatus::Starting => "Starting the instances",
         SecondaryStatus::Downloading => "Downloading input data",
         SecondaryStatus::Training => "Training image download completed. Training in progress.",
         _ => "Uploading generated training model",
@@ -82,6 +83,10 @@ pub(crate) fn replaced(reason: &str) -> String {
 
 pub(crate) fn launch_delayed(job: &TrainingJob, reason: &str) -> String {
     first_characters(&format!("The launch waits: {reason}{}", attempts_before(job)), MAX_TEXT)
+}
+
+pub(crate) fn launch_queued(job: &TrainingJob, reason: &str) -> String {
+    first_characters(&format!("The launch is queued: {reason}{}", attempts_before(job)), MAX_TEXT)
 }
 
 /// `notes`: what was capped, and the like.

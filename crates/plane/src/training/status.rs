@@ -31,7 +31,16 @@ impl TrainingJob {
     }
 
     pub(crate) fn secondary(&self) -> SecondaryStatus {
-        self.transitions.last().expect("a job begins with a transition and loses none").status
+        self.last_transition().status
+    }
+
+    /// The message of the present secondary status.
+    pub(crate) fn message(&self) -> &str {
+        &self.last_transition().message
+    }
+
+    fn last_transition(&self) -> &Transition {
+        self.transitions.last().expect("a job begins with a transition and loses none")
     }
 
     /// One step forward, if the instances are further than the secondary status.
@@ -41,6 +50,8 @@ impl TrainingJob {
         match self.secondary() {
             S::Stopping if self.gang.is_uploading(attempt) => Some(S::Uploading),
             _ if !self.gang.in_progress() => None,
+            // The end of its queue was not reported.
+            S::Pending if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => Some(S::Starting),
             S::Starting if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => Some(S::Downloading),
             S::Downloading if attempt.any(Instance::has_run) => Some(S::Training),
             S::Training if self.gang.is_uploading(attempt) => Some(S::Uploading),

@@ -252,6 +252,73 @@ fn a_launch_that_waits_for_room_has_its_time_afterwards() {
 }
 
 #[test]
+fn a_launch_that_is_queued_elsewhere_waits_without_a_limit_of_its_own() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 2
+            a created: Starting the training job
+            a launched ua-1: 2 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 2
+        1000 queued ua-1
+        1000 queued ua-1 Resources
+            a Pending: The launch is queued: Resources
+        2000 queued ua-1 Resources
+        3000 queued ua-1 Priority
+            a Pending: The launch is queued: Priority
+        deadline
+            none
+        view a
+            InProgress Pending ended=false created=0 modified=3000
+            | Starting 0..1000 Preparing the instances for training
+            | Pending 1000..- The launch is queued: Priority
+            trained -..- = - s, billed - s
+        900000 tick
+        900000 queued ua-1
+            a Starting: Starting the instances
+        deadline
+            1500000
+        900001 ua-1/1 downloading
+            a algo-1 Downloading
+            a Downloading: Downloading input data
+        900002 queued ua-1 what comes late
+        900002 queued ua-0 another's
+    ",
+    );
+}
+
+#[test]
+fn a_job_whose_queued_launch_is_told_nothing_more_starts_or_ends() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 1 max_pending=60
+            a created: Starting the training job
+            a launched ua-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 1
+        1000 queued ua-1 Resources
+            a Pending: The launch is queued: Resources
+        2000 ua-1/1 downloading
+            a algo-1 Downloading
+            a Starting: Starting the instances
+            a Downloading: Downloading input data
+        3000 create b m5.large 1 max_pending=60
+            b created: Starting the training job
+            b launched ub-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ub-1 on 1
+        4000 queued ub-1 Resources
+            b Pending: The launch is queued: Resources
+        deadline
+            63000
+        63000 tick
+            b ended Stopped/MaxWaitTimeExceeded: Training job waited longer than MaxPendingTimeInSeconds provided
+            b release
+            -> release ub-1
+    ",
+    );
+}
+
+#[test]
 fn a_stop_of_a_job_that_has_failed_already_shows_the_failure() {
     check(
         laptop(),

@@ -97,7 +97,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 }
 
 /// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `serve` likewise without `max_runtime`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
-/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `ATTEMPT/HOST REPORT`.
+/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `queued ATTEMPT [REASON]`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
     if let Some(command) = crate::tuning_script::command(words) {
@@ -141,6 +141,7 @@ fn command(words: &[&str]) -> Command {
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
         ["unlaunched", _, reason @ ..] => Command::LaunchFailed { attempt, reason: reason.join(" ") },
         ["delayed", _, reason @ ..] => Command::LaunchDelayed { attempt, reason: reason.join(" ") },
+        ["queued", _, reason @ ..] => Command::LaunchQueued { attempt, reason: Some(reason.join(" ")).filter(|reason| !reason.is_empty()) },
         ["released", _] => Command::Released { attempt },
         [instance, said @ ..] => {
             let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));

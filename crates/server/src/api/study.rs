@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView};
+use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView, trial_state};
 use shoal_store::{Cursor, ResourceRow, TrialFilter, TrialRow, TrialSort};
 use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
@@ -12,7 +12,7 @@ use shoal_wire::{
     UpdateTuningJob,
 };
 
-use super::{Api, best_model, blocking, ending, resources::place, token, training::refused, tuning::ended};
+use super::{Api, best_model, blocking, resources::place, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     effects::World,
@@ -114,8 +114,8 @@ fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefini
             .map(|it| StudyObjective { metric_name: it.metric.clone(), maximize: it.direction == Direction::Maximize })
             .collect(),
         parameters: space.parameters().iter().enumerate().map(|(at, it)| parameter(it, space.scaling(at))).collect(),
-        searcher: kind(&study.spec().searcher),
-        scheduler: kind(&study.spec().scheduler),
+        searcher: spec_kind(&study.spec().searcher),
+        scheduler: spec_kind(&study.spec().scheduler),
         levels: study.spec().scheduler.levels(),
         importance,
     }
@@ -132,7 +132,7 @@ fn parameter(parameter: &shoal_tuner::Parameter, scaling: Scaling) -> StudyParam
 }
 
 /// A specification's kind, as its users write it.
-fn kind(spec: &impl Serialize) -> String {
+pub(crate) fn spec_kind(spec: &impl Serialize) -> String {
     let json = serde_json::to_value(spec).unwrap_or_default();
     json.as_str().or_else(|| json.get("kind").and_then(Json::as_str)).unwrap_or_default().to_owned()
 }
@@ -160,14 +160,14 @@ fn told(
         objectives.splice(..objectives.len().min(1), [value]);
     }
     let most = study.and_then(|study| study.spec().scheduler.levels().last().copied());
-    let (state, reason) = ending::of(&known, &view, tuning, job, most);
+    let (state, reason) = trial_state(&known, &view, tuning, most);
     let not_numbers = history.map_or(&[][..], |it| &it.reports).iter().filter(|it| !it.value.is_finite()).map(|it| it.resource);
     Ok(StudyTrial {
         number: number(row, &trial.job),
         training_job_name: trial.job.clone(),
         definition: known.definition,
         values: serde_json::from_slice(&trial.tuned).map_err(|error| internal(&error))?,
-        state: state.to_owned(),
+        state: state.name().to_owned(),
         reason,
         not_numbers: not_numbers.collect(),
         bracket: history.map_or(0, |it| it.bracket),

@@ -1,20 +1,22 @@
 //! What ends a server besides its owner.
 
-use shoal_plane::{Capacity, Catalog, Packing};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
+use shoal_plane::{Capacity, Catalog, Command, JobView, Packing, SecondaryStatus, TrainingSpec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::{Image, ImageError, Images, TelemetryLimits};
+use crate::{Image, ImageError, Images, TelemetryLimits, core::Opaque};
 
-struct NoImages;
+/// Programs on the machine's own `/usr`, and no image.
+struct HostAlone;
 
-impl Images for NoImages {
-    fn known(&self, _: &str) -> Result<Option<Image>, ImageError> {
-        Ok(None)
+impl Images for HostAlone {
+    fn known(&self, image: &str) -> Result<Option<Image>, ImageError> {
+        Ok((image == "shoal/host").then_some(Image::Host))
     }
 
     fn resolve(&self, image: &str) -> Result<Image, ImageError> {
-        Err(ImageError(image.to_owned()))
+        self.known(image)?.ok_or_else(|| ImageError(image.to_owned()))
     }
 
     fn framework(&self, _: &str) -> Result<Option<shoal_link::PythonEnvironment>, ImageError> {
@@ -50,7 +52,7 @@ fn options(data_dir: &Path) -> Options {
         telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,
         network: crate::NetworkOptions::default(),
-        images: Arc::new(NoImages),
+        images: Arc::new(HostAlone),
         sweep: Arc::new(|_| Vec::new()),
         remove_tree: |path| std::fs::remove_dir_all(path),
     }
@@ -140,4 +142,85 @@ fn connections_leave_files_for_what_they_ask_for() {
     for (files, expected) in [(0, 8), (200, 36), (1024, 448), (1 << 20, MAX_CONNECTIONS)] {
         assert_eq!(places(files), expected, "{files}");
     }
+}
+
+/// A compute target with a queue of its own.
+struct Elsewhere(Mutex<AllocationStatus>);
+
+impl Launcher for Elsewhere {
+    fn submit(&self, _: &AllocationSpec) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
+        specs.iter().map(|_| Ok(self.0.lock().unwrap().clone())).collect()
+    }
+
+    fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {
+        MemoryUse::new()
+    }
+
+    fn stop(&self, _: &AllocationSpec) -> Result<(), LaunchError> {
+        Ok(())
+    }
+}
+
+async fn until(world: &World, is_so: impl Fn(&JobView) -> bool) -> JobView {
+    loop {
+        match world.core.view("a").await {
+            Some(view) if is_so(&view) => return view,
+            view => assert!(view.is_none_or(|view| view.failure_reason.is_none()), "the launch fails"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let queued = |reason: &str| AllocationStatus::Queued { reason: reason.to_owned() };
+    let target = Arc::new(Elsewhere(Mutex::new(queued("Resources"))));
+    let options = Options { launcher: target.clone(), catalog: Catalog::parse("ml.m5.large 1 1 0 - 0.1").unwrap(), ..options(dir.path()) };
+    let server = Server::start(options.clone()).await.unwrap();
+    let spec = TrainingSpec {
+        instance_type: "ml.m5.large".to_owned(),
+        instances: 1,
+        other_groups: Vec::new(),
+        max_runtime_s: 3600,
+        max_pending_s: None,
+        max_wait_s: None,
+        grace_s: 1,
+        retries: 0,
+    };
+    let request = serde_json::json!({
+        "TrainingJobName": "a",
+        "RoleArn": "arn:aws:iam::123456789012:role/bench",
+        "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]},
+        "OutputDataConfig": {"S3OutputPath": "s3://sagemaker-us-east-1-000000000000/out"},
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+    });
+    let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "u".to_owned(), spec, name_taken: false };
+    let opaque = Opaque {
+        uid: "u".to_owned(),
+        arn: "arn".to_owned(),
+        request: request.to_string().into_bytes(),
+        spec: Vec::new(),
+        tags: b"[]".to_vec(),
+    };
+    server.world.core.ask(command, Some(opaque)).await.unwrap();
+    for reason in ["Resources", "Priority"] {
+        *target.0.lock().unwrap() = queued(reason);
+        let message = format!("The launch is queued: {reason}");
+        let view = until(&server.world, |view| view.transitions.last().is_some_and(|last| last.message == message)).await;
+        assert_eq!(view.secondary, SecondaryStatus::Pending);
+        assert_eq!(view.pending.unwrap().to_string(), message);
+    }
+    // Its end falls between two servers.
+    server.run(std::future::ready(())).await.unwrap();
+    *target.0.lock().unwrap() = AllocationStatus::Running { lost: Vec::new() };
+    let server = Server::start(options).await.unwrap();
+    let view = until(&server.world, |view| view.secondary == SecondaryStatus::Starting).await;
+    assert_eq!((view.pending, view.transitions.last().unwrap().message.as_str()), (None, "Starting the instances"));
+    server.run(std::future::ready(())).await.unwrap();
 }

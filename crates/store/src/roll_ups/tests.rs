@@ -35,7 +35,7 @@ fn is_same(a: &Sample, b: &Sample) -> bool {
 
 /// Compares stretches with the points; returns how many stretches there are.
 fn check(telemetry: &Telemetry, from: u64, to: u64) -> usize {
-    let read = telemetry.read_stretches("j", "loss", from, to).unwrap();
+    let read = telemetry.read_stretches("j", "loss", from, to).unwrap().hosts;
     let all = expected(telemetry);
     assert_eq!(read.keys().collect::<Vec<_>>(), all.keys().collect::<Vec<_>>());
     for (host, samples) in &all {
@@ -100,7 +100,40 @@ fn points_that_come_late_or_go_are_seen() {
     telemetry.roll_up().unwrap();
     check(&telemetry, 1, u64::MAX);
     telemetry.delete_series("j").unwrap();
-    assert!(telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap().is_empty());
+    assert!(telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap().hosts.is_empty());
     let left = telemetry.database.read(|it| Ok(it.query_row("SELECT count(*) FROM roll_up", [], |row| row.get::<_, u64>(0))?));
     assert_eq!(left.unwrap(), 0);
+}
+
+/// What a page with a million points costs: each stretch is a stored row, of a block or of a point that is in none yet.
+#[test]
+fn a_chart_of_a_million_points_reads_some_thousand_rows() {
+    let temp = tempfile::tempdir().unwrap();
+    let telemetry = open(temp.path());
+    say(&telemetry, 1, 1, 1..2);
+    let fill = "WITH RECURSIVE number (n) AS (VALUES (2) UNION ALL SELECT n + 1 FROM number WHERE n < 1000000)
+        INSERT INTO point (series, at_ms, position, value, host) SELECT 1, n, n, n % 1009, 1 FROM number";
+    let filled = telemetry.database.write(|tx| {
+        tx.execute(fill, [])?;
+        Ok(tx.execute("UPDATE series SET points = 1000000 WHERE id = 1", [])?)
+    });
+    assert_eq!(filled.unwrap(), 1);
+    while telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap().hosts[&Some(1)].stretches.len() > 5_000 {
+        telemetry.roll_up().unwrap();
+    }
+    let rows = telemetry.database.read(|connection| {
+        let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0));
+        let end = "SELECT count(*) FROM point WHERE at_ms > (SELECT max(until_ms) FROM roll_up)";
+        Ok((count("SELECT count(*) FROM roll_up")?, count(end)?))
+    });
+    let (blocks, rest) = rows.unwrap();
+    assert_eq!((blocks, rest), (1_000_000 / BLOCK_POINTS as u64, 1_000_000 % BLOCK_POINTS as u64));
+    let whole = telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap();
+    let series = &whole.hosts[&Some(1)];
+    assert_eq!((series.total, series.stretches.len() as u64), (1_000_000, blocks + rest), "no block is read from its points");
+    assert_eq!(whole.position.points, 1_000_000);
+    // A zoom reads the points of the blocks at its ends, or of few blocks.
+    let part = &telemetry.read_stretches("j", "loss", 100_001, 900_000).unwrap().hosts[&Some(1)];
+    let inside = 800_000 / BLOCK_POINTS;
+    assert!((inside - 1..inside + 2 * BLOCK_POINTS).contains(&part.stretches.len()), "{}", part.stretches.len());
 }

@@ -5,6 +5,9 @@ const across = document.getElementById("chart-x");
 const smooth = document.getElementById("chart-smooth");
 const logarithmic = document.getElementById("chart-log");
 
+// Of a series, before it is requested whole.
+const MAX_POINTS = 6000;
+
 const charts = new Map();
 let answer = null;
 let zoom = null;
@@ -178,11 +181,41 @@ async function zoomTo(range) {
   else draw();
 }
 
+// Only new points are requested of series that are here. Once they have grown to more points than a chart needs, the server thins them again.
+function query() {
+  if (zoom && across.value === "step") return { from: Math.max(1, Math.floor(zoom.min)), to: Math.ceil(zoom.max) };
+  const grows = answer?.position && answer.series.every((one) => one.value.length <= MAX_POINTS);
+  return grows ? { after: answer.position } : {};
+}
+
+// A metric's series are appended to, or replaced together.
+function merged(known, next) {
+  const replaced = new Set(next.filter((one) => !one.appended).map((one) => one.metric));
+  const series = known.filter((one) => !replaced.has(one.metric));
+  for (const one of next) {
+    const old = one.appended && series.find((it) => it.name === one.name);
+    if (!old) {
+      series.push(one);
+      continue;
+    }
+    old.total = one.total;
+    for (const column of ["at", "step", "value"]) old[column].push(...one[column]);
+  }
+  // Colours go by the order within a family.
+  return series.sort((a, b) => (a.metric < b.metric ? -1 : a.metric > b.metric ? 1 : 0));
+}
+
+let requests = 0;
+
 async function load() {
-  const query = zoom && across.value === "step" ? `?from=${Math.max(1, Math.floor(zoom.min))}&to=${Math.ceil(zoom.max)}` : "";
-  const response = await fetch(holder.dataset.series + query);
-  if (!response.ok) return;
-  answer = await response.json();
+  const request = ++requests;
+  const wanted = query();
+  const response = await fetch(`${holder.dataset.series}?${new URLSearchParams(wanted)}`);
+  // A later request was made of the same state: its answer has all of this.
+  if (!response.ok || request !== requests) return;
+  const next = await response.json();
+  if (request !== requests) return;
+  answer = { ...next, series: wanted.after ? merged(answer.series, next.series) : next.series };
   draw();
 }
 

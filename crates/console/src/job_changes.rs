@@ -7,26 +7,29 @@ use tokio::sync::watch;
 
 /// How often a job's telemetry has grown since its first watcher came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Growth {
-    pub(crate) lines: u64,
-    pub(crate) points: u64,
+pub struct Growth {
+    /// Log lines.
+    pub lines: u64,
+    /// Metric points.
+    pub points: u64,
 }
 
 /// A channel for each job that a page shows; other jobs cost a look-up.
 #[derive(Debug, Default)]
-pub(crate) struct JobChanges {
+pub struct JobChanges {
     watched: Mutex<HashMap<String, watch::Sender<Growth>>>,
 }
 
 impl JobChanges {
-    pub(crate) fn watch(&self, job: &str) -> watch::Receiver<Growth> {
+    /// The growth of a job from now on.
+    pub fn watch(&self, job: &str) -> watch::Receiver<Growth> {
         let mut watched = self.locked();
         watched.retain(|_, sender| sender.receiver_count() > 0);
         watched.entry(job.to_owned()).or_default().subscribe()
     }
 
-    /// Call it after the lines and points are stored.
-    pub(crate) fn grown(&self, job: &str, lines: usize, points: usize) {
+    /// Reports lines and points of a job that are stored.
+    pub fn grown(&self, job: &str, lines: usize, points: usize) {
         let watched = self.locked();
         let Some(sender) = watched.get(job) else { return };
         sender.send_modify(|growth| {

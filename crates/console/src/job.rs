@@ -5,7 +5,7 @@ use http::Response;
 use serde_json::{Map, Value};
 use shoal_plane::{JobView, PendingReason};
 use shoal_store::{CheckpointRow, ResourceKind, ResourceRow};
-use shoal_wire::{CreateTrainingJob, S3DataType, WarmPool, arn};
+use shoal_wire::{CreateTrainingJob, S3DataType, Stored, WarmPool, arn};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -14,12 +14,14 @@ use super::{
     frame::{Frame, Trouble, rendered},
     jobs::instances,
     logs::{self, Wanted, lines_html},
+    now_ms,
     query::address,
     recipe,
+    responses::Body,
+    sources::{ImageKind, Sources},
     status::{Badge, badge},
     timeline::{Phase, timeline},
 };
-use crate::{Image, core::now_ms, effects::World, http::Body, requests};
 
 /// Most checkpoint files that are looked at.
 const MOST_RECEIPTS: usize = 200;
@@ -89,20 +91,20 @@ struct Waiting {
 }
 
 /// What a job runs, in a few words: its built-in algorithm, its script, or its command with the names of files alone.
-pub(super) fn program(world: &World, image: Option<&str>, script: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
+pub(super) fn program(sources: &Sources, image: Option<&str>, script: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
     if let Some(script) = script.filter(|_| entrypoint.is_empty()) {
         return script.to_owned();
     }
     let image = image.unwrap_or_default();
-    match world.images.known(image) {
-        Ok(Some(Image::Builtin(algorithm))) => algorithm.name,
-        Ok(Some(Image::Host | Image::Python(_) | Image::Root(_))) if !entrypoint.is_empty() => {
+    match sources.server.image(image) {
+        ImageKind::Builtin(algorithm) => algorithm,
+        ImageKind::Environment if !entrypoint.is_empty() => {
             let words = entrypoint.iter().chain(arguments);
             let short =
                 |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
             words.map(short).collect::<Vec<_>>().join(" ")
         }
-        Ok(_) | Err(_) => image.to_owned(),
+        ImageKind::Environment | ImageKind::Unknown => image.to_owned(),
     }
 }
 
@@ -129,9 +131,9 @@ impl Console {
 
     /// The row of a job.
     pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Trouble> {
-        let (world, name) = (self.world.clone(), name.to_owned());
+        let (sources, name) = (self.sources.clone(), name.to_owned());
         blocking(move || {
-            world
+            sources
                 .rows
                 .resource(ResourceKind::TRAINING_JOB, &name)?
                 .ok_or_else(|| Trouble::not_found(&format!("There is no training job {name}. It may have been deleted.")))
@@ -140,9 +142,9 @@ impl Console {
     }
 
     fn job(&self, frame: Frame, row: &ResourceRow, view: &JobView) -> Result<JobPage, Trouble> {
-        let (world, now) = (&self.world, now_ms());
-        let request = requests::training_job(row)?;
-        let chunk = logs::earlier(&world.telemetry, &row.name, &Wanted::default(), None)?;
+        let (sources, now) = (&self.sources, now_ms());
+        let request = CreateTrainingJob::restore(&row.spec, &row.request)?;
+        let chunk = logs::earlier(&sources.telemetry, &row.name, &Wanted::default(), None)?;
         let end_ms = view.training_end.map_or(now, |end| end.0);
         let (resources, algorithm) = (&request.resources, &request.algorithm);
         let script = request.script.as_ref().map(|script| script.program.as_str());
@@ -160,67 +162,67 @@ impl Console {
                 Waiting { place, lacks: lacks[..1].to_uppercase() + &lacks[1..] }
             }),
             tuning: view.trial.as_ref().map(|trial| trial.tuning.clone()),
-            program: program(world, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
+            program: program(sources, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
             command: command(&request),
             instances: instances(&resources.types()),
             created_ms: row.created_ms,
             duration_ms: view.training_start.map(|start| end_ms.saturating_sub(start.0)),
             since_ms: view.training_start.filter(|_| view.training_end.is_none()).map(|start| start.0),
-            cost: cost(view, &resources.types(), &self.catalog, now),
+            cost: cost(view, &resources.types(), &sources.catalog, now),
             phases: timeline(view, now),
             message: view.transitions.last().map(|it| it.message.clone()).unwrap_or_default(),
-            metrics: latest(world, row)?,
-            hosts: logs::hosts(&world.telemetry, &row.name)?,
+            metrics: latest(sources, row)?,
+            hosts: logs::hosts(&sources.telemetry, &row.name)?,
             log: lines_html(&chunk),
             log_before: chunk.before.to_string(),
             log_after: chunk.after.to_string(),
             log_more: chunk.more,
-            inputs: inputs(world, &request)?,
-            outputs: outputs(world, &request)?,
-            checkpoints: checkpoints(world, &request)?,
+            inputs: inputs(sources, &request)?,
+            outputs: outputs(sources, &request)?,
+            checkpoints: checkpoints(sources, &request)?,
             hyperparameters: request.hyperparameters.clone().into_iter().collect(),
-            resources: facts(&request, view, &row.arn, world.warm_pool(&row.name)?.as_ref()),
+            resources: facts(&request, view, &row.arn, sources.server.warm_pool(&row.name)?.as_ref()),
             environment: request.environment.clone().into_iter().collect(),
             tags: tags(&row.tags),
             boto3: recipe::boto3(&request.raw),
             aws_cli: recipe::aws_cli(&request.raw),
-            grace_s: world.grace_s,
+            grace_s: sources.grace_s,
         })
     }
 }
 
-fn latest(world: &World, row: &ResourceRow) -> Result<Vec<(String, String)>, Trouble> {
+fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>, Trouble> {
     let mut values = Vec::new();
-    for metric in world.telemetry.metrics(&row.name)? {
-        let ends = world.telemetry.sketch_points(&row.name, &metric, 2)?;
+    for metric in sources.telemetry.metrics(&row.name)? {
+        let ends = sources.telemetry.sketch_points(&row.name, &metric, 2)?;
         values.extend(ends.last().map(|point| (metric, amounts::value(point.value))));
     }
     Ok(values)
 }
 
-fn inputs(world: &World, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
     let note = |channel: &shoal_wire::Channel| {
         let kind = if channel.data_type == S3DataType::ManifestFile { Some("manifest") } else { None };
         [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())].into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
-    let places = request.channels.iter().map(|channel| place(&world.objects, &channel.name, &channel.uri, note(channel)));
+    let places = request.channels.iter().map(|channel| place(&sources.objects, &channel.name, &channel.uri, note(channel)));
     Ok(places.collect::<Result<_, _>>()?)
 }
 
-fn outputs(world: &World, request: &CreateTrainingJob) -> Result<Place, Trouble> {
+fn outputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Place, Trouble> {
     let output = arn::output(&request.output.s3_output_path, &request.name, "");
-    Ok(place(&world.objects, "output", &output, String::new())?)
+    Ok(place(&sources.objects, "output", &output, String::new())?)
 }
 
-fn checkpoints(world: &World, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, Trouble> {
+fn checkpoints(sources: &Sources, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, Trouble> {
     let Some(config) = &request.checkpoint else { return Ok(None) };
-    let (bucket, prefix) = crate::checkpoints::place(&config.uri);
-    let mut rows = world.rows.checkpoints(&request.name, ("", 0), MOST_RECEIPTS + 1)?;
+    let (bucket, prefix) = (&config.uri.bucket, config.uri.folder());
+    let mut rows = sources.rows.checkpoints(&request.name, ("", 0), MOST_RECEIPTS + 1)?;
     let more = rows.len() > MOST_RECEIPTS;
     rows.truncate(MOST_RECEIPTS);
     rows.sort_by_key(|row| std::cmp::Reverse(row.saved_ms));
     let receipt = |row: CheckpointRow| Receipt {
-        address: address("/console/object", &[("bucket", &bucket), ("key", &format!("{prefix}{}", row.path))]),
+        address: address("/console/object", &[("bucket", bucket), ("key", &format!("{prefix}{}", row.path))]),
         size: amounts::bytes(row.bytes),
         saved_ms: row.saved_ms,
         note: format!("saved by algo-{}, SHA-256 {}", row.host, row.sha256),

@@ -13,8 +13,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::Console;
-use crate::{core::now_ms, http::Body, job_changes::Growth};
+use super::{Console, job_changes::Growth, now_ms, responses::Body};
 
 /// Least time between two messages.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -37,9 +36,9 @@ struct Listener {
 impl Console {
     /// The events `jobs` (some job's row changed), `logs` and `series` (of the job named).
     pub(super) fn changes(&self, job: Option<&str>, until_s: u64) -> Response<Body> {
-        let growth = job.map(|job| self.world.job_changes.watch(job));
+        let growth = job.map(|job| self.sources.job_changes.watch(job));
         let seen = growth.as_ref().map(|growth| *growth.borrow()).unwrap_or_default();
-        let listener = Listener { version: self.world.core.version(), growth, seen, last: Instant::now(), begun: false, until_s };
+        let listener = Listener { version: self.sources.version.clone(), growth, seen, last: Instant::now(), begun: false, until_s };
         let events = stream::unfold(listener, |mut listener| async move {
             let text = listener.next().await?;
             Some((Ok(Frame::data(Bytes::from(text))), listener))

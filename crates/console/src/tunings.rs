@@ -10,10 +10,12 @@ use super::{
     Console, Visit, amounts, blocking,
     frame::{Frame, Trouble, rendered},
     listed::{Listed, Position},
+    now_ms,
     query::address,
+    responses::Body,
+    sources::{Sources, Study},
     status::Badge,
 };
-use crate::{core::now_ms, effects::World, http::Body, requests, tuning};
 
 #[derive(Template)]
 #[template(path = "tunings.html")]
@@ -66,10 +68,10 @@ impl Console {
             order: SortOrder::Descending,
             ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
-        let world = self.world.clone();
+        let sources = self.sources.clone();
         let (lines, next) = blocking(move || {
-            let listed = Listed::read(&world, filter, position)?;
-            let lines = listed.rows.iter().map(|row| line(&world, row)).collect::<Result<Vec<_>, _>>()?;
+            let listed = Listed::read(&sources, filter, position)?;
+            let lines = listed.rows.iter().map(|row| line(&sources, row)).collect::<Result<Vec<_>, _>>()?;
             Ok((lines, listed.after))
         })
         .await?;
@@ -86,16 +88,16 @@ impl Console {
     }
 }
 
-fn line(world: &World, row: &ResourceRow) -> Result<Line, Trouble> {
+fn line(sources: &Sources, row: &ResourceRow) -> Result<Line, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
-    let request = requests::tuning_job(row)?;
+    let Study { request, strategy, .. } = sources.server.study(row)?;
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
     Ok(Line {
         name: row.name.clone(),
         badge: badge(view.status),
         detail: view.failure_reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or_default().to_owned(),
         best: best(&request, &view),
-        strategy: strategy(world, row, &request),
+        strategy,
         trials: trials(&request, &view),
         created_ms: row.created_ms,
         duration: end_ms.saturating_sub(view.created.0),
@@ -118,21 +120,4 @@ pub(super) fn trials(request: &CreateTuningJob, view: &TuningView) -> String {
     let most = request.limits.max_jobs.map_or(String::new(), |most| format!(" of {}", amounts::count(u64::from(most))));
     let failed = if failed > 0 { format!(", {} failed", amounts::count(u64::from(failed))) } else { String::new() };
     format!("{over}{most}{failed}")
-}
-
-/// Searcher and scheduler, as they are composed; the API's name of it where that cannot be found out any more.
-pub(super) fn strategy(world: &World, row: &ResourceRow, request: &CreateTuningJob) -> String {
-    let Ok(designs) = tuning::designs(request, tuning::seed(request, &row.uid), &*world.images) else {
-        return request.strategy.as_str().to_owned();
-    };
-    let kind = |spec: Result<serde_json::Value, serde_json::Error>| {
-        spec.ok().and_then(|spec| spec.get("kind")?.as_str().map(|kind| kind.replace('_', "-"))).unwrap_or_default()
-    };
-    designs.first().map_or(String::new(), |design| {
-        let searcher = kind(serde_json::to_value(&design.study.searcher));
-        match kind(serde_json::to_value(&design.study.scheduler)) {
-            scheduler if scheduler == "none" || scheduler.is_empty() => searcher,
-            scheduler => format!("{searcher} + {scheduler}"),
-        }
-    })
 }

@@ -2,14 +2,13 @@
 
 use askama::Template;
 use http::Response;
-use shoal_wire::NamedTrainingJob;
 
 use super::{
     Console, Visit,
     frame::{Frame, Trouble, rendered},
-    see_other,
+    responses::{Body, see_other},
+    sources::Stop,
 };
-use crate::{api::Api, http::Body};
 
 #[derive(Template)]
 #[template(path = "stop.html")]
@@ -26,13 +25,13 @@ impl Console {
         if row.ended {
             return Ok(see_other(&format!("/console/jobs/{name}")));
         }
-        Ok(rendered(&StopPage { frame: visit.frame(&format!("Stop {name}")), name, grace_s: self.world.grace_s }))
+        Ok(rendered(&StopPage { frame: visit.frame(&format!("Stop {name}")), name, grace_s: self.sources.grace_s }))
     }
 
-    pub(super) async fn stop(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn stop(&self, name: &str) -> Result<Response<Body>, Trouble> {
         // A page for a job that is not there says so in its own words.
         self.row(name).await?;
-        api.stop_training_job(NamedTrainingJob { training_job_name: name.to_owned() }).await?;
+        self.sources.server.stop(Stop::TrainingJob(name.to_owned())).await?;
         Ok(see_other(&format!("/console/jobs/{name}")))
     }
 }

@@ -2,18 +2,21 @@
 
 use std::sync::LazyLock;
 
+use hex_simd::AsciiCase;
 use http::{HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
 
-use super::{answer, frame::Trouble};
-use crate::{http::Body, keys::hex};
+use super::{
+    frame::Trouble,
+    responses::{Body, answer},
+};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 macro_rules! asset {
     ($name:literal, $kind:expr) => {
-        ($name, $kind, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../console/assets/", $name)))
+        ($name, $kind, include_bytes!(concat!("../assets/", $name)))
     };
 }
 
@@ -34,7 +37,7 @@ static ASSETS: &[(&str, &str, &[u8])] = &[
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut digest = Sha256::new();
     ASSETS.iter().for_each(|(_, _, bytes)| digest.update(bytes));
-    hex(&digest.finalize()[..6])
+    hex_simd::encode_to_string(&digest.finalize()[..6], AsciiCase::Lower)
 });
 
 /// Where an asset of this build is.

@@ -2,23 +2,18 @@
 
 use askama::Template;
 use http::Response;
-use shoal_plane::{JobView, TrialView, TuningView};
+use shoal_plane::{JobView, TrialState, TrialView, TuningView, trial_state};
 use shoal_store::{ResourceKind, ResourceRow, SortOrder, TrialFilter, TrialRow, TrialSort};
-use shoal_wire::{CreateTuningJob, Goal, NamedTuningJob};
+use shoal_wire::{CreateTuningJob, Goal};
 
 use super::{
     Console, Visit, amounts, blocking,
     frame::{Frame, Trouble, rendered},
-    see_other,
+    now_ms,
+    responses::{Body, see_other},
+    sources::{Sources, Stop},
     status::Badge,
-    tunings::{badge, best, strategy, trials},
-};
-use crate::{
-    api::{Api, best_model, ending},
-    core::now_ms,
-    effects::World,
-    http::Body,
-    requests, tuning,
+    tunings::{badge, best, trials},
 };
 
 /// Most trials of each table.
@@ -90,41 +85,40 @@ struct Line {
 
 impl Console {
     pub(super) async fn tuning_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
-        let (world, frame, name) = (self.world.clone(), visit.frame(name), name.to_owned());
+        let (sources, frame, name) = (self.sources.clone(), visit.frame(name), name.to_owned());
         blocking(move || {
-            let row = row(&world, &name)?;
-            Ok(rendered(&page(&world, frame, &row)?))
+            let row = row(&sources, &name)?;
+            Ok(rendered(&page(&sources, frame, &row)?))
         })
         .await
     }
 
     /// The API's own call.
-    pub(super) async fn stop_tuning(&self, api: &Api, name: &str) -> Result<Response<Body>, Trouble> {
-        let (world, wanted) = (self.world.clone(), name.to_owned());
+    pub(super) async fn stop_tuning(&self, name: &str) -> Result<Response<Body>, Trouble> {
+        let (sources, wanted) = (self.sources.clone(), name.to_owned());
         // A page for one that is not there says so in its own words.
-        blocking(move || row(&world, &wanted)).await?;
-        api.stop_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name: name.to_owned() }).await?;
+        blocking(move || row(&sources, &wanted)).await?;
+        self.sources.server.stop(Stop::TuningJob(name.to_owned())).await?;
         Ok(see_other(&format!("/console/tuning/{name}")))
     }
 }
 
-fn row(world: &World, name: &str) -> Result<ResourceRow, Trouble> {
+fn row(sources: &Sources, name: &str) -> Result<ResourceRow, Trouble> {
     let none = || Trouble::not_found(&format!("There is no tuning job {name}. It may have been deleted."));
-    world.rows.resource(ResourceKind::TUNING_JOB, name)?.ok_or_else(none)
+    sources.rows.resource(ResourceKind::TUNING_JOB, name)?.ok_or_else(none)
 }
 
 /// What trials are shown with.
 struct Study<'a> {
     view: &'a TuningView,
     /// By definition: the greatest resource, if the scheduler has one.
-    most: Vec<Option<u32>>,
+    greatest_resources: Vec<Option<u32>>,
 }
 
-fn page(world: &World, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Trouble> {
+fn page(sources: &Sources, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Trouble> {
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
-    let request = requests::tuning_job(row)?;
-    let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images).unwrap_or_default();
-    let study = Study { view: &view, most: designs.iter().map(|design| design.study.scheduler.levels().last().copied()).collect() };
+    let crate::Study { request, strategy, greatest_resources } = sources.server.study(row)?;
+    let study = Study { view: &view, greatest_resources };
     let goal = request.definitions.first().map_or(Goal::Minimize, |definition| definition.objective.goal);
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
     let job = view.best.as_ref().map(|best| best.job.clone()).unwrap_or_default();
@@ -136,9 +130,9 @@ fn page(world: &World, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Tr
         live: view.ended.is_none(),
         can_stop: view.status == shoal_plane::TuningStatus::InProgress,
         failure: view.failure_reason.clone(),
-        warning: best_model::warning(world, &view)?,
+        warning: sources.server.best_model_warning(&view)?,
         best: best(&request, &view).map(|(metric, value)| (metric, value, job)),
-        strategy: strategy(world, row, &request),
+        strategy,
         trials: trials(&request, &view),
         at_work: view.active.saturating_sub(view.waiting),
         waiting: view.waiting,
@@ -146,12 +140,12 @@ fn page(world: &World, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Tr
         created_ms: row.created_ms,
         duration: end_ms.saturating_sub(view.created.0),
         since_ms: view.ended.is_none().then_some(view.created.0),
-        picture: picture(world, row, &request, goal, &study)?,
-        tables: tables(world, row, goal, &study)?,
+        picture: picture(sources, row, &request, goal, &study)?,
+        tables: tables(sources, row, goal, &study)?,
     })
 }
 
-fn tables(world: &World, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
+fn tables(sources: &Sources, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
     let of = |status: Option<&str>, sort, order| TrialFilter {
         tuning: row.name.clone(),
         status: status.map(str::to_owned),
@@ -168,7 +162,7 @@ fn tables(world: &World, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Re
     ];
     let mut tables = Vec::new();
     for (id, title, filter) in wanted {
-        let page = world.rows.list_trials(&filter)?;
+        let page = sources.rows.list_trials(&filter)?;
         let shown = page.rows.iter().filter(|(trial, _)| id != "best" || trial.value.is_some());
         let lines: Vec<Line> = shown.map(|(trial, job)| line(trial, job, study)).collect::<Result<_, _>>()?;
         if !lines.is_empty() {
@@ -183,27 +177,27 @@ fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Trouble> {
 }
 
 /// State and reason of a trial, and what is known of it.
-fn state(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<(&'static str, Option<String>, TrialView), Trouble> {
+fn state(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<(TrialState, Option<String>, TrialView), Trouble> {
     let (known, view): (TrialView, JobView) = (read(&trial.view)?, read(&job.view)?);
-    let most = study.most.get(known.definition as usize).copied().flatten();
-    let (state, reason) = ending::of(&known, &view, study.view, job, most);
+    let most = study.greatest_resources.get(known.definition as usize).copied().flatten();
+    let (state, reason) = trial_state(&known, &view, study.view, most);
     Ok((state, reason, known))
 }
 
 fn line(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<Line, Trouble> {
     let (state, reason, known) = state(trial, job, study)?;
     let (kind, word) = match state {
-        "Completed" => ("completed", "Completed"),
-        "Stopped" => ("stopped", "Stopped early"),
-        "MaxResource" => ("stopped", "Stopped at MaxResource"),
-        "Cancelled" => ("stopped", "Cancelled"),
-        "Failed" => ("failed", "Failed"),
-        "Paused" => ("waiting", "Paused"),
-        "Waiting" => ("waiting", "Waiting"),
-        _ => ("running", "Running"),
+        TrialState::Completed => ("completed", "Completed"),
+        TrialState::Stopped => ("stopped", "Stopped early"),
+        TrialState::MaxResource => ("stopped", "Stopped at MaxResource"),
+        TrialState::Cancelled => ("stopped", "Cancelled"),
+        TrialState::Failed => ("failed", "Failed"),
+        TrialState::Paused => ("waiting", "Paused"),
+        TrialState::Waiting => ("waiting", "Waiting"),
+        TrialState::Running => ("running", "Running"),
     };
     let tuned: Vec<(String, String)> = read(&trial.tuned)?;
-    let value = trial.value.or(known.objective).filter(|_| state != "Failed");
+    let value = trial.value.or(known.objective).filter(|_| state != TrialState::Failed);
     Ok(Line {
         name: trial.job.clone(),
         badge: Badge { kind, word },
@@ -222,7 +216,13 @@ fn rounded(text: &str) -> String {
     }
 }
 
-fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Goal, study: &Study<'_>) -> Result<Option<Picture>, Trouble> {
+fn picture(
+    sources: &Sources,
+    row: &ResourceRow,
+    request: &CreateTuningJob,
+    goal: Goal,
+    study: &Study<'_>,
+) -> Result<Option<Picture>, Trouble> {
     let filter = TrialFilter {
         tuning: row.name.clone(),
         sort: TrialSort::CreationTime,
@@ -231,7 +231,7 @@ fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Go
         ..TrialFilter::default()
     };
     let mut ended = Vec::new();
-    for (trial, job) in world.rows.list_trials(&filter)?.rows {
+    for (trial, job) in sources.rows.list_trials(&filter)?.rows {
         if let Some(value) = trial.value.filter(|value| value.is_finite() && job.ended) {
             ended.push(Ended { value, state: state(&trial, &job, study)?.0, job: trial.job });
         }
@@ -245,7 +245,7 @@ fn picture(world: &World, row: &ResourceRow, request: &CreateTuningJob, goal: Go
 /// A trial that has ended with a value.
 struct Ended {
     value: f64,
-    state: &'static str,
+    state: TrialState,
     job: String,
 }
 
@@ -272,7 +272,7 @@ fn drawn(metric: String, goal: Goal, ended: &[Ended]) -> Option<Picture> {
     let dots = ended.iter().enumerate().map(|(place, trial)| Dot {
         x: format!("{:.1}", x(place)),
         y: format!("{:.1}", y(trial.value)),
-        kind: if trial.state == "Completed" { "completed" } else { "stopped" },
+        kind: if trial.state == TrialState::Completed { "completed" } else { "stopped" },
         title: format!("{}: {}", trial.job, amounts::value(trial.value)),
     });
     Some(Picture { metric, dots: dots.collect(), best: steps.join(" "), low: amounts::value(low), high: amounts::value(high) })
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn the_best_so_far_follows_the_trials_in_their_order() {
         let trial = |job: &str, value, state| Ended { value, state, job: job.to_owned() };
-        let ended = [trial("a", 3.0, "Completed"), trial("b", 5.0, "Stopped"), trial("c", 1.0, "Completed")];
+        let ended = [trial("a", 3.0, TrialState::Completed), trial("b", 5.0, TrialState::Stopped), trial("c", 1.0, TrialState::Completed)];
         let picture = drawn("loss".to_owned(), Goal::Minimize, &ended).expect("three trials");
         let dots: Vec<_> = picture.dots.iter().map(|dot| (dot.x.as_str(), dot.y.as_str(), dot.kind, dot.title.as_str())).collect();
         let expected =
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn equal_values_are_a_level_line() {
-        let ended = ["a", "b"].map(|job| Ended { value: 2.0, state: "Completed", job: job.to_owned() });
+        let ended = ["a", "b"].map(|job| Ended { value: 2.0, state: TrialState::Completed, job: job.to_owned() });
         assert_eq!(drawn("loss".to_owned(), Goal::Minimize, &ended).expect("two trials").best, "12.0,12.0 988.0,12.0");
     }
 }

@@ -3,8 +3,10 @@
 use askama::Template;
 use http::{Response, StatusCode};
 
-use super::{Visit, assets, html};
-use crate::http::Body;
+use super::{
+    Visit, assets,
+    responses::{Body, html},
+};
 
 /// The layout's own values.
 #[derive(Debug, Clone)]
@@ -53,7 +55,7 @@ impl Trouble {
 
     /// Our own fault.
     pub(crate) fn ours(error: &dyn std::error::Error) -> Self {
-        let text = crate::effects::describe(error);
+        let text = with_causes(error);
         tracing::error!("console: {text}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong here", &text)
     }
@@ -64,6 +66,12 @@ impl Trouble {
         *response.status_mut() = self.status;
         response
     }
+}
+
+/// An error and its causes in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |text, cause| if text.contains(&cause) { text } else { format!("{text}: {cause}") })
 }
 
 /// A page from its template.

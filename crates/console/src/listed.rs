@@ -2,8 +2,7 @@
 
 use shoal_store::{Cursor, ResourceFilter, ResourceRow, SortOrder};
 
-use super::{Visit, frame::Trouble};
-use crate::effects::World;
+use super::{Visit, frame::Trouble, sources::Sources};
 
 /// Rows of a page.
 const PAGE: usize = 50;
@@ -35,18 +34,18 @@ pub(super) struct Listed {
 
 impl Listed {
     /// The page of `filter` at a position.
-    pub(super) fn read(world: &World, filter: ResourceFilter, Position { after, before }: Position) -> Result<Self, Trouble> {
+    pub(super) fn read(sources: &Sources, filter: ResourceFilter, Position { after, before }: Position) -> Result<Self, Trouble> {
         let filter = ResourceFilter { limit: PAGE, ..filter };
         let sort = filter.sort;
         let edge = |row: Option<&ResourceRow>| row.map(|row| Cursor::after(row, sort));
         let Some(before) = before else {
-            let page = world.rows.list(&ResourceFilter { after: after.clone(), ..filter })?;
+            let page = sources.rows.list(&ResourceFilter { after: after.clone(), ..filter })?;
             let first = after.and(edge(page.rows.first()));
             return Ok(Self { rows: page.rows, before: first, after: page.next });
         };
         // The page before a row is the page after it in the opposite order.
         let opposite = if filter.order == SortOrder::Descending { SortOrder::Ascending } else { SortOrder::Descending };
-        let mut page = world.rows.list(&ResourceFilter { order: opposite, after: Some(before), ..filter })?;
+        let mut page = sources.rows.list(&ResourceFilter { order: opposite, after: Some(before), ..filter })?;
         page.rows.reverse();
         let (first, last) = (edge(page.rows.first()), edge(page.rows.last()));
         Ok(Self { before: page.next.and(first), after: last, rows: page.rows })

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hex_simd::AsciiCase;
+use sha2::{Digest, Sha256};
 use shoal_store::{DataDir, StoreError};
-
-use crate::keys::sha256_hex;
 
 /// The set, by digest; a line of the file is `<end in seconds> <digest>`.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Spent {
 
     /// Whether the ticket was spent.
     pub(crate) fn holds(&self, ticket: &str) -> bool {
-        self.ends.contains_key(&sha256_hex(ticket))
+        self.ends.contains_key(&digest_of(ticket))
     }
 
     /// Spends a ticket; false if it was spent already.
@@ -36,7 +36,7 @@ impl Spent {
     /// That cannot be written down, and the ticket is not spent.
     pub(crate) fn spend(&mut self, ticket: &str, end_s: u64, now_s: u64) -> Result<bool, StoreError> {
         self.ends.retain(|_, end| *end > now_s);
-        let digest = sha256_hex(ticket);
+        let digest = digest_of(ticket);
         if self.ends.insert(digest.clone(), end_s).is_some() {
             return Ok(false);
         }
@@ -46,4 +46,8 @@ impl Spent {
         })?;
         Ok(true)
     }
+}
+
+fn digest_of(ticket: &str) -> String {
+    hex_simd::encode_to_string(Sha256::digest(ticket), AsciiCase::Lower)
 }

@@ -12,43 +12,58 @@ use std::{
     time::Instant,
 };
 
+use hex_simd::AsciiCase;
 use http::{HeaderMap, header};
 use shoal_store::StoreError;
+use shoal_wire::{proof, sigv4::Credentials};
 
 use super::{spent::Spent, throttle::Throttle};
-use crate::{
-    AccessKeys,
-    keys::{Purpose, random_hex},
-};
 
 /// How long a link signs in, in seconds.
 const LINK_S: u64 = 10 * 60;
 /// How long a session lasts, in seconds.
 const SESSION_S: u64 = 14 * 86_400;
 
-impl AccessKeys {
-    /// A token that signs a browser in to the console once, within ten minutes of `now_ms` (since the epoch). Who has the keys makes it;
-    /// the server need not be asked.
-    ///
-    /// # Errors
-    /// The system gives no randomness.
-    pub fn console_token(&self, now_ms: u64) -> io::Result<String> {
-        self.ticket(Purpose::SignIn, now_ms / 1000 + LINK_S)
-    }
+/// What a ticket is good for.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    /// A link that signs in.
+    SignIn,
+    /// A session.
+    Session,
+}
 
-    /// `<end in seconds>.<random>.<HMAC>`.
-    fn ticket(&self, purpose: Purpose, end_s: u64) -> io::Result<String> {
-        let body = format!("{end_s}.{}", random_hex(16)?);
-        let mac = self.mac(purpose, &body);
-        Ok(format!("{body}.{mac}"))
+impl Purpose {
+    fn label(self) -> &'static str {
+        match self {
+            Self::SignIn => "console-sign-in:",
+            Self::Session => "console-session:",
+        }
     }
+}
 
-    /// The end of a ticket of ours that is not over, in seconds since the epoch.
-    fn valid(&self, purpose: Purpose, ticket: &str, now_s: u64) -> Option<u64> {
-        let (body, mac) = ticket.rsplit_once('.')?;
-        let end_s: u64 = body.split('.').next()?.parse().ok()?;
-        (self.is_mac(purpose, body, mac) && now_s < end_s).then_some(end_s)
-    }
+/// A token that signs a browser in once, within ten minutes of `now_ms` (since the epoch). The server need not be asked for it.
+///
+/// # Errors
+/// The system gives no randomness.
+pub fn sign_in_token(owner: &Credentials, now_ms: u64) -> io::Result<String> {
+    ticket(owner, Purpose::SignIn, now_ms / 1000 + LINK_S)
+}
+
+/// `<end in seconds>.<random>.<HMAC>`.
+fn ticket(owner: &Credentials, purpose: Purpose, end_s: u64) -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let body = format!("{end_s}.{}", hex_simd::encode_to_string(random, AsciiCase::Lower));
+    let mac = proof::of(&owner.secret_access_key, purpose.label(), &body);
+    Ok(format!("{body}.{mac}"))
+}
+
+/// The end of a ticket of ours that is not over, in seconds since the epoch.
+fn valid(owner: &Credentials, purpose: Purpose, ticket: &str, now_s: u64) -> Option<u64> {
+    let (body, mac) = ticket.rsplit_once('.')?;
+    let end_s: u64 = body.split('.').next()?.parse().ok()?;
+    (proof::holds(&owner.secret_access_key, purpose.label(), body, mac) && now_s < end_s).then_some(end_s)
 }
 
 /// Why somebody is not let in.
@@ -62,7 +77,7 @@ pub(crate) enum Refused {
 
 /// All that opens the console.
 pub(crate) struct Sessions {
-    keys: AccessKeys,
+    owner: Credentials,
     cookie: String,
     spent: Mutex<Spent>,
     throttle: Mutex<Throttle>,
@@ -70,15 +85,15 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Sessions of the data directory with this id. Browsers keep one set of cookies for all ports of a host, so its name carries the id.
-    pub(crate) fn open(keys: AccessKeys, data_id: &str, data_dir: &Path) -> Self {
+    pub(crate) fn open(owner: Credentials, data_id: &str, data_dir: &Path) -> Self {
         let spent = Spent::open(&data_dir.join("console-spent"));
-        Self { keys, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
+        Self { owner, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
     }
 
     /// The end of the session that these headers belong to, in seconds since the epoch.
     pub(crate) fn of(&self, headers: &HeaderMap, now_ms: u64) -> Option<u64> {
         let ticket = cookie(headers, &self.cookie)?;
-        let end_s = self.keys.valid(Purpose::Session, ticket, now_ms / 1000)?;
+        let end_s = valid(&self.owner, Purpose::Session, ticket, now_ms / 1000)?;
         (!self.spent().holds(ticket)).then_some(end_s)
     }
 
@@ -89,8 +104,8 @@ impl Sessions {
             return Err(Refused::Wait(wait));
         }
         // Both are compared, whatever the first comparison says, and as HMACs: the time taken tells nothing.
-        let id = self.keys.equal(access_key_id, &self.keys.access_key_id);
-        let secret = self.keys.equal(secret_access_key, &self.keys.secret_access_key);
+        let id = proof::equal(&self.owner.secret_access_key, access_key_id, &self.owner.access_key_id);
+        let secret = proof::equal(&self.owner.secret_access_key, secret_access_key, &self.owner.secret_access_key);
         if !(id & secret) {
             self.throttle().failed(source, Instant::now());
             return Err(Refused::Wrong);
@@ -98,13 +113,13 @@ impl Sessions {
         self.begin(now_ms)
     }
 
-    /// The `Set-Cookie` of a new session for who brings a token of [`AccessKeys::console_token`] for the first time. Blocks on the disk.
+    /// The `Set-Cookie` of a new session for who brings a token of [`sign_in_token`] for the first time. Blocks on the disk.
     /// No patience is asked for: nobody guesses 256 bits, and wrong tries at the form must not lock the owner out.
     ///
     /// # Errors
     /// That the token was used cannot be written down; it can be used later.
     pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<Result<String, Refused>, StoreError> {
-        let Some(end_s) = self.keys.valid(Purpose::SignIn, token, now_ms / 1000) else { return Ok(Err(Refused::Wrong)) };
+        let Some(end_s) = valid(&self.owner, Purpose::SignIn, token, now_ms / 1000) else { return Ok(Err(Refused::Wrong)) };
         let is_first = self.spent().spend(token, end_s, now_ms / 1000)?;
         Ok(if is_first { self.begin(now_ms) } else { Err(Refused::Wrong) })
     }
@@ -121,7 +136,7 @@ impl Sessions {
     }
 
     fn begin(&self, now_ms: u64) -> Result<String, Refused> {
-        match self.keys.ticket(Purpose::Session, now_ms / 1000 + SESSION_S) {
+        match ticket(&self.owner, Purpose::Session, now_ms / 1000 + SESSION_S) {
             Ok(ticket) => Ok(self.set_cookie(&ticket, SESSION_S)),
             Err(error) => {
                 tracing::error!("no session without randomness: {error}");
@@ -158,8 +173,8 @@ mod tests {
     const NOW: u64 = 1_700_000_000_000;
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn keys(secret: &str) -> AccessKeys {
-        AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None }
+    fn keys(secret: &str) -> Credentials {
+        Credentials { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None }
     }
 
     fn sessions(dir: &Path) -> Sessions {
@@ -188,10 +203,10 @@ mod tests {
     fn what_is_not_ours_opens_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let sessions = sessions(dir.path());
-        let good = keys("secret").ticket(Purpose::Session, NOW / 1000 + 9).unwrap();
+        let good = ticket(&keys("secret"), Purpose::Session, NOW / 1000 + 9).unwrap();
         let later = good.replacen(&(NOW / 1000 + 9).to_string(), &(NOW / 1000 + 99).to_string(), 1);
-        let link = keys("secret").console_token(NOW).unwrap();
-        let others = keys("other").ticket(Purpose::Session, NOW / 1000 + 9).unwrap();
+        let link = sign_in_token(&keys("secret"), NOW).unwrap();
+        let others = ticket(&keys("other"), Purpose::Session, NOW / 1000 + 9).unwrap();
         for (ticket, expected) in
             [(good.as_str(), true), (&later, false), (&link, false), (&others, false), ("", false), ("..", false), ("9", false)]
         {
@@ -203,7 +218,7 @@ mod tests {
     #[test]
     fn a_link_counts_once() {
         let dir = tempfile::tempdir().unwrap();
-        let (first, second) = (keys("secret").console_token(NOW).unwrap(), keys("secret").console_token(NOW).unwrap());
+        let (first, second) = (sign_in_token(&keys("secret"), NOW).unwrap(), sign_in_token(&keys("secret"), NOW).unwrap());
         assert!(sessions(dir.path()).by_token(&first, NOW).unwrap().is_ok());
         assert_eq!(sessions(dir.path()).by_token(&first, NOW).unwrap(), Err(Refused::Wrong), "not even after a restart");
         assert_eq!(sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000).unwrap(), Err(Refused::Wrong), "too late");
@@ -216,7 +231,7 @@ mod tests {
         // A directory that is not there takes no file, whoever writes.
         let dir = parent.path().join("later");
         let sessions = sessions(&dir);
-        let link = keys("secret").console_token(NOW).unwrap();
+        let link = sign_in_token(&keys("secret"), NOW).unwrap();
         let session = sessions.by_keys(HERE, "AKIA0", "secret", NOW).unwrap();
         assert!(sessions.by_token(&link, NOW).is_err());
         assert!(sessions.end(&headers(&session), NOW).is_err());

@@ -6,13 +6,13 @@ use askama::Template;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 
 use super::{
-    Console, Visit, blocking, empty,
+    Console, Visit, blocking,
     frame::{Frame, Trouble, rendered},
+    now_ms,
     query::{Query, address},
-    see_other,
+    responses::{Body, empty, see_other},
     session::Refused,
 };
-use crate::{core::now_ms, http::Body};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]

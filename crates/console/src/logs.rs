@@ -10,8 +10,11 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use shoal_store::{LogDirection, LogEvent, LogQuery, StoreError, StreamInfo, Telemetry};
 
-use super::{Console, Visit, amounts, ansi, blocking, frame::Trouble, html, text};
-use crate::http::Body;
+use super::{
+    Console, Visit, amounts, ansi, blocking,
+    frame::Trouble,
+    responses::{Body, html, text},
+};
 
 /// Most lines of an answer.
 pub(crate) const MOST_LINES: usize = 500;
@@ -177,9 +180,9 @@ impl Console {
         let wanted = Wanted { host: query.get("host").map(str::to_owned), search: query.get("q").map(str::to_owned) };
         let places = |name| query.get(name).map(str::parse::<Places>).transpose();
         let (before, after) = (places("before")?, places("after")?);
-        let (world, name) = (self.world.clone(), name.to_owned());
+        let (sources, name) = (self.sources.clone(), name.to_owned());
         let chunk = blocking(move || {
-            let telemetry = &world.telemetry;
+            let telemetry = &sources.telemetry;
             Ok(match after {
                 // A page that saw no stream yet stands at the start of all.
                 Some(after) => later(telemetry, &name, &wanted, &after)?,
@@ -202,7 +205,7 @@ impl Console {
     /// The whole log as a file.
     pub(super) async fn log_file(&self, name: &str) -> Result<Response<Body>, Trouble> {
         let row = self.row(name).await?;
-        let (telemetry, job) = (self.world.telemetry.clone(), row.name.clone());
+        let (telemetry, job) = (self.sources.telemetry.clone(), row.name.clone());
         let parts = stream::unfold(Some(Places::default()), move |places| {
             let (telemetry, job) = (telemetry.clone(), job.clone());
             async move {

@@ -10,8 +10,12 @@ use hyper::body::Frame;
 use shoal_store::{Objects, StoreError};
 use shoal_wire::S3Uri;
 
-use super::{Console, Visit, amounts, answer, blocking, frame::Trouble, query::address};
-use crate::http::Body;
+use super::{
+    Console, Visit, amounts, blocking,
+    frame::Trouble,
+    query::address,
+    responses::{Body, answer},
+};
 
 /// Most files of a place that a page lists.
 const MOST_FILES: usize = 100;
@@ -63,7 +67,7 @@ impl Console {
     pub(super) async fn download(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let wanted = |name| visit.query.get(name).unwrap_or_default().to_owned();
         let (bucket, key) = (wanted("bucket"), wanted("key"));
-        let objects = self.world.objects.clone();
+        let objects = self.sources.objects.clone();
         let name = Path::new(&key).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (meta, file) = blocking(move || match objects.read(&bucket, &key) {
             Err(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }) => {

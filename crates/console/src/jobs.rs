@@ -5,6 +5,7 @@ use futures::future::join_all;
 use http::Response;
 use shoal_plane::JobView;
 use shoal_store::{Point, ResourceFilter, ResourceRow, ResourceSort, SortOrder};
+use shoal_wire::{CreateTrainingJob, Stored};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -12,10 +13,12 @@ use super::{
     frame::{Frame, Trouble, rendered},
     job::{program, why_it_waits},
     listed::{Listed, Position},
+    now_ms,
     query::address,
+    responses::Body,
+    sources::Sources,
     status::{Badge, GROUPS, Group, badge},
 };
-use crate::{core::now_ms, effects::World, http::Body, requests};
 
 /// Points of a row's little curve.
 const SKETCH: u32 = 24;
@@ -129,18 +132,19 @@ impl Console {
     pub(super) async fn jobs_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let view = View::of(visit);
         let position = Position::of(visit);
-        let (world, wanted) = (self.world.clone(), view.clone());
-        let (version, counts) = (*self.world.core.version().borrow(), self.counts.clone());
+        let (sources, wanted) = (self.sources.clone(), view.clone());
+        let (version, counts) = (*self.sources.version.borrow(), self.counts.clone());
         let (listed, counts) = blocking(move || {
-            let counts = counts.of(&*world.rows, wanted.search(), version)?;
-            Ok((Listed::read(&world, wanted.filter(), position)?, counts))
+            let counts = counts.of(&*sources.rows, wanted.search(), version)?;
+            Ok((Listed::read(&sources, wanted.filter(), position)?, counts))
         })
         .await?;
 
         let shown = join_all(listed.rows.iter().map(|row| self.current_view(row))).await;
         let rows: Vec<_> = listed.rows.into_iter().zip(shown).collect();
-        let world = self.world.clone();
-        let lines = blocking(move || rows.into_iter().map(|(row, view)| line(&world, &row, &view?)).collect::<Result<Vec<_>, _>>()).await?;
+        let sources = self.sources.clone();
+        let lines =
+            blocking(move || rows.into_iter().map(|(row, view)| line(&sources, &row, &view?)).collect::<Result<Vec<_>, _>>()).await?;
 
         let all: u64 = counts.iter().sum();
         let matching = view.group.map_or(all, |chosen| counted(&counts, chosen));
@@ -164,14 +168,14 @@ impl Console {
     pub(super) async fn current_view(&self, row: &ResourceRow) -> Result<JobView, Trouble> {
         let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
         match &stored.pending {
-            Some(_) => Ok(self.world.core.view(&row.name).await.unwrap_or(stored)),
+            Some(_) => Ok(self.sources.server.current_view(&row.name).await.unwrap_or(stored)),
             None => Ok(stored),
         }
     }
 }
 
-fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
-    let request = requests::training_job(row)?;
+fn line(sources: &Sources, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
+    let request = CreateTrainingJob::restore(&row.spec, &row.request)?;
     let (algorithm, script) = (&request.algorithm, request.script.as_ref().map(|script| script.program.as_str()));
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
@@ -182,11 +186,11 @@ fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Troubl
         }
         (None, None) => String::new(),
     };
-    let metrics = world.telemetry.metrics(&row.name)?;
+    let metrics = sources.telemetry.metrics(&row.name)?;
     // What is validated says more than what is trained on.
     let chosen = metrics.iter().find(|name| name.contains("val")).or(metrics.first());
     let points = match chosen {
-        Some(metric) => world.telemetry.sketch_points(&row.name, metric, SKETCH)?,
+        Some(metric) => sources.telemetry.sketch_points(&row.name, metric, SKETCH)?,
         None => Vec::new(),
     };
     let latest = points.iter().rev().find(|point| point.value.is_finite());
@@ -195,7 +199,7 @@ fn line(world: &World, row: &ResourceRow, view: &JobView) -> Result<Line, Troubl
         name: row.name.clone(),
         badge,
         detail,
-        program: program(world, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
+        program: program(sources, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
         instances: instances(&request.resources.types()),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
