@@ -8,7 +8,17 @@ use super::{Source, imports, purity::code};
 const MAX_KNOT: usize = 4;
 
 /// Knots that are left: crate and module around them, their size. An entry larger than its knot is a complaint, too.
-const EXCEPTIONS: &[(&str, usize)] = &[];
+const EXCEPTIONS: &[(&str, usize)] = &[
+    ("comm", 5),
+    ("comm::named", 5),
+    ("comm::wireup", 5),
+    ("s3", 18),
+    ("sandbox", 9),
+    ("server", 21),
+    ("sim", 9),
+    ("store", 9),
+    ("wire", 13),
+];
 
 /// A module as its path in the crate; the root is empty.
 type Module = Vec<String>;

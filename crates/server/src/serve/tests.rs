@@ -2,6 +2,7 @@
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 use shoal_plane::{Capacity, Catalog, Command, JobView, Packing, SecondaryStatus, TrainingSpec};
+use shoal_wire::{CreateTrainingJob, Stored};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -205,7 +206,7 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
         uid: "u".to_owned(),
         arn: "arn".to_owned(),
         request: request.to_string().into_bytes(),
-        spec: Vec::new(),
+        spec: CreateTrainingJob::from_raw(request).unwrap().to_stored(),
         tags: b"[]".to_vec(),
     };
     server.world.core.ask(command, Some(opaque)).await.unwrap();
