@@ -65,7 +65,7 @@ def test_a_data_directory_of_an_earlier_version_is_served(old):
     jobs = old
     assert jobs.completed("queued")["AlgorithmSpecification"]["TrainingInputMode"] == "File"
     assert jobs.lines("queued") == ["ran"] and jobs.artifact("queued") == {"m": b"m\n"}
-    # Their agents were killed with the server: the one with a retry strategy goes on from its checkpoint.
+    # Their agents were killed with the server: the one with a retry strategy continues from its checkpoint.
     jobs.completed("retried")
     assert jobs.lines("retried")[-1] == "resumed"
     assert jobs.failed("lost")
@@ -76,8 +76,8 @@ def test_a_data_directory_of_an_earlier_version_is_served(old):
 def test_a_study_of_an_earlier_version_continues(old):
     tuning = Tuning(old)
     (first, *_) = sorted(tuning.trials("study"), key=lambda it: it["TrainingJobName"])
-    told = tuning.completed("study")
-    assert told["TrainingJobStatusCounters"]["Completed"] == 4
+    description = tuning.completed("study")
+    assert description["TrainingJobStatusCounters"]["Completed"] == 4
     trials = sorted(tuning.trials("study"), key=lambda it: it["TrainingJobName"])
     assert trials[0] == first and len({it["TunedHyperParameters"]["x"] for it in trials}) == 4
 
