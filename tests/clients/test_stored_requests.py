@@ -76,8 +76,8 @@ def test_a_data_directory_of_an_earlier_version_is_served(old):
 def test_a_study_of_an_earlier_version_continues(old):
     tuning = Tuning(old)
     (first, *_) = sorted(tuning.trials("study"), key=lambda it: it["TrainingJobName"])
-    description = tuning.completed("study")
-    assert description["TrainingJobStatusCounters"]["Completed"] == 4
+    study = tuning.completed("study")
+    assert study["TrainingJobStatusCounters"]["Completed"] == 4
     trials = sorted(tuning.trials("study"), key=lambda it: it["TrainingJobName"])
     assert trials[0] == first and len({it["TunedHyperParameters"]["x"] for it in trials}) == 4
 

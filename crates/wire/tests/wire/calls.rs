@@ -60,7 +60,7 @@ fn a_sound_request_becomes_a_typed_job() {
     assert_eq!((job.stopping.max_runtime_s, job.stopping.max_wait_s, job.retries), (3600, None, 3));
     assert_eq!(job.checkpoint.as_ref().map(|it| it.local_path.as_str()), Some("/opt/ml/checkpoints"));
     assert_eq!((job.environment["A"].as_str(), job.tags[0].key.as_str()), ("b\nc", "team"));
-    assert_eq!(Value::Object(job.raw.clone()), sound());
+    assert_eq!(Value::Object(job.raw), sound());
 }
 
 #[test]

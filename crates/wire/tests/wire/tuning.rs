@@ -86,7 +86,7 @@ fn a_sound_request_becomes_a_typed_job() {
             range("booster", RangeValues::Categorical(vec!["gbtree".to_owned(), "dart".to_owned()])),
         ]
     );
-    assert_eq!(Value::Object(job.raw.clone()), sound(), "numbers stay the strings that they were");
+    assert_eq!(Value::Object(job.raw), sound(), "numbers stay the strings that they were");
     let job = create(&several()).expect("a sound request");
     assert_eq!(job.definitions.iter().map(|it| it.name.as_deref()).collect::<Vec<_>>(), [Some("a"), Some("b")]);
 }
