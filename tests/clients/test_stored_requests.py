@@ -82,7 +82,7 @@ def test_a_study_of_an_earlier_version_continues(old):
     assert trials[0] == first and len({it["TunedHyperParameters"]["x"] for it in trials}) == 4
 
 
-def damage(house, kind, name, change):
+def damage(house, kind, name, change, spec=None):
     """Edits a request in the rows of a server that does not run."""
     rows = sqlite3.connect(house.data / "shoal.db")
     where = "WHERE kind = ? AND name = ?"
@@ -90,6 +90,8 @@ def damage(house, kind, name, change):
     request = json.loads(text)
     change(request)
     rows.execute(f"UPDATE resource SET request = ? {where}", (json.dumps(request).encode(), kind, name))
+    if spec is not None:
+        rows.execute(f"UPDATE resource SET spec = ? {where}", (spec, kind, name))
     rows.commit()
     rows.close()
 
@@ -98,6 +100,8 @@ def test_a_queue_of_requests_that_are_refused_today_is_served(new_house):
     house = new_house("--instances", "1")
     jobs = Jobs(house)
     tuning = Tuning(jobs)
+    ended = jobs.command("true")
+    jobs.completed(ended)
     first = jobs.script("echo ready; sleep 3")
     jobs.saying(first, "ready")
     second = jobs.command("echo ran; echo $A", Environment={"A": "a"}, metrics=[("loss", "loss=([0-9.]+)")], instance_type="ml.m5.large")
@@ -115,10 +119,15 @@ def test_a_queue_of_requests_that_are_refused_today_is_served(new_house):
 
     damage(house, "training-job", second, refuse)
     damage(house, "hyper-parameter-tuning-job", study, refuse_study)
+    # As a row of an earlier version whose request this one cannot convert.
+    damage(house, "training-job", ended, lambda request: request["AlgorithmSpecification"].update(TrainingInputMode="Telepathy"), spec=b"")
     house.start()
     jobs.connect()
     tuning.client = jobs.sagemaker
     assert jobs.describe(second)["AlgorithmSpecification"]["TrainingInputMode"] == "Telepathy", "the echo is what is stored"
+    description = jobs.describe(ended)
+    assert (description["AlgorithmSpecification"]["TrainingInputMode"], description["TrainingJobStatus"]) == ("Telepathy", "Completed")
+    assert description["ModelArtifacts"]["S3ModelArtifacts"].endswith(f"/{ended}/output/model.tar.gz")
     jobs.completed(first)
     jobs.completed(second)
     assert jobs.lines(second) == ["ran", "a"]

@@ -175,8 +175,12 @@ impl Console {
 }
 
 fn line(sources: &Sources, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
-    let request = CreateTrainingJob::restore(&row.spec, &row.request)?;
-    let (algorithm, script) = (&request.algorithm, request.script.as_ref().map(|script| script.program.as_str()));
+    // A request of an earlier version that this one refuses costs its line these two columns alone.
+    let request = CreateTrainingJob::restore(&row.spec, &row.request).ok();
+    let program_of = |request: &CreateTrainingJob| {
+        let (algorithm, script) = (&request.algorithm, request.script.as_ref().map(|script| script.program.as_str()));
+        program(sources, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments)
+    };
     let badge = badge(view);
     let detail = match (&view.failure_reason, &view.pending) {
         (Some(reason), _) => shoal_wire::headline(reason).into_owned(),
@@ -199,8 +203,8 @@ fn line(sources: &Sources, row: &ResourceRow, view: &JobView) -> Result<Line, Tr
         name: row.name.clone(),
         badge,
         detail,
-        program: program(sources, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
-        instances: instances(&request.resources.types()),
+        program: request.as_ref().map(program_of).unwrap_or_default(),
+        instances: request.as_ref().map_or_else(String::new, |request| instances(&request.resources.types())),
         metric: chosen.zip(latest).map(|(name, point)| (name.clone(), amounts::value(point.value))),
         sketch: sketch(&points),
         created_ms: row.created_ms,

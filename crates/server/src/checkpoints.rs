@@ -46,7 +46,9 @@ pub(crate) fn receive(
     let Some(place) = place else {
         return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
     };
-    let received = (|| {
+    // Whatever ends this, the host's next connection is not kept waiting.
+    let _closing = Closing { attempt, host: hello.host, kind, conn };
+    (|| {
         attempt.admit(hello.host, conn, sender, Event::MirrorHello(kind, conn))?;
         let mut files = Files { world, attempt, host: hello.host, kind, place, incoming: None, saved: Vec::new() };
         sender.send(ToAgent::Ready)?;
@@ -66,9 +68,21 @@ pub(crate) fn receive(
             }
             attempt.handle(hello.host, Event::MirrorReceived(kind, conn));
         }
-    })();
-    attempt.handle(hello.host, Event::MirrorClosed(kind, conn));
-    received
+    })()
+}
+
+/// Reports the end of a connection when it is dropped.
+struct Closing<'a> {
+    attempt: &'a Attempt,
+    host: u32,
+    kind: MirrorKind,
+    conn: ConnId,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.attempt.handle(self.host, Event::MirrorClosed(self.kind, self.conn));
+    }
 }
 
 /// A file on its way.

@@ -92,7 +92,7 @@ pub(crate) async fn run(
                 if let Some(waiting) = waiting {
                     tokio::spawn(async move {
                         for task in tasks {
-                            // A panic is logged where it happened.
+                            // `on_thread` and `reporting` log panics.
                             let _ = task.await;
                         }
                         let _ = waiting.send(());
@@ -133,11 +133,14 @@ impl Driver {
                     for io in self.pool.handle(event, now) {
                         match io {
                             warm_pool::Io::Lane(event) => events.push_back(event.into()),
-                            io => tasks.push(self.on_thread(move |world| {
-                                if let Some(event) = world.perform_for_pool(io) {
-                                    world.machines.send(event);
-                                }
-                            })),
+                            io => {
+                                let failed = failure_of(&io).map(Event::from);
+                                tasks.push(self.on_thread(failed, move |world| {
+                                    if let Some(event) = world.perform_for_pool(io) {
+                                        world.machines.send(event);
+                                    }
+                                }));
+                            }
                         }
                     }
                 }
@@ -147,9 +150,18 @@ impl Driver {
         tasks
     }
 
-    fn on_thread(&self, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
+    /// Works on a thread; if that panics, sends the event for it.
+    fn on_thread(&self, failed: Option<Event>, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
         let world = self.world.clone();
-        tokio::task::spawn_blocking(move || work(&world))
+        tokio::spawn(async move {
+            let performing = world.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || work(&performing)).await {
+                tracing::error!("a request of a machine panicked: {error}");
+                if let Some(event) = failed {
+                    world.machines.send(event);
+                }
+            }
+        })
     }
 
     fn perform(&self, io: lanes::Io) -> Option<JoinHandle<()>> {
@@ -160,11 +172,14 @@ impl Driver {
                 self.reporting(attempt, move |world| world.perform(action, write))
             }
             lanes::Io::Continue { attempt, step } => self.reporting(attempt.clone(), move |world| world.go_on(attempt, step)),
-            lanes::Io::CheckExit { attempt } => self.on_thread(move |world| {
-                let (is_running, is_mirroring) = world.exit_of(&attempt);
-                world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
-            }),
-            lanes::Io::Order(action) => self.on_thread(move |world| drop(world.perform(action, WritePolicy::IfSpace))),
+            lanes::Io::CheckExit { attempt } => {
+                let failed = lanes::Event::ExitChecked { attempt: attempt.clone(), is_running: false, is_mirroring: false };
+                self.on_thread(Some(failed.into()), move |world| {
+                    let (is_running, is_mirroring) = world.exit_of(&attempt);
+                    world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
+                })
+            }
+            lanes::Io::Order(action) => self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace))),
             // At once: it must not come after the release.
             lanes::Io::Cancel { attempt } => {
                 world.trees.cancel(&attempt);
@@ -192,6 +207,19 @@ impl Driver {
             });
             world.machines.send(lanes::Event::Performed { attempt, outcome });
         })
+    }
+}
+
+/// The answer to a request of the pool that cannot be performed. An instance that cannot be cleared has none: it is never offered again.
+fn failure_of(io: &warm_pool::Io) -> Option<warm_pool::Event> {
+    match io {
+        warm_pool::Io::Check { allocation, .. } => {
+            Some(warm_pool::Event::Checked { allocation: allocation.clone(), is_running: false, is_mirroring: false })
+        }
+        warm_pool::Io::Assign { attempt, .. } => Some(warm_pool::Event::AssignFailed { attempt: attempt.clone() }),
+        warm_pool::Io::Serve { attempt, .. } => Some(warm_pool::Event::ServeFailed { attempt: attempt.clone() }),
+        warm_pool::Io::Unassign { attempt, .. } => Some(warm_pool::Event::Unassigned { attempt: attempt.clone() }),
+        _ => None,
     }
 }
 

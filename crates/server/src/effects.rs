@@ -331,8 +331,23 @@ impl World {
         Outcome::Commit(Command::Released { attempt })
     }
 
+    /// Whether the instance that was started for an attempt runs another one.
+    fn serves_another(&self, attempt: &str) -> bool {
+        self.attempts.all().iter().any(|other| other.plan.attempt != attempt && other.plan.allocation_id() == attempt)
+    }
+
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
     pub(crate) fn clear(&self, attempt: &str) {
+        // A crash may have come between the assignment of a warm instance and the release of the attempt for which it was started: its processes
+        // and their directory are the other attempt's now.
+        if self.serves_another(attempt) {
+            self.attempts.remove(attempt);
+            self.trees.release(attempt);
+            if let Err(error) = self.telemetry.forget(attempt) {
+                tracing::error!("{error}");
+            }
+            return;
+        }
         let dir = run_dir(&self.runs, attempt);
         let plan = Plan::read(&dir).ok().flatten();
         // Without a plan no agent was started here, or it is that of a warm instance.

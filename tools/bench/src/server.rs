@@ -177,6 +177,8 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
         command.args(["--log", "info"]);
     }
     command.envs(variables.iter().copied());
+    // A server that was killed has left it.
+    let _ = fs::remove_file(settings.address_file());
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).spawn().context("could not start a server")?;
     while !settings.address_file().exists() {

@@ -8,8 +8,8 @@ use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Reply, StatusTransition, Stored as _,
-    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Output, OutputCompression, Reply,
+    StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
@@ -282,12 +282,29 @@ pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
+/// Where the artifacts of a request go that cannot be read as a whole.
+fn output_of(raw: &Map<String, Value>) -> Option<Output> {
+    let config = raw.get("OutputDataConfig")?;
+    let compression = if config["CompressionType"] == "NONE" { OutputCompression::None } else { OutputCompression::Gzip };
+    Some(Output { s3_output_path: config["S3OutputPath"].as_str()?.parse().ok()?, kms_key_id: None, compression })
+}
+
 /// The request as it is kept, and what became of it.
 fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
-    let CreateTrainingJob { raw: request, output, .. } = requests::training_job(row)?;
+    let (request, output) = match requests::training_job(row) {
+        Ok(CreateTrainingJob { raw, output, .. }) => (raw, Some(output)),
+        // One of an earlier version that this one refuses is echoed all the same.
+        Err(error) => match serde_json::from_slice(&row.request) {
+            Ok(Value::Object(raw)) => {
+                let output = output_of(&raw);
+                (raw, output)
+            }
+            _ => return Err(error),
+        },
+    };
     let description = TrainingJobDescription {
         arn: row.arn.clone(),
-        model_artifacts: artifacts::model_uri(&output, &row.name),
+        model_artifacts: output.map_or_else(String::new, |output| artifacts::model_uri(&output, &row.name)),
         status: view.status.name().to_owned(),
         secondary_status: view.secondary.name().to_owned(),
         transitions: view

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from shoal.comm import CommError, PeerDied, PeerHung
+from shoal.comm import CommError, PeerHung
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager, next_world
@@ -123,7 +123,7 @@ class _Agreement:
     """Whether this worker skips the synchronisation of the states after a change: its own opinion, until the launcher has heard those of all."""
 
     skip_sync = False
-    #: Ranks of the present world that this worker lost.
+    #: Ranks of the present world that hung. The launcher itself learns of a process that ended, whether it was killed or has left.
     lost: list[int] = []
 
 
@@ -151,7 +151,7 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     why = str(error)
-                    _agreement.lost = error.ranks if isinstance(error.__cause__, PeerDied | PeerHung) else []
+                    _agreement.lost = error.ranks if isinstance(error.__cause__, PeerHung) else []
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:

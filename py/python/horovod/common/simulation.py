@@ -30,6 +30,8 @@ def refuse(what: str, instead: str) -> None:
     """`ValueError` where the job is simulated on fewer ranks, which `what` cannot do."""
     if not is_requested():
         return
-    if started() and workers() == current().size:
+    if not started():
+        raise ValueError(f"this job is simulated ({_VARIABLE}, or its hyperparameter): call hvd.init() before {what} is made")
+    if workers() == current().size:
         return
     raise ValueError(f"{_VARIABLE}: {what} cannot be simulated on fewer ranks; use {instead}, or unset the variable")

@@ -199,6 +199,9 @@ def _own(passes: Passes, parameters: Iterable[torch.Tensor]) -> None:
         theirs = {id(it) for it in parameters}
         layers = (it for it in gc.get_objects() if isinstance(it, _BatchNorm))
         norms = [it for it in layers if any(id(own) in theirs for own in it.parameters(recurse=False))]
+        if not norms and passes.rank == 0:
+            found = "found no layer with batch statistics and learned scales that this optimizer trains"
+            print(f"shoal: SHOAL_SIMULATE_BATCH_STATISTICS=worker_0 {found}: running statistics move in every pass", file=sys.stderr, flush=True)
     passes.own(parameters, norms=norms)
 
 

@@ -23,7 +23,7 @@ DISCOVERY_ENDS_SECS = 5.0
 ELASTIC_TIMEOUT_SECS = 600
 #: Seconds that workers who wait for the next world give the others, before these are taken for hung.
 STRAGGLER_SECS = 60
-#: The same where every worker that is missing was lost to one that waits: it was killed, or silent for the heartbeat's time.
+#: The same where every worker that is missing was silent for the heartbeat's time, as another one reported.
 LOST_SECS = 1
 
 READY, SUCCESS, FAILURE = "READY", "SUCCESS", "FAILURE"
@@ -77,7 +77,7 @@ class ElasticDriver:
         self._lost: set[Key] = set()
         self._started: dict[Key, Slot] = {}
         self._first_ready: float | None = None
-        #: Workers that another one lost in this world, and when the last of them was reported.
+        #: Workers that hung in this world, as another one reported, and when the last of them was.
         self._reported_lost: set[Key] = set()
         self._lost_at = 0.0
         self._ending = False
@@ -167,7 +167,7 @@ class ElasticDriver:
 
     def record_ready(self, host: str, slot: int, port: int | None = None, keeps_state: bool = False, lost: Iterable[int] = (), world: int | None = None) -> None:
         """That worker is ready for the next world; returns when there is one, or the job is over. port: a free one on its host. keeps_state: it would go on without
-        getting rank 0's state. lost: ranks of world number `world` that died or hung, as far as this worker knows."""
+        getting rank 0's state. lost: ranks of world number `world` that hung, as far as this worker knows."""
         with self._changed:
             if port:
                 self._ports[(host, slot)] = port

@@ -77,7 +77,7 @@ def next_world(keeps_state: bool = False, lost: Iterable[int] = ()) -> bool | No
     """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
     host has left ends here, well.
 
-    keeps_state: this worker would go on without a synchronisation of the states. lost: ranks of the present world that died or hung. Returns whether all do so; None where there is no launcher to know.
+    keeps_state: this worker would go on without a synchronisation of the states. lost: ranks of the present world that hung. Returns whether all do so; None where there is no launcher to know.
     """
     address, port, secret = _driver()
     if not address:
