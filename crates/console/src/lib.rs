@@ -1,6 +1,6 @@
 //! The web console, at `/console` on the server's port: pages made of the same rows, series, logs and objects as the API's answers ([`Sources`]).
 //!
-//! A page is whole without JavaScript. With it, a page listens to [`changes`], loads itself again and takes over what is
+//! A page is whole without JavaScript. With it, a page listens to `changes`, loads itself again and takes over what is
 //! different; charts and logs get their new parts alone. Nothing is loaded from anywhere else. Stopping a job is the API's own call.
 
 mod amounts;

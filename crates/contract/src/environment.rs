@@ -42,7 +42,7 @@ const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "A
 
 /// The whole environment of the program: what the platform sets, what SageMaker's images would have set (`PATH`, unbuffered Python,
 /// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`. That wins, but over what the program is told of
-/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`, of which it sets the training library's ([`LIBRARY`]) alone. Keys of the request's own come without the job's session
+/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`, of which it sets the training library's (`LIBRARY`) alone. Keys of the request's own come without the job's session
 /// token.
 ///
 /// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_` variable; it is in `SM_HPS` and in the file all the same.

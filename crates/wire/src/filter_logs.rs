@@ -161,7 +161,7 @@ pub struct DescribeLogGroups {
     pub prefix: Option<String>,
     /// A part of the names, in any case.
     pub part: Option<String>,
-    /// All groups here are of the class [`CLASS`].
+    /// All groups here are of the class `CLASS`.
     pub class: Option<String>,
     /// Names of the groups; empty: all.
     pub names: Vec<String>,

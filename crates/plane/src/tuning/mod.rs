@@ -15,7 +15,7 @@
 //!   or when a trial completed and its objective metric has never been seen.
 //! - A paused trial rests frozen, holding its memory and nothing else, until somebody waits for that memory: then it is ended, its model is
 //!   stored, and it is released; it resumes from its checkpoint as another attempt. What holds GPUs is released at once.
-//! - Of a definition that says [`Pause::Park`] every paused trial is ended at once in the same way. Its instances are free for the next one, and to its
+//! - Of a definition that says `Pause::Park` every paused trial is ended at once in the same way. Its instances are free for the next one, and to its
 //!   user it has the statuses of one that rests frozen.
 
 pub(crate) mod decide;
