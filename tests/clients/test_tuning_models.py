@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import data
 import pytest
@@ -86,9 +85,11 @@ def test_the_time_of_trials_is_the_time_that_they_ran(jobs, tunings):
 def test_a_paused_xgboost_leaves_its_instance_to_the_next_and_nobody_sees_it(house, jobs, tunings):
     name = xgboost(tunings, most=9, parallel=1)
     instances = []
-    while tunings.describe(name)["HyperParameterTuningJobStatus"] == "InProgress":
+    def has_ended():
         instances.append(len(traces.programs(house, "algorithm")))
-        time.sleep(0.05)
+        return tunings.describe(name)["HyperParameterTuningJobStatus"] != "InProgress"
+
+    eventually(has_ended)
     it = tunings.completed(name)
     # A zygote and a run. Those that rest would have as many: six of nine never come beyond the first rung.
     assert max(instances) <= 4, instances

@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::{
     frameworks,
     outcome::Outcome,
-    workspace::{Workspace, succeeds},
+    workspace::{TEST_TIMEOUT, Workspace, succeeds},
 };
 
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
@@ -60,7 +60,7 @@ impl Pytest<'_> {
             fs::remove_file(&report)?;
         }
         let mut pytest = Command::new(python);
-        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=20"]).args(what);
+        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=20", TEST_TIMEOUT]).args(what);
         pytest.current_dir(self.workspace.root.join("tests/clients"));
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
         if frameworks::all_are_wanted() {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::{
     frameworks,
     outcome::{Outcome, Skip},
-    workspace::{Workspace, shown, succeeds},
+    workspace::{TEST_TIMEOUT, Workspace, shown, succeeds},
 };
 
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
@@ -78,7 +78,7 @@ pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<
 /// pytest in the package's folder; what to run is still to be said.
 fn pytest(workspace: &Workspace, python: &Path) -> Command {
     let mut tests = Command::new(python);
-    tests.current_dir(workspace.root.join("py")).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]);
+    tests.current_dir(workspace.root.join("py")).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", TEST_TIMEOUT]);
     tests.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache")).stdout(Stdio::piped());
     if frameworks::all_are_wanted() {
         tests.env("SHOAL_TEST_ALL", "1");

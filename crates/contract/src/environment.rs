@@ -17,11 +17,11 @@ const FACTS: [&str; 6] =
     ["TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SAGEMAKER_JOB_NAME", "SAGEMAKER_BASE_DIR", "CURRENT_HOST", "SHOAL_HOST_ADDRESSES"];
 
 /// Shoal's settings that a job gives as a variable, or as a hyperparameter in small letters.
-const SETTINGS: [&str; 2] = ["SHOAL_SIMULATE_INSTANCES", ranks::PER_INSTANCE];
+const SETTINGS: [&str; 4] = ["SHOAL_SIMULATE_INSTANCES", "SHOAL_SIMULATE_BATCH_STATISTICS", "SHOAL_SIMULATE_RATE", ranks::PER_INSTANCE];
 
 /// Variables of the training library that the request's `Environment` may set. All other names that begin with `SHOAL_` are the platform's:
 /// addresses, secrets and ranks, which a request must not replace.
-const LIBRARY: [&str; 13] = [
+const LIBRARY: [&str; 12] = [
     "SHOAL_COMM_DEADLINE",
     "SHOAL_COMM_HEARTBEAT",
     "SHOAL_COMM_NCCL",
@@ -34,7 +34,6 @@ const LIBRARY: [&str; 13] = [
     "SHOAL_ELASTIC_MOST",
     "SHOAL_ELASTIC_PATIENCE",
     "SHOAL_ELASTIC_ROSTER",
-    "SHOAL_SIMULATE_BATCH_STATISTICS",
 ];
 
 /// Belong together: a request that brings one of its own brings all that it needs.

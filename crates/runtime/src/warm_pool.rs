@@ -48,7 +48,8 @@ enum State {
     Assigned {
         attempt: String,
         idle: Duration,
-        connected: BTreeSet<u32>,
+        /// Connections for the attempt, by host.
+        connected: BTreeMap<u32, ConnId>,
         /// None until the agents are notified.
         until: Option<Mono>,
     },
@@ -145,7 +146,14 @@ impl WarmPool {
             Event::Assigned { attempt } => self.on_assigned(&attempt, now),
             Event::AssignFailed { attempt } => self.on_assign_failed(&attempt),
             Event::ServeFailed { attempt } => self.give_up(&attempt),
-            Event::AgentConnected { attempt, host } => self.on_agent_connected(&attempt, host),
+            Event::AgentConnected { attempt, host, conn } => self.on_agent_connected(&attempt, host, conn),
+            Event::AgentDisconnected { attempt, host, conn } => {
+                if let Some(State::Assigned { connected, .. }) = self.state_of(&attempt) {
+                    // An older connection of an agent that has connected again counts for nothing.
+                    connected.retain(|of, other| *of != host || *other != conn);
+                }
+                Vec::new()
+            }
             Event::Unassigned { attempt } => self.on_unassigned(&attempt, now),
             Event::CapacityNeeded => self.retire_where(now, |it, idle| it.retention.policy.is_loaded && idle >= EVICTABLE_AFTER),
             Event::OwnerEnded { owner } => self.retire_where(now, |it, _| it.retention.policy.owner == owner),
@@ -245,10 +253,12 @@ impl WarmPool {
             return Vec::new();
         }
         let attempt = attempt.clone();
-        // The attempt's release ends the instance.
+        // The attempt's release ends the instance. It does not reach agents that are idle already.
+        let mut io: Vec<Io> = it.conns().into_iter().map(Io::Refuse).collect();
         self.instances.remove(allocation);
         self.forget(&attempt);
-        vec![Io::Lane(lanes::Event::NotRetained { attempt })]
+        io.push(Io::Lane(lanes::Event::NotRetained { attempt }));
+        io
     }
 
     fn on_cleared(&mut self, allocation: &AllocationId, now: Mono) -> Vec<Io> {
@@ -280,11 +290,15 @@ impl WarmPool {
         io
     }
 
-    fn on_agent_connected(&mut self, id: &str, host: u32) -> Vec<Io> {
+    fn state_of(&mut self, assigned_to: &str) -> Option<&mut State> {
+        self.instances.values_mut().find(|it| it.is_assigned_to(assigned_to)).map(|it| &mut it.state)
+    }
+
+    fn on_agent_connected(&mut self, id: &str, host: u32, conn: ConnId) -> Vec<Io> {
         let Some((allocation, idle)) = self.assigned(id) else { return Vec::new() };
         let Some(it) = self.instances.get_mut(&allocation) else { return Vec::new() };
         if let State::Assigned { connected, .. } = &mut it.state {
-            connected.insert(host);
+            connected.insert(host, conn);
             if connected.len() < it.agents.len() {
                 return Vec::new();
             }
@@ -358,7 +372,7 @@ impl WarmPool {
                 let idle = it.idle_since().map_or(Duration::ZERO, |since| now.since(since));
                 let attempt = request.attempt;
                 io.push(Io::Assign { attempt: attempt.clone(), allocation: it.retention.allocation.clone() });
-                it.state = State::Assigned { attempt, idle, connected: BTreeSet::new(), until: None };
+                it.state = State::Assigned { attempt, idle, connected: BTreeMap::new(), until: None };
             } else if now < request.until && is_released_soon() {
                 self.requests.push(request);
             } else {

@@ -95,7 +95,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
-    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt, host: hello.host });
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt, host: hello.host, conn });
     stream.set_read_timeout(None)?;
     Connection { world, link, stream, sender, decoder, acked, parts: HashMap::new(), no_space: false }.run()
 }
@@ -132,6 +132,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.handle(Event::Closed(self.conn));
+        let attempt = self.attempt.plan.attempt.clone();
+        self.machines.send(warm_pool::Event::AgentDisconnected { attempt, host: self.host, conn: self.conn });
         if self.attempt.connected() == 0 {
             self.machines.send(lanes::Event::Disconnected { attempt: self.attempt.plan.attempt.clone() });
         }

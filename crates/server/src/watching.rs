@@ -1,7 +1,7 @@
 //! Watching agents: whether they run, and whether their launch is queued.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     sync::Arc,
     time::{Duration, Instant},
@@ -60,10 +60,14 @@ impl World {
                     next = tokio::time::Instant::now() + LOOK_INTERVAL;
                     looked
                 }
-                Some(allocation) = ends.recv() => {
+                Some(first) = ends.recv() => {
                     sleep(LAST_READ).await;
+                    let mut allocations = HashSet::from([first]);
+                    while let Ok(another) = ends.try_recv() {
+                        allocations.insert(another);
+                    }
                     tokio::task::spawn_blocking(move || {
-                        world.agent_ended(&allocation);
+                        world.agents_ended(&allocations);
                         agents
                     })
                     .await
@@ -85,11 +89,12 @@ impl World {
         let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(|attempt| !attempt.is_called()).collect();
         agents.forget_all_but(&attempts);
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
+        let mut is_complete = true;
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
             match status {
                 Ok(status) => {
                     if let Some(command) = agents.queue_changed(&attempt.plan.attempt, &status) {
-                        self.report_queue(agents, command);
+                        is_complete &= self.report_queue(agents, command);
                     }
                     // What is not started yet has no process to watch.
                     if matches!(status, AllocationStatus::Running { .. })
@@ -99,21 +104,26 @@ impl World {
                     }
                     self.look(attempt, &status, passed);
                 }
-                Err(error) => tracing::warn!("{}", describe(&error)),
+                Err(error) => {
+                    is_complete = false;
+                    tracing::warn!("{}", describe(&error));
+                }
             }
         }
-        agents.is_first_look = false;
+        agents.is_first_look &= !is_complete;
     }
 
-    /// An instance of an allocation has ended, and perhaps as it was told to.
-    fn agent_ended(&self, allocation: &str) {
-        let of_allocation = |attempt: &Arc<Attempt>| attempt.allocation.id == allocation && !attempt.is_called();
-        for attempt in self.attempts.all().into_iter().filter(of_allocation) {
-            let Some(Ok(status)) = self.launcher.status(&[&attempt.allocation]).pop() else { continue };
-            for host in lost(&attempt, &status) {
+    /// Instances of these allocations have ended, perhaps as they were ordered to.
+    fn agents_ended(&self, allocations: &HashSet<String>) {
+        let is_meant = |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.is_called();
+        let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(is_meant).collect();
+        let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
+        for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
+            let Ok(status) = status else { continue };
+            for host in lost(attempt, &status) {
                 // One that still has a connection is found by the next look.
                 if !attempt.is_stopping(host) && !attempt.is_connected(host) {
-                    self.lose_ended(&attempt, host);
+                    self.lose_ended(attempt, host);
                 }
             }
         }
@@ -147,17 +157,21 @@ impl World {
         self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
     }
 
-    fn report_queue(&self, agents: &mut Agents, command: Command) {
-        let Command::LaunchQueued { attempt, reason } = &command else { return };
+    /// Returns whether the core took it; if not, the next look reports it.
+    fn report_queue(&self, agents: &mut Agents, command: Command) -> bool {
+        let Command::LaunchQueued { attempt, reason } = &command else { return true };
         let (attempt, reason) = (attempt.clone(), reason.clone());
         match self.core.tell(command) {
             Ok(()) => match reason {
                 Some(reason) => drop(agents.queued.insert(attempt, reason)),
                 None => drop(agents.queued.remove(&attempt)),
             },
-            // The next look reports it.
-            Err(refusal) => tracing::warn!("{refusal}"),
+            Err(refusal) => {
+                tracing::warn!("{refusal}");
+                return false;
+            }
         }
+        true
     }
 
     fn lose(&self, attempt: &Attempt, host: u32, reason: String) {

@@ -135,6 +135,17 @@ pub enum Event {
         attempt: String,
         /// Host number, from 1.
         host: u32,
+        /// Its connection.
+        conn: ConnId,
+    },
+    /// That connection has ended.
+    AgentDisconnected {
+        /// Attempt id.
+        attempt: String,
+        /// Host number, from 1.
+        host: u32,
+        /// Which.
+        conn: ConnId,
     },
     /// Answer to [`Io::Unassign`].
     Unassigned {

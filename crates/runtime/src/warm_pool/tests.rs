@@ -54,11 +54,15 @@ fn an_instance_is_assigned_when_all_agents_are_idle_and_the_attempt_is_cleared()
     assert_eq!(io, [Io::Lane(lanes::Event::Retained { attempt: text("a") }), assign("b", "a")]);
     let io = pool.handle(Event::Assigned { attempt: text("b") }, at(4));
     assert_eq!(io, [Io::Serve { attempt: text("b"), conns: vec![ConnId(1), ConnId(2)] }]);
-    let connected = |host| Event::AgentConnected { attempt: text("b"), host };
-    assert_eq!(pool.handle(connected(2), at(5)), []);
-    assert_eq!(pool.handle(connected(2), at(5)), [], "a repeated connection is not the other host's");
+    let connected = |host, conn| Event::AgentConnected { attempt: text("b"), host, conn: ConnId(conn) };
+    let disconnected = |host, conn| Event::AgentDisconnected { attempt: text("b"), host, conn: ConnId(conn) };
+    assert_eq!(pool.handle(connected(2, 3), at(5)), []);
+    assert_eq!(pool.handle(connected(2, 4), at(5)), [], "a repeated connection is not the other host's");
+    assert_eq!(pool.handle(disconnected(2, 4), at(5)), []);
+    assert_eq!(pool.handle(connected(1, 5), at(5)), [], "both hosts must be connected at once");
+    assert_eq!(pool.handle(disconnected(1, 1), at(5)), [], "an older connection of an agent that has connected again");
     let grant = Grant { allocation: allocation("a"), from: text("job of a"), idle: Duration::ZERO };
-    assert_eq!(pool.handle(connected(1), at(6)), [Io::Lane(lanes::Event::Granted { attempt: text("b"), grant })]);
+    assert_eq!(pool.handle(connected(2, 6), at(6)), [Io::Lane(lanes::Event::Granted { attempt: text("b"), grant })]);
     assert_eq!(pool.deadline(), None);
 }
 
@@ -277,7 +281,10 @@ impl History {
             Io::Assign { attempt, allocation } => self.assign(attempt, &allocation),
             Io::Serve { attempt, .. } => {
                 let hosts = if self.random.below(8) == 0 { 1 } else { 2 };
-                (1..=hosts).for_each(|host| self.handle(Event::AgentConnected { attempt: attempt.clone(), host }));
+                for host in 1..=hosts {
+                    self.conns += 1;
+                    self.handle(Event::AgentConnected { attempt: attempt.clone(), host, conn: ConnId(self.conns) });
+                }
             }
             Io::Unassign { attempt, instance } => {
                 self.instances.remove(&instance.allocation);

@@ -28,6 +28,7 @@ def create_distributed_optimizer(
 ) -> Any:
     """A distributed optimizer around one of Keras 3 or of tf_keras. `ask_environment`: one pass may become several to simulate instances."""
     from horovod._keras import simulate
+    from horovod.common import simulation
     from horovod.common.process_sets import global_process_set
     from horovod.tensorflow.mpi_ops import Average, Sum
 
@@ -39,11 +40,11 @@ def create_distributed_optimizer(
         raise ValueError("op currently only supports Average and Sum")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    passes, average = backward_passes_per_step, average_aggregated_gradients
+    passes, average, rate_factor = backward_passes_per_step, average_aggregated_gradients, 1.0
     if passes == 1 and ask_environment:
         passes = simulate.passes()
         if passes > 1:
-            average, count_passes = True, False
+            average, count_passes, rate_factor = True, False, simulation.rate_factor()
     reducer = {
         "name": name or f"Distributed{type(optimizer).__name__}",
         "compression": compression,
@@ -58,7 +59,10 @@ def create_distributed_optimizer(
         from horovod._keras.optimizer import Settings, wrap
     else:
         from horovod._keras.optimizer2 import Settings, wrap
-    return wrap(optimizer, Settings(reducer, passes, average, count_passes))
+
+        if rate_factor != 1.0:
+            raise ValueError("SHOAL_SIMULATE_RATE=by_size: not with an optimizer of tf_keras; multiply the rate by the number of simulated ranks, or use Keras 3")
+    return wrap(optimizer, Settings(reducer, passes, average, count_passes, rate_factor))
 
 
 def value_of(result: Any) -> Any:

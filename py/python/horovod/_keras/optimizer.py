@@ -25,6 +25,8 @@ class Settings:
     average: bool = False
     #: Whether `iterations` counts passes, as Horovod does, or steps.
     count_passes: bool = True
+    #: Learning rates are multiplied by it in a step.
+    rate_factor: float = 1.0
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -161,7 +163,16 @@ class Distributed(Reducing):
 
     def apply_reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """A step of the optimizer on these gradients."""
-        super().apply(list(grads), list(variables))
+        self.__dict__["_is_stepping"] = True
+        try:
+            super().apply(list(grads), list(variables))
+        finally:
+            self.__dict__["_is_stepping"] = False
+
+    def _get_current_learning_rate(self) -> Any:
+        """Callbacks see the script's own rate; the update and weight decay have the multiplied one."""
+        rate, factor = super()._get_current_learning_rate(), self._settings.rate_factor
+        return rate * factor if factor != 1.0 and self.__dict__.get("_is_stepping") else rate
 
     def _step_if(self, last: Any, step: Any, variables: Sequence[Any]) -> None:
         if last is True:

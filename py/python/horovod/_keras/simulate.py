@@ -6,6 +6,7 @@ from horovod._keras.keras2 import note
 from horovod.common import simulation
 from horovod.common.engine import current, started
 from shoal.parallel import Accumulation
+from shoal.parallel.simulated import rate_note
 
 __all__ = ["passes", "passes_for"]
 
@@ -24,8 +25,9 @@ def passes() -> int:
     engine, workers = current(), simulation.workers()
     number = passes_for(workers)
     if engine.rank == 0 and number > 1:
+        rates = rate_note(simulation.rate_factor(), workers, "hvd.size()")
         note(
             f"SHOAL_SIMULATE_INSTANCES: {engine.size} ranks train as {workers} would, in {number} passes for each step of the optimizer; "
-            f"iterations and learning rate schedules count steps; hvd.size() is still {engine.size}: multiply a learning rate by {workers} where the script multiplies it by hvd.size()"
+            f"iterations and learning rate schedules count steps; hvd.size() is still {engine.size}: {rates}"
         )
     return number

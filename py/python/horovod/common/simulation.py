@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from horovod.common.engine import current, started
-from shoal.parallel import simulated_world
+from shoal.parallel import simulated_rate_factor, simulated_world
 
-__all__ = ["is_requested", "refuse", "workers"]
+__all__ = ["is_requested", "rate_factor", "refuse", "workers"]
 
 _VARIABLE = "SHOAL_SIMULATE_INSTANCES"
 
@@ -24,6 +24,11 @@ def workers() -> int:
         return engine.size
     # Each simulated instance has as many ranks as this one.
     return simulated_world({**os.environ, "LOCAL_WORLD_SIZE": str(engine.local_size)}) or engine.size
+
+
+def rate_factor() -> float:
+    """What the script's learning rates are multiplied by: see `shoal.parallel.simulated_rate_factor`."""
+    return simulated_rate_factor(os.environ, workers(), current().size) if is_requested() else 1.0
 
 
 def refuse(what: str, instead: str) -> None:

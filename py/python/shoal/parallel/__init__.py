@@ -21,7 +21,7 @@ from shoal.parallel.mesh import Mesh
 from shoal.parallel.pipeline import Action, Module, Schedule, Timing, chain, schedule, tree
 from shoal.parallel.samples import Cursor
 from shoal.parallel.shards import Layout, Piece, Tensor, Transfer, reshard, tensor_part, zero_bytes
-from shoal.parallel.simulated import simulated_world
+from shoal.parallel.simulated import simulated_rate_factor, simulated_world
 
 __all__ = [
     "Accumulation",
@@ -58,6 +58,7 @@ __all__ = [
     "meeting",
     "reshard",
     "schedule",
+    "simulated_rate_factor",
     "simulated_world",
     "tensor_part",
     "tree",

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from shoal.comm import ConfigError
 from shoal.torch import large_batch_ddp
-from shoal.torch.large_batch_passes import BatchStatistics, Passes
+from shoal.torch.large_batch_passes import BatchStatistics, Passes, at_rates
 from shoal.torch.large_batch_patches import install
 from shoal.torch.large_batch_sampler import LargeBatchSampler, check_samplers
 from shoal.torch.optimizer import _Exchange
@@ -37,7 +37,8 @@ class LargeBatch(torch.optim.Optimizer):
 
     `model`: a DistributedDataParallel, which then communicates in the last pass only. Without it, gradients are reduced here, in `group` (the default group; alone where there is none), behind the
     last pass. `batch_statistics="worker_0"`: running means and variances move in a rank's first pass only, so that rank 0 has those of worker 0.
-    `scale`: gradients are multiplied by it, where a script accumulates over several backward passes for each call of `step`. The optimizer that is given must not be used by itself any more.
+    `scale`: gradients are multiplied by it, where a script accumulates over several backward passes for each call of `step`.
+    `rate_factor`: learning rates are multiplied by it while the optimizer steps. The optimizer that is given must not be used by itself any more.
 
     Raises `shoal.parallel.Invalid` where the ranks do not divide `simulate`, `ConfigError` for what cannot be accumulated.
     """
@@ -53,11 +54,13 @@ class LargeBatch(torch.optim.Optimizer):
         broadcast_parameters: bool = True,
         bucket_mb: float = 25.0,
         scale: float = 1.0,
+        rate_factor: float = 1.0,
     ):
         _refuse(optimizer, model)
         install()
         is_ddp = isinstance(model, DistributedDataParallel)
         self._inner = optimizer
+        self._step = at_rates(optimizer, rate_factor, optimizer.step)
         self._shoal_passes = passes = Passes(simulate, model.process_group if is_ddp else group, batch_statistics)
         parameters = [it for part in optimizer.param_groups for it in part["params"]]
         if is_ddp:
@@ -117,7 +120,7 @@ class LargeBatch(torch.optim.Optimizer):
         """A pass is over; steps if it was the last of X / Y. `closure` is called in every pass."""
         if self._shoal_passes.steps == 0 and self._shoal_passes.now.communicates:
             check_samplers(self._shoal_passes.plan.workers)
-        return self._shoal_passes.attempt(self._inner.step, closure)
+        return self._shoal_passes.attempt(self._step, closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients, unless a step's passes are being accumulated."""

@@ -18,7 +18,7 @@ from shoal.comm import ConfigError
 from shoal.parallel import Accumulation
 from shoal.torch.reach import all_reduce
 
-__all__ = ["BatchStatistics", "Passes", "inside", "of_model", "of_parameters"]
+__all__ = ["BatchStatistics", "Passes", "at_rates", "inside", "of_model", "of_parameters"]
 
 #: Which passes move running means and variances: all, or a rank's first one (rank 0's is worker 0, whose statistics X ranks would keep).
 BatchStatistics = Literal["every_pass", "worker_0"]
@@ -54,6 +54,23 @@ def inside() -> Iterator[bool]:
         _within.calls = before
 
 
+def at_rates(optimizer: torch.optim.Optimizer, factor: float, step: Callable[[], object]) -> Callable[[], object]:
+    """The step, with the optimizer's learning rates multiplied by the factor while it runs: schedules and checkpoints see the script's own."""
+
+    def scaled() -> object:
+        groups = optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate * factor
+        try:
+            return step()
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    return step if factor == 1.0 else scaled
+
+
 class Passes:
     """The passes of this rank, which call `step` of an optimizer once each. A step of the optimizer is their last."""
 
@@ -74,6 +91,8 @@ class Passes:
             place = (dist.get_rank(self.group), dist.get_world_size(self.group)) if started else (0, 1)
         self.rank, self.ranks = place
         self.plan = Accumulation(simulate, self.ranks)
+        #: What learning rates are multiplied by in a step.
+        self.rate_factor = 1.0
         #: Passes of each step.
         self.count = self.plan.passes(self.rank)
         #: Passes done, and steps of which all passes are done: skipped ones, too.

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from shoal.comm import ConfigError
-from shoal.parallel import simulated_world
+from shoal.parallel import simulated_rate_factor, simulated_world
 from shoal.torch.backend import empty, is_ours
 from shoal.torch.reach import broadcast, reaches
 
@@ -113,7 +113,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         from shoal.torch.large_batch import LargeBatch
 
         divided = 1 / backward_passes_per_step if average_aggregated_gradients else 1.0
-        return LargeBatch(optimizer, workers, group=group, broadcast_parameters=broadcast_parameters, bucket_mb=bucket_mb, scale=divided)
+        factor = simulated_rate_factor(os.environ, workers, dist.get_world_size(group))
+        options = {"broadcast_parameters": broadcast_parameters, "bucket_mb": bucket_mb, "scale": divided, "rate_factor": factor}
+        return LargeBatch(optimizer, workers, group=group, **options)
     parameters = [it for part in optimizer.param_groups for it in part["params"]]
     group = dist.group.WORLD if group is None else group
     if broadcast_parameters:

@@ -26,9 +26,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, DistributedSampler
 
 from shoal.comm import ConfigError
-from shoal.parallel import Invalid, simulated_world
+from shoal.parallel import Invalid, simulated_rate_factor, simulated_world
+from shoal.parallel.simulated import rate_note
 from shoal.torch import large_batch_ddp, large_batch_patches
-from shoal.torch.large_batch_passes import Passes, inside
+from shoal.torch.large_batch_passes import Passes, at_rates, inside
 from shoal.torch.large_batch_sampler import LargeBatchSampler
 
 __all__ = ["adopt", "install", "simulated"]
@@ -110,12 +111,14 @@ def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = Non
         # What the user has set.
         error.args = (str(error).replace("simulate:", f"{_VARIABLE}:", 1),)
         raise
+    passes.rate_factor = simulated_rate_factor(os.environ, passes.plan.workers, passes.ranks)
     _kept.append(passes)
     if not _said and passes.rank == 0:
         _said = True
         many = "1 rank trains" if passes.ranks == 1 else f"{passes.ranks} ranks train"
         what = f"{many} as {passes.plan.workers} workers ({_VARIABLE}): {passes.count} passes for each step of the optimizer"
-        print(f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes; the world's size is still {passes.ranks}: multiply a learning rate by {passes.plan.workers} where the script multiplies it by the size", file=sys.stderr, flush=True)
+        rates = rate_note(passes.rate_factor, passes.plan.workers, "the size")
+        print(f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes; the world's size is still {passes.ranks}: {rates}", file=sys.stderr, flush=True)
     return passes
 
 
@@ -162,7 +165,8 @@ def _step(original: Callable) -> Callable:
                     f"{_VARIABLE}: two optimizers, {names}, step parameters of one model in turns; use shoal.torch.LargeBatch for each, or one with two groups"
                 )
             passes.owner = self
-        return passes.attempt(functools.partial(original, self, *arguments, **options), closure)
+        whole = functools.partial(original, self, *arguments, **options)
+        return passes.attempt(at_rates(self, passes.rate_factor, whole), closure)
 
     step._shoal_counts = True
     return step
