@@ -59,7 +59,8 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
 /// Lowers the limits of words that have become fewer, and writes those of new words (`cargo xtask tidy --renew`).
 pub(crate) fn renew(workspace: &Workspace) -> Result<()> {
     let path = workspace.root.join(UNUSED_WORDS);
-    fs::write(&path, unused_words::renewed(&sources(workspace)?)).with_context(|| format!("could not write {}", path.display()))
+    let allowed = fs::read_to_string(&path)?;
+    fs::write(&path, unused_words::renewed(&sources(workspace)?, &allowed)).with_context(|| format!("could not write {}", path.display()))
 }
 
 fn sources(workspace: &Workspace) -> Result<Vec<Source>> {

@@ -43,8 +43,12 @@ fn tree(tokens: &[String], mut at: usize, below: &[String], found: &mut Imports)
             "{" => {
                 at += 1;
                 while tokens.get(at).is_some_and(|token| token != "}") {
-                    at = tree(tokens, at, &path, found);
-                    at += usize::from(tokens.get(at).is_some_and(|token| token == ","));
+                    let behind = tree(tokens, at, &path, found);
+                    if behind == at {
+                        // No import, but text in a string literal.
+                        return at;
+                    }
+                    at = behind + usize::from(tokens.get(behind).is_some_and(|token| token == ","));
                 }
                 return at + 1;
             }
@@ -113,6 +117,7 @@ mod tests {
         check("fn f() { crate::a::g(super::h::i) }", &["crate::a::g", "super::h::i"]);
         check("let useful = abuse;", &[]);
         check("fn f(self) -> Self { self.a }", &[]);
+        check(r#"f("use std::{"); g(")")"#, &["std"]);
     }
 
     #[test]
