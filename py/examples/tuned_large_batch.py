@@ -4,7 +4,7 @@
         --max-resource 9 --range rate=0.001..1,log --range warmup=0..0.3 --choice optimizer=sgd,lars,lamb py/examples/tuned_large_batch.py
 
 The batch of each worker and the size of the cluster are hyperparameters, too: `--choice batch=16,32,64 --choice workers=2,4,8`, on the one instance.
-`SHOAL_SIMULATE_INSTANCES` or `--workers` (4) says as how many workers it trains; a report of the test loss follows each of 9 parts of the epoch, which is what Hyperband compares.
+`--workers` (4) is the number of workers that it trains as, unless `SHOAL_SIMULATE_INSTANCES` is set; a report of the test loss follows each of 9 parts of the epoch, which is what Hyperband compares.
 `torchrun --nproc-per-node 4 py/examples/tuned_large_batch.py --data DIRECTORY --rate ...` trains on 4 ranks what one instance simulated.
 """
 

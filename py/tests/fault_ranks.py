@@ -67,8 +67,10 @@ def ask(module, api, fault, port, settings):
     errors, end = {}, time.monotonic() + TIMEOUT_S
     for rank in expected:
         read = children[rank][1]
-        ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
-        text = os.read(read, 65536) if ready else b""
+        text, ready = b"", True
+        while ready and (part := _part(read, end)) != b"":
+            ready = part is not None
+            text += part or b""
         errors[rank] = json.loads(text) if text else {"kind": None, "text": "no error within the timeout" if not ready else "it ended without an error"}
     for pid, read in children.values():
         with suppress(ProcessLookupError):
@@ -76,6 +78,12 @@ def ask(module, api, fault, port, settings):
         os.waitpid(pid, 0)
         os.close(read)
     return errors
+
+
+def _part(read, end):
+    """What a pipe has, nothing at its end; `None` if it has nothing until then."""
+    ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
+    return os.read(read, 65536) if ready else None
 
 
 if __name__ == "__main__":

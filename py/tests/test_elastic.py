@@ -190,6 +190,9 @@ def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
         for it in filter(None, (agent, newcomer)):
             it.kill()
             it.wait()
+        for file in tmp_path.glob("process.*"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
 
 
 def test_samples_are_read_once_whatever_the_ranks():

@@ -11,11 +11,13 @@ from torch_ranks import HERE
 
 from horovod.common import elastic
 from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.engine import failed
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic import discovery, driver, worker
 from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
 from horovod.runner.elastic.slots import assign
 from horovod.runner.hosts import HostInfo
+from shoal.comm import PeerHung
 
 TIMEOUT_S = 120
 needs_torch = torch_ranks.needs_torch()
@@ -99,42 +101,61 @@ def test_the_world_may_change_only_so_often():
 
 def test_a_worker_that_hangs_is_left_behind(monkeypatch):
     monkeypatch.setattr(driver, "STRAGGLER_SECS", 0.2)
+    ended = []
 
     def run(it, slot, events):
         if slot.hostname == "b":
-            assert events[1].wait(10), "its host is to end"
+            ended.append(events[1].wait(10))
             return 9
         it.record_ready(slot.hostname, slot.local_rank)
         return 0
 
     assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+    assert ended == [True], "its host is to end"
 
 
-def test_a_worker_that_another_one_lost_is_not_waited_for():
+def test_a_worker_that_another_one_reports_as_hung_is_not_waited_for():
     """Without a report it would have STRAGGLER_SECS, which is longer than this test may take."""
-    left = threading.Event()
+    left, ended = threading.Event(), []
 
     def run(it, slot, events):
         if slot.hostname == "b":
             left.set()
-            assert events[1].wait(driver.STRAGGLER_SECS / 2), "its host is to end"
+            ended.append(events[1].wait(driver.STRAGGLER_SECS / 2))
             return 9
         assert left.wait(10)
-        it.record_ready(slot.hostname, slot.local_rank, lost=[1], world=it._world)
+        it.record_ready(slot.hostname, slot.local_rank, hung=[1], world=it._world)
         return 0
 
     assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+    assert ended == [True], "its host is to end"
 
 
-def test_a_report_of_lost_ranks_counts_in_its_own_world_only(monkeypatch):
-    monkeypatch.setattr(driver, "STRAGGLER_SECS", 0.5)
-    monkeypatch.setattr(driver, "LOST_SECS", 0)
+def test_ranks_are_reported_as_hung_whatever_raised_the_error(monkeypatch):
+    asked = []
+    monkeypatch.setattr(elastic, "next_world", lambda keeps, hung: asked.append(list(hung)))
+    hangs = PeerHung("rank 1 is silent")
+    hangs.ranks = [1]
+    # TensorFlow's operations raise their own, which have no ranks.
+    errors = [HorovodInternalError("other"), HorovodInternalError("broadcast"), failed(hangs)]
+    errors[1].__cause__ = hangs
+
+    def train(state):
+        if errors:
+            raise errors.pop()
+
+    run_fn(train, lambda: elastic.renew(lambda: None, lambda: None))(ObjectState(lambda it, **_: it, lambda: 0))
+    assert asked == [[1], [1], []]
+
+
+def test_a_report_of_hung_ranks_counts_in_its_own_world_only(monkeypatch):
+    monkeypatch.setattr(driver, "HUNG_SECS", 0)
 
     def run(it, slot, events):
         if slot.hostname == "b":
-            # It is slow, and not lost.
+            # It is slow, and does not hang.
             time.sleep(0.2)
-        it.record_ready(slot.hostname, slot.local_rank, lost=[0, 1], world=it._world - 1)
+        it.record_ready(slot.hostname, slot.local_rank, hung=[0, 1], world=it._world - 1)
         return 0
 
     assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]", "b[0]"]
@@ -274,7 +295,7 @@ def test_states_are_synchronised_unless_workers_only_left(monkeypatch, hosts, to
 
 def test_a_worker_skips_the_sync_only_where_the_launcher_says_that_all_do(monkeypatch):
     answers, asked, synced = [True, False, None], [], []
-    monkeypatch.setattr(elastic, "next_world", lambda keeps, lost: asked.append(keeps) or answers.pop(0))
+    monkeypatch.setattr(elastic, "next_world", lambda keeps, hung: asked.append(keeps) or answers.pop(0))
     state = ObjectState(lambda it, **_: it, lambda: 0)
     state.sync = lambda: synced.append(len(asked))
     errors = [HostsUpdatedInterrupt(True)] * 3

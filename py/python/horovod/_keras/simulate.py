@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horovod._keras.keras2 import note
 from horovod.common import simulation
-from horovod.common.engine import current, started
+from horovod.common.engine import current
 from shoal.parallel import Accumulation
 from shoal.parallel.simulated import rate_note
 
@@ -18,10 +18,8 @@ def passes_for(workers: int) -> int:
 
 def passes() -> int:
     """The passes that the job asks for: 1 unless it names instances to simulate. Prints a note once."""
-    if not simulation.is_requested():
+    if not simulation.is_requested_for("a hvd.DistributedOptimizer"):
         return 1
-    if not started():
-        raise ValueError("SHOAL_SIMULATE_INSTANCES is set: call hvd.init() before hvd.DistributedOptimizer, which must know how many ranks there are")
     engine, workers = current(), simulation.workers()
     number = passes_for(workers)
     if engine.rank == 0 and number > 1:

@@ -120,11 +120,11 @@ def _copy(value):
 
 
 class _Agreement:
-    """Whether this worker skips the synchronisation of the states after a change: its own opinion, until the launcher has heard those of all."""
+    """What this worker reports before the next world: whether it would skip the synchronisation of the states, and who hung. The answer replaces the former."""
 
     skip_sync = False
     #: Ranks of the present world that hung. The launcher itself learns of a process that ended, whether it was killed or has left.
-    lost: list[int] = []
+    hung: list[int] = []
 
 
 _agreement = _Agreement()
@@ -151,7 +151,9 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     why = str(error)
-                    _agreement.lost = error.ranks if isinstance(error.__cause__, PeerHung) else []
+                    # Not every error of an operation has a cause, and the launcher learns of ended processes itself.
+                    cause = error.__cause__
+                    _agreement.hung = cause.ranks if isinstance(cause, PeerHung) else []
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:
@@ -175,8 +177,8 @@ def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
     for attempt in range(ATTEMPTS):
         shutdown()
         # Hosts may have come since this worker heard that some have gone, and another worker may come from a failed operation.
-        agreed = next_world(_agreement.skip_sync, _agreement.lost)
-        _agreement.lost = []
+        agreed = next_world(_agreement.skip_sync, _agreement.hung)
+        _agreement.hung = []
         if agreed is not None:
             _agreement.skip_sync = agreed
         try:

@@ -7,14 +7,21 @@ import os
 from horovod.common.engine import current, started
 from shoal.parallel import simulated_rate_factor, simulated_world
 
-__all__ = ["is_requested", "rate_factor", "refuse", "workers"]
+__all__ = ["is_requested", "is_requested_for", "rate_factor", "refuse", "workers"]
 
 _VARIABLE = "SHOAL_SIMULATE_INSTANCES"
 
 
 def is_requested() -> bool:
-    """Whether the job asks for it, for however many instances."""
-    return any(os.environ.get(name) for name in (_VARIABLE, f"SM_HP_{_VARIABLE}")) or _VARIABLE.lower() in os.environ.get("SM_HPS", "")
+    """Whether the job asks for it, for however many instances. `shoal.parallel.Invalid` for a number that is none."""
+    return simulated_world(os.environ) is not None
+
+
+def is_requested_for(what: str) -> bool:
+    """The same; `ValueError` before `init`, when `what` cannot know how many ranks there are."""
+    if is_requested() and not started():
+        raise ValueError(f"this job is simulated ({_VARIABLE}, or its hyperparameter): call hvd.init() before {what} is made")
+    return is_requested()
 
 
 def workers() -> int:
@@ -33,10 +40,6 @@ def rate_factor() -> float:
 
 def refuse(what: str, instead: str) -> None:
     """`ValueError` where the job is simulated on fewer ranks, which `what` cannot do."""
-    if not is_requested():
-        return
-    if not started():
-        raise ValueError(f"this job is simulated ({_VARIABLE}, or its hyperparameter): call hvd.init() before {what} is made")
-    if workers() == current().size:
+    if not is_requested_for(what) or workers() == current().size:
         return
     raise ValueError(f"{_VARIABLE}: {what} cannot be simulated on fewer ranks; use {instead}, or unset the variable")

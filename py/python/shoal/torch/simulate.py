@@ -201,7 +201,7 @@ def _own(passes: Passes, parameters: Iterable[torch.Tensor]) -> None:
     norms = []
     if _statistics() == "worker_0":
         theirs = {id(it) for it in parameters}
-        layers = (it for it in gc.get_objects() if isinstance(it, _BatchNorm))
+        layers = (it for it in gc.get_objects() if issubclass(type(it), _BatchNorm))
         norms = [it for it in layers if any(id(own) in theirs for own in it.parameters(recurse=False))]
         if not norms and passes.rank == 0:
             found = "found no layer with batch statistics and learned scales that this optimizer trains"

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from horovod.runner.elastic import constants
@@ -23,8 +23,8 @@ DISCOVERY_ENDS_SECS = 5.0
 ELASTIC_TIMEOUT_SECS = 600
 #: Seconds that workers who wait for the next world give the others, before these are taken for hung.
 STRAGGLER_SECS = 60
-#: The same where every worker that is missing was silent for the heartbeat's time, as another one reported.
-LOST_SECS = 1
+#: The same where another worker has reported each missing one as hung: silent for the heartbeat's time.
+HUNG_SECS = 1
 
 READY, SUCCESS, FAILURE = "READY", "SUCCESS", "FAILURE"
 
@@ -77,9 +77,9 @@ class ElasticDriver:
         self._lost: set[Key] = set()
         self._started: dict[Key, Slot] = {}
         self._first_ready: float | None = None
-        #: Workers that hung in this world, as another one reported, and when the last of them was.
-        self._reported_lost: set[Key] = set()
-        self._lost_at = 0.0
+        #: Workers that hung in this world, as others reported, and when the last one was reported.
+        self._hung: set[Key] = set()
+        self._hung_at = 0.0
         self._ending = False
         self._ports: dict[Key, int] = {}
         #: Who would go on in the next world without a synchronisation, and whether this world's workers do.
@@ -165,18 +165,18 @@ class ElasticDriver:
         """What tells a worker of hosts; None if it does not listen."""
         return self._clients.get((slot_info.hostname, slot_info.local_rank))
 
-    def record_ready(self, host: str, slot: int, port: int | None = None, keeps_state: bool = False, lost: Iterable[int] = (), world: int | None = None) -> None:
+    def record_ready(self, host: str, slot: int, port: int | None = None, keeps_state: bool = False, hung: Collection[int] = (), world: int | None = None) -> None:
         """That worker is ready for the next world; returns when there is one, or the job is over. port: a free one on its host. keeps_state: it would go on without
-        getting rank 0's state. lost: ranks of world number `world` that hung, as far as this worker knows."""
+        getting rank 0's state. hung: ranks of world number `world` that hung, as far as this worker knows."""
         with self._changed:
             if port:
                 self._ports[(host, slot)] = port
             if keeps_state:
                 self._keepers.add((host, slot))
-            found = {key for key, other in self._slots.items() if other.rank in set(lost)} if world == self._world else set()
-            if found - self._reported_lost:
-                self._reported_lost |= found
-                self._lost_at = time.monotonic()
+            found = {key for key, other in self._slots.items() if other.rank in hung} if world == self._world else set()
+            if found - self._hung:
+                self._hung |= found
+                self._hung_at = time.monotonic()
                 self._changed.notify_all()
         self._record((host, slot), READY)
 
@@ -248,15 +248,11 @@ class ElasticDriver:
 
     def _late(self) -> float | None:
         """Seconds until those who have not come are taken for hung."""
-        if self._ending or self._first_ready is None:
+        first = self._first_ready
+        if self._ending or first is None:
             return None
-        return self._deadline() - time.monotonic()
-
-    def _deadline(self) -> float:
-        first = self._first_ready or 0.0
-        if self._slots.keys() - self._states.keys() <= self._reported_lost:
-            return max(first, self._lost_at) + LOST_SECS
-        return first + STRAGGLER_SECS
+        are_hung = self._slots.keys() - self._states.keys() <= self._hung
+        return (max(first, self._hung_at) + HUNG_SECS if are_hung else first + STRAGGLER_SECS) - time.monotonic()
 
     def _give_up_stragglers(self) -> None:
         waited = time.monotonic() - (self._first_ready or 0.0)
@@ -307,7 +303,7 @@ class ElasticDriver:
                 self._started[(slot.hostname, slot.local_rank)] = slot
             self._slots = {(slot.hostname, slot.local_rank): slot for slot in slots}
             self._states, self._lost, self._first_ready, self._ending = {}, set(), None, False
-            self._reported_lost = set()
+            self._hung = set()
             self._untold = HostUpdateResult.no_update
             first = slots[0]
             meeting = self.meeting_of(first, self._ports.get((first.hostname, first.local_rank)))

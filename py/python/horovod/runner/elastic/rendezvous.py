@@ -53,8 +53,8 @@ def create_rendezvous_handler(driver: Any):
                 # Open until the worker or the launcher ends; answers are read by the client.
                 self.server.over.wait()
             elif message.get("op") == "next":
-                lost = [int(it) for it in message.get("lost", [])]
-                driver.record_ready(host, local_rank, int(message.get("port", 0)), message.get("keeps_state") is True, lost, int(message.get("world", 0)))
+                hung = [int(it) for it in message.get("hung", [])]
+                driver.record_ready(host, local_rank, int(message.get("port", 0)), message.get("keeps_state") is True, hung, int(message.get("world", 0)))
                 slot = driver.get_slot_info(host, local_rank)
                 settings = {**place_variables(slot), **driver.meeting()} if slot.rank >= 0 else {}
                 channel.send({"rank": slot.rank, "settings": settings, "skip_sync": driver.skips_sync()})

@@ -73,11 +73,11 @@ class WorkerNotificationManager:
             channel.send({"heard": True})
 
 
-def next_world(keeps_state: bool = False, lost: Iterable[int] = ()) -> bool | None:
+def next_world(keeps_state: bool = False, hung: Iterable[int] = ()) -> bool | None:
     """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
     host has left ends here, well.
 
-    keeps_state: this worker would go on without a synchronisation of the states. lost: ranks of the present world that hung. Returns whether all do so; None where there is no launcher to know.
+    keeps_state: this worker would go on without a synchronisation of the states. hung: ranks of the present world that hung. Returns whether all do so; None where there is no launcher to know.
     """
     address, port, secret = _driver()
     if not address:
@@ -87,7 +87,7 @@ def next_world(keeps_state: bool = False, lost: Iterable[int] = ()) -> bool | No
     try:
         world = int(os.environ.get("SHOAL_NAMED_WORLD", 0))
         request = {"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port(), "keeps_state": keeps_state}
-        channel.send({**request, "lost": list(lost), "world": world})
+        channel.send({**request, "hung": list(hung), "world": world})
         answer = channel.receive()
     finally:
         channel.close()
