@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
 
-/// A wish or a report; [`crate::decide()`] says what follows from it.
+/// A request or a report: [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// A validated request to train.
@@ -77,7 +77,7 @@ pub enum Command {
     Suggested {
         /// Tuning job's name.
         tuning: String,
-        /// Which wish.
+        /// Which request.
         seq: u64,
         /// In order; trials of elsewhere (warm start) before the first answer.
         records: Vec<StudyRecord>,
@@ -90,7 +90,7 @@ pub enum Command {
     Judged {
         /// Tuning job's name.
         tuning: String,
-        /// Which wish.
+        /// Which request.
         seq: u64,
         /// What it came to, with verdicts; none if it was no news to the study.
         records: Vec<StudyRecord>,
@@ -102,7 +102,7 @@ pub enum Command {
     SearchFailed {
         /// Tuning job's name.
         tuning: String,
-        /// Which wish.
+        /// Which request.
         seq: u64,
         /// For the failure reason: a sentence.
         reason: String,
@@ -212,7 +212,7 @@ pub struct Child {
     pub definition: u32,
     /// Number in the definition's study.
     pub trial: u32,
-    /// Its name: the same whenever the same wish is answered again.
+    /// Its name: the same whenever the same request is answered again.
     pub name: String,
     /// Likewise; attempts are named `<uid>-<number>`.
     pub uid: String,

@@ -1,4 +1,4 @@
-//! From wishes and reports to facts.
+//! From requests and reports to facts.
 
 use crate::{
     Command, Event, Fact, GangSpec, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause, Time,
@@ -13,7 +13,7 @@ use crate::{
 /// yield no events. What follows for others is [`crate::step`]'s.
 ///
 /// # Errors
-/// The wish cannot be granted; nothing happens.
+/// The request cannot be granted; nothing happens.
 pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>, Rejection> {
     // A clock that was set back must not make an end come before its start.
     let now = now.max(state.clock);

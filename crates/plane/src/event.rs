@@ -182,7 +182,7 @@ pub enum Fact {
         resource: u32,
         /// None: it is not a finite number.
         value: Option<f64>,
-        /// Number of the wish that the tuner judges it; none when the tuning job ends.
+        /// Number of the request that the tuner judges it; none when the tuning job ends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     },
@@ -242,7 +242,7 @@ pub enum Fact {
     },
     /// The tuner is asked for trials.
     SuggestionsWanted {
-        /// Number of the wish.
+        /// Number of the request.
         seq: u64,
         /// How many may run beside those that do.
         wanted: u32,
@@ -251,7 +251,7 @@ pub enum Fact {
     },
     /// It has answered. Its trials' training jobs follow in the same turn.
     Suggested {
-        /// Number of the wish.
+        /// Number of the request.
         seq: u64,
         /// To be kept for its studies.
         records: Vec<StudyRecord>,
@@ -263,7 +263,7 @@ pub enum Fact {
     },
     /// The tuner has judged a report or an end. What follows for the trials comes in the same turn.
     Judged {
-        /// Number of the wish.
+        /// Number of the request.
         seq: u64,
         /// To be kept for its studies.
         records: Vec<StudyRecord>,
@@ -291,7 +291,7 @@ pub enum Fact {
         not_improving: u32,
         /// Its training time, in seconds.
         training_s: u64,
-        /// Number of the wish that the tuner learns of it; none when the tuning job ends.
+        /// Number of the request that the tuner learns of it; none when the tuning job ends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     },

@@ -37,8 +37,8 @@ impl State {
         let trials = u32::try_from(tuning.trials.len()).map_err(|_| "it has too many trials")?;
         ensure(tuning.started == trials + tuning.ended_trials(), "each trial lives or has ended")?;
         ensure(tuning.spec.max_jobs.is_none_or(|most| tuning.started <= most), "no more trials are started than there may be")?;
-        ensure(tuning.requests.iter().is_sorted_by(|one, next| one.seq < next.seq), "its wishes are in order")?;
-        ensure(tuning.requests.back().is_none_or(|last| last.seq < tuning.next_seq), "wishes have numbers of their own")?;
+        ensure(tuning.requests.iter().is_sorted_by(|one, next| one.seq < next.seq), "its requests are in order")?;
+        ensure(tuning.requests.back().is_none_or(|last| last.seq < tuning.next_seq), "requests have numbers of their own")?;
         let asks = tuning.requests.iter().filter(|request| matches!(request.what, RequestKind::Suggestions { .. })).count();
         ensure(asks <= 1, "the tuner is asked for trials once at a time")?;
         let has_say = tuning.status == TuningStatus::InProgress;

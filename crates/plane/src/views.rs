@@ -1,13 +1,12 @@
 //! What the state is asked for from outside: views of jobs, why they wait, and what is to be done.
 
-use crate::{Effects, JobView, PendingReason, State, TuningView, queue, training::TrainingJob};
+use crate::{Effects, JobView, PendingReason, State, TuningView, queue};
 
 impl State {
-    /// All that is to be done as things stand, for a shell that starts anew and knows not what it did before.
+    /// All that is to be done as things stand, for a server that has just started.
     pub fn pending(&self) -> Effects {
-        let on_instances = self.index.attempts.values().filter_map(|name| self.jobs.get(name));
         Effects {
-            actions: on_instances.filter_map(TrainingJob::pending_action).collect(),
+            actions: self.holders().filter_map(|(job, _)| job.pending_action()).collect(),
             requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
         }
     }

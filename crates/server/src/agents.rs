@@ -28,7 +28,6 @@ use crate::{
     checkpoints,
     driver::Machines,
     effects::World,
-    keys::sha256_hex,
     parts::{self, PartsWriter},
 };
 
@@ -407,8 +406,7 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
     if hello.host == 0 || hello.host as usize > attempt.plan.assignments.len() {
         return Err(format!("attempt {} has no host {}", hello.attempt, hello.host));
     }
-    // Compare digests: the comparison time must not reveal the token.
-    if sha256_hex(&hello.token) != sha256_hex(&attempt.token) {
+    if !attempt.keys.equal(&hello.token, &attempt.token) {
         return Err("wrong token".to_owned());
     }
     Ok(attempt)

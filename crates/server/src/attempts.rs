@@ -107,7 +107,7 @@ pub(crate) struct Attempt {
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
-    is_called: AtomicBool,
+    awaits_instance: AtomicBool,
 }
 
 /// Sends to an agent. Messages arrive unmixed, from whatever thread they are sent.
@@ -177,22 +177,22 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self { plan, allocation, keys, token, hosts, plan_is_synced: Mutex::new(false), is_called: AtomicBool::new(false) }
+        Self { plan, allocation, keys, token, hosts, plan_is_synced: Mutex::new(false), awaits_instance: AtomicBool::new(false) }
     }
 
     /// One that waits for a warm instance.
-    pub(crate) fn called(self) -> Self {
-        Self { is_called: AtomicBool::new(true), ..self }
+    pub(crate) fn awaiting_instance(self) -> Self {
+        Self { awaits_instance: AtomicBool::new(true), ..self }
     }
 
     /// Its warm instance has connected.
-    pub(crate) fn has_come(&self) {
-        self.is_called.store(false, Ordering::Release);
+    pub(crate) fn instance_connected(&self) {
+        self.awaits_instance.store(false, Ordering::Release);
     }
 
     /// Whether it waits for a warm instance.
-    pub(crate) fn is_called(&self) -> bool {
-        self.is_called.load(Ordering::Acquire)
+    pub(crate) fn awaits_instance(&self) -> bool {
+        self.awaits_instance.load(Ordering::Acquire)
     }
 
     /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's directory.
@@ -252,7 +252,7 @@ impl Attempt {
     }
 
     /// Time has passed in which the server read: how long each host has been silent, by number.
-    pub(crate) fn listened(&self, time: Duration) -> Vec<(u32, Duration)> {
+    pub(crate) fn elapse(&self, time: Duration) -> Vec<(u32, Duration)> {
         (1..).zip(self.all_hosts().map(|mut host| host.link.elapse(time))).collect()
     }
 

@@ -54,7 +54,7 @@ impl Machines {
     }
 
     /// The same, and waits until what follows from it directly is done.
-    pub(crate) async fn settle(&self, event: impl Into<Event>) {
+    pub(crate) async fn send_and_wait(&self, event: impl Into<Event>) {
         let (done, settled) = oneshot::channel();
         // Without a receiver the server is stopping.
         let _ = self.0.send((event.into(), Some(done)));

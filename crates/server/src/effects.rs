@@ -121,9 +121,7 @@ impl World {
             Step::Leave => self.leave(&attempt),
             Step::Clear => self.end(attempt),
             Step::Forget => {
-                if let Err(error) = self.telemetry.forget(&attempt) {
-                    tracing::error!("{error}");
-                }
+                self.forget_reports(&attempt);
                 Outcome::Commit(Command::Released { attempt })
             }
         }
@@ -240,7 +238,7 @@ impl World {
     fn has_begun(&self, plan: &Plan) -> bool {
         let mut hosts = (1..).take(plan.assignments.len());
         plan.allocation_id.is_none()
-            || matches!(self.launcher.status_of(&self.allocation_of(plan)), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+            || self.is_complete(&self.allocation_of(plan))
             || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
     }
 
@@ -340,14 +338,15 @@ impl World {
     pub(crate) fn clear(&self, attempt: &str) {
         // A crash may have come between the assignment of a warm instance and the release of the attempt for which it was started: its processes
         // and their directory are the other attempt's now.
-        if self.serves_another(attempt) {
-            self.attempts.remove(attempt);
-            self.trees.release(attempt);
-            if let Err(error) = self.telemetry.forget(attempt) {
-                tracing::error!("{error}");
-            }
-            return;
+        if !self.serves_another(attempt) {
+            self.end_processes(attempt);
         }
+        self.attempts.remove(attempt);
+        self.trees.release(attempt);
+        self.forget_reports(attempt);
+    }
+
+    fn end_processes(&self, attempt: &str) {
         let dir = run_dir(&self.runs, attempt);
         let plan = Plan::read(&dir).ok().flatten();
         // Without a plan no agent was started here, or it is that of a warm instance.
@@ -355,11 +354,13 @@ impl World {
         let without_plan = || self.allocation(attempt, u32::try_from(started()).unwrap_or(u32::MAX));
         let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
         self.end_allocation(plan.as_ref().map_or(attempt, Plan::allocation_id), &allocation);
-        self.attempts.remove(attempt);
-        self.trees.release(attempt);
         if let Err(error) = (self.remove_tree)(&dir) {
             tracing::error!("{}: {error}", dir.display());
         }
+    }
+
+    /// Removes the numbers up to which the server has an attempt's reports.
+    pub(crate) fn forget_reports(&self, attempt: &str) {
         if let Err(error) = self.telemetry.forget(attempt) {
             tracing::error!("{error}");
         }

@@ -32,7 +32,7 @@ const REQUEST_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 /// Seconds of the journal's appends.
 const APPEND_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0];
 
-/// Seconds in which wishes to the tuner are answered: random suggestions to those of a model.
+/// Seconds in which requests to the tuner are answered: random suggestions to those of a model.
 const TUNER_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
 /// What is counted while the server lives.

@@ -50,7 +50,7 @@ fn converted(row: &ResourceRow, images: &dyn Images) -> Result<Vec<u8>, Error> {
     let raw = serde_json::from_slice(&row.request).map_err(|error| Error::validation(error.to_string()))?;
     if row.kind == ResourceKind::TUNING_JOB {
         let mut request = CreateTuningJob::from_raw(raw)?;
-        settle(&mut request, images);
+        resolve_auto_ranges(&mut request, images);
         Ok(request.to_stored())
     } else {
         Ok(CreateTrainingJob::from_raw(raw)?.to_stored())
@@ -58,7 +58,7 @@ fn converted(row: &ResourceRow, images: &dyn Images) -> Result<Vec<u8>, Error> {
 }
 
 /// Gives parameters of Autotune their ranges.
-pub(crate) fn settle(request: &mut CreateTuningJob, images: &dyn Images) {
+pub(crate) fn resolve_auto_ranges(request: &mut CreateTuningJob, images: &dyn Images) {
     let autotune = request.autotune;
     let settled = |definition: TuningDefinition| {
         let tunable = match known_image_of(images, &definition.training) {

@@ -105,7 +105,7 @@ impl World {
             }
             Io::Clear { attempt, retention } => {
                 if let Some(running) = self.attempts.get(&attempt) {
-                    self.forget(&running);
+                    self.remove_attempt(&running);
                 }
                 self.pool_is_kept(&retention.policy, &retention.job);
                 Some(Event::Cleared { allocation: retention.allocation })
@@ -127,9 +127,7 @@ impl World {
                 tracing::warn!("the warm instance {} does not answer: attempt {attempt} gets a new one", instance.allocation.0);
                 self.attempts.remove(&attempt);
                 self.end_warm(&[instance]);
-                if let Err(error) = self.telemetry.forget(&attempt) {
-                    tracing::error!("{error}");
-                }
+                self.forget_reports(&attempt);
                 Some(Event::Unassigned { attempt })
             }
             Io::Refuse(conn) => {
@@ -172,7 +170,8 @@ impl World {
         Some(Retention { allocation, job: plan.job.clone(), policy, hosts: running.allocation.instances })
     }
 
-    fn is_complete(&self, allocation: &AllocationSpec) -> bool {
+    /// Whether all instances of an allocation run.
+    pub(crate) fn is_complete(&self, allocation: &AllocationSpec) -> bool {
         matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
     }
 
@@ -188,14 +187,14 @@ impl World {
             None => return Err(io::ErrorKind::NotFound.into()),
         };
         plan.write(&run_dir(&self.runs, attempt))?;
-        self.attempts.insert(Attempt::new(plan.clone(), self.allocation_of(&plan), &self.keys).called());
+        self.attempts.insert(Attempt::new(plan.clone(), self.allocation_of(&plan), &self.keys).awaiting_instance());
         Ok(())
     }
 
     /// All agents of a warm instance have connected for their attempt.
     pub(crate) fn begin_warm(&self, plan: &Plan, grant: &Grant) {
         if let Some(attempt) = self.attempts.get(&plan.attempt) {
-            attempt.has_come();
+            attempt.instance_connected();
         }
         self.release_claims(&grant.allocation.0);
         self.pool_is_used(plan, Some((&grant.from, grant.idle)));
@@ -234,7 +233,7 @@ impl World {
     }
 
     /// Removes what the server has of an attempt whose instance stays, but the numbers of its reports.
-    fn forget(&self, attempt: &Attempt) {
+    fn remove_attempt(&self, attempt: &Attempt) {
         let id = &attempt.plan.attempt;
         self.attempts.remove(id);
         self.trees.release(id);
@@ -260,8 +259,7 @@ impl World {
         sender: &AgentSender,
         mut decoder: Decoder,
     ) -> io::Result<()> {
-        // Compare digests: the comparison time must not reveal the token.
-        if sha256_hex(&hello.token) != sha256_hex(&self.keys.agent_token(&hello.attempt)) {
+        if !self.keys.equal(&hello.token, &self.keys.agent_token(&hello.attempt)) {
             return sender.send(ToAgent::Refused { reason: "wrong token".to_owned() });
         }
         let allocation = AllocationId(hello.attempt.clone());

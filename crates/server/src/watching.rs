@@ -86,7 +86,7 @@ impl World {
     }
 
     fn look_at_all(&self, agents: &mut Agents, passed: Duration) {
-        let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(|attempt| !attempt.is_called()).collect();
+        let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(|attempt| !attempt.awaits_instance()).collect();
         agents.forget_all_but(&attempts);
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         let mut is_complete = true;
@@ -115,7 +115,7 @@ impl World {
 
     /// Instances of these allocations have ended, perhaps as they were ordered to.
     fn agents_ended(&self, allocations: &HashSet<String>) {
-        let is_meant = |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.is_called();
+        let is_meant = |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.awaits_instance();
         let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(is_meant).collect();
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
@@ -135,7 +135,7 @@ impl World {
             return;
         }
         let lost = lost(attempt, status);
-        for (host, silent) in attempt.listened(passed) {
+        for (host, silent) in attempt.elapse(passed) {
             if lost.contains(&host) {
                 self.lose_ended(attempt, host);
             } else if silent >= self.silence {

@@ -69,7 +69,7 @@ enum Doing {
     Downloading,
     /// So many steps are done.
     Training(u32),
-    /// CommandResult to end.
+    /// Ordered to end.
     Ending,
     /// So many parts are sent.
     Uploading(u32),

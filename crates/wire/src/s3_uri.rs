@@ -30,9 +30,14 @@ pub enum S3UriError {
 impl S3Uri {
     /// The location of `path` below this one.
     pub(crate) fn below(&self, path: &str) -> Self {
-        let prefix = self.prefix.trim_end_matches('/');
-        let slash = if prefix.is_empty() { "" } else { "/" };
-        Self { bucket: self.bucket.clone(), prefix: format!("{prefix}{slash}{path}") }
+        Self { bucket: self.bucket.clone(), prefix: self.folder() + path }
+    }
+
+    /// The prefix of what is in this folder, whether or not the URI ends in `/`; empty for the bucket itself.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        let folder = self.prefix.trim_end_matches('/');
+        if folder.is_empty() { String::new() } else { format!("{folder}/") }
     }
 }
 
@@ -52,15 +57,6 @@ impl FromStr for S3Uri {
             return Err(S3UriError::Key);
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
-    }
-}
-
-impl S3Uri {
-    /// The prefix of what is in this folder, whether or not the URI ends in `/`; empty for the bucket itself.
-    #[must_use]
-    pub fn folder(&self) -> String {
-        let folder = self.prefix.trim_end_matches('/');
-        if folder.is_empty() { String::new() } else { format!("{folder}/") }
     }
 }
 

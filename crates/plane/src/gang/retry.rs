@@ -14,19 +14,19 @@ pub(crate) struct Retry {
     /// Attempts that failed and were or are followed by another, within the limit of retries.
     pub(crate) failed: u32,
     /// Attempts that were ended and released for a pause.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) paused: u32,
     /// Attempts whose instances were taken away.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) interrupted: u32,
     /// Attempts that were ended for want of memory.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) evicted: u32,
     /// Attempts that had served and failed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) replaced: u32,
     /// Memory that the largest of those that were evicted used, in bytes.
-    #[serde(default, skip_serializing_if = "is_none_used")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) used_bytes: u64,
     /// Why the last of those that failed did.
     pub(crate) reason: String,
@@ -197,14 +197,4 @@ impl Gang {
         retry.started = None;
         retry
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_none_used(bytes: &u64) -> bool {
-    *bytes == 0
 }

@@ -23,7 +23,7 @@ pub struct GangSpec {
     /// Seconds between SIGTERM and SIGKILL of a stop.
     pub grace_s: u32,
     /// How often an attempt that failed is followed by another.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
 }
 
@@ -91,9 +91,4 @@ impl GangSpec {
     pub(crate) fn serves(&self) -> bool {
         self.form == Form::Serves
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }

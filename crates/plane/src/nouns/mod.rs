@@ -7,6 +7,11 @@ mod trial_state;
 mod tuning;
 mod view;
 
+/// Leaves a field out of what is stored.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 pub use gang::{Form, GangSpec, InstanceGroup};
 pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition};
 pub use trial::{TrialLaunch, TrialStart, TrialView};

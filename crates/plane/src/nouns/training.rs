@@ -25,7 +25,7 @@ pub struct TrainingSpec {
     /// Seconds between SIGTERM and SIGKILL of a stop.
     pub grace_s: u32,
     /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
 }
 
@@ -37,10 +37,6 @@ impl From<&TrainingSpec> for GangSpec {
         let form = Form::Ends { max_runtime_s };
         GangSpec { instance_type, instances, other_groups, form, max_pending_s, max_wait_s, grace_s, retries }
     }
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// `TrainingJobStatus`.

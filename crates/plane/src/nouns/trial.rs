@@ -18,7 +18,7 @@ pub struct TrialStart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Units of resource that the checkpoint which it begins with has behind it.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub from: u32,
     /// Its program keeps checkpoints.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -26,11 +26,6 @@ pub struct TrialStart {
     /// Units of resource after which it is complete ([`crate::DefinitionSpec::max_resource`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// What a launch of a trial has to know.

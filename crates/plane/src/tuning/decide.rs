@@ -1,4 +1,4 @@
-//! From wishes about tuning jobs, and from the tuner's answers, to facts.
+//! From requests about tuning jobs, and from the tuner's answers, to facts.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 

@@ -29,7 +29,7 @@ pub(crate) struct TuningJob {
     pub(crate) end: Option<TuningEnd>,
     pub(crate) failure_reason: Option<String>,
     pub(crate) ended: Option<Time>,
-    /// Number of the next wish.
+    /// Number of the next request.
     pub(crate) next_seq: u64,
     /// What the tuner has not answered yet; empty once the tuning job ends.
     #[serde(rename = "wishes")]
@@ -162,12 +162,12 @@ impl TuningJob {
         Some(self.created.plus_s(limit))
     }
 
-    /// The wish of this number, if it is not answered.
+    /// The request of this number, if it is not answered.
     pub(crate) fn pending_request(&self, seq: u64) -> Option<&RequestKind> {
         self.requests.iter().find(|request| request.seq == seq).map(|request| &request.what)
     }
 
-    /// The number of the next wish, while the tuner has a say.
+    /// The number of the next request, while the tuner has a say.
     pub(crate) fn next_request(&self) -> Option<u64> {
         (self.status == TuningStatus::InProgress).then_some(self.next_seq)
     }

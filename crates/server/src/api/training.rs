@@ -136,7 +136,7 @@ impl Api {
         };
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
-            self.world.machines.settle(warm_pool::Event::KeepAlive { job: name, seconds }).await;
+            self.world.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name, seconds }).await;
         }
         Ok(Reply::training_job_arn(&arn))
     }

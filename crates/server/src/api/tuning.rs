@@ -39,7 +39,7 @@ impl Api {
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
             }
-            requests::settle(&mut request, &*world.images);
+            requests::resolve_auto_ranges(&mut request, &*world.images);
             admission::check_tuning(&world, &request)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
             admission::check_objectives(&*world.images, &request, &designs)?;

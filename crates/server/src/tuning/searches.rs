@@ -1,4 +1,4 @@
-//! One tuning job's studies: made of its row and its records, asked and told in the order of the core's wishes.
+//! One tuning job's studies: made of its row and its records, asked and told in the order of the core's requests.
 
 use std::{
     collections::HashMap,

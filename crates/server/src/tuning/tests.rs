@@ -81,7 +81,7 @@ pub(crate) fn request(strategy: &str, changes: &Value) -> Vec<u8> {
 
 fn parsed(bytes: &[u8]) -> CreateTuningJob {
     let mut request = CreateTuningJob::from_raw(serde_json::from_slice(bytes).unwrap()).unwrap();
-    crate::requests::settle(&mut request, &Host);
+    crate::requests::resolve_auto_ranges(&mut request, &Host);
     request
 }
 

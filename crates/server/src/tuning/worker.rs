@@ -1,4 +1,4 @@
-//! The threads that search. Each tuning job's wishes are answered in their order by one thread at a time; tuning jobs take turns, so that a long
+//! The threads that search. Each tuning job's requests are answered in their order by one thread at a time; tuning jobs take turns, so that a long
 //! suggestion of one holds up no other for longer than that. A search that panics fails its tuning job, and the thread goes on with the others.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     effects::{World, describe},
 };
 
-/// Wishes of one tuning job that are answered together: what they come to becomes durable together.
+/// Requests of one tuning job that are answered together: what they come to becomes durable together.
 const TOGETHER: usize = 64;
 /// After the journal, or a row, could not be used.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -41,14 +41,14 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: HashMap<String, Job>,
-    /// Tuning jobs with wishes that nobody works at, in the order of their turns.
+    /// Tuning jobs with requests that nobody works at, in the order of their turns.
     ready: VecDeque<String>,
     stopping: bool,
 }
 
 #[derive(Default)]
 struct Job {
-    wishes: VecDeque<TunerRequest>,
+    requests: VecDeque<TunerRequest>,
     searches: Option<Searches>,
     is_taken: bool,
 }
@@ -59,8 +59,8 @@ impl Tuner {
         let tuning = request.tuning().to_owned();
         let mut state = self.lock();
         let job = state.jobs.entry(tuning.clone()).or_default();
-        job.wishes.push_back(request);
-        if !job.is_taken && job.wishes.len() == 1 {
+        job.requests.push_back(request);
+        if !job.is_taken && job.requests.len() == 1 {
             state.ready.push_back(tuning);
             drop(state);
             self.0.changed.notify_one();
@@ -73,7 +73,7 @@ impl Tuner {
         self.0.changed.notify_all();
     }
 
-    /// The next tuning job's wishes, and its studies if they are open; none when it is time to end.
+    /// The next tuning job's requests, and its studies if they are open; none when it is time to end.
     fn next(&self, desk: &impl Desk) -> Option<(String, Vec<TunerRequest>, Option<Searches>)> {
         let mut state = self.lock();
         loop {
@@ -83,8 +83,8 @@ impl Tuner {
             if let Some(tuning) = state.ready.pop_front() {
                 let Some(job) = state.jobs.get_mut(&tuning) else { continue };
                 job.is_taken = true;
-                let together = job.wishes.len().min(TOGETHER);
-                return Some((tuning, job.wishes.drain(..together).collect(), job.searches.take()));
+                let together = job.requests.len().min(TOGETHER);
+                return Some((tuning, job.requests.drain(..together).collect(), job.searches.take()));
             }
             let open: Vec<String> = state.jobs.iter().filter(|(_, job)| !job.is_taken).map(|(name, _)| name.clone()).collect();
             if open.is_empty() {
@@ -98,7 +98,7 @@ impl Tuner {
                 let over: Vec<String> = open.into_iter().filter(|name| desk.is_over(name)).collect();
                 state = self.lock();
                 over.iter().for_each(|name| {
-                    if state.jobs.get(name).is_some_and(|job| !job.is_taken && job.wishes.is_empty()) {
+                    if state.jobs.get(name).is_some_and(|job| !job.is_taken && job.requests.is_empty()) {
                         state.jobs.remove(name);
                     }
                 });
@@ -112,8 +112,8 @@ impl Tuner {
         let job = state.jobs.entry(tuning.clone()).or_default();
         job.is_taken = false;
         job.searches = searches;
-        left.into_iter().rev().for_each(|request| job.wishes.push_front(request));
-        if !job.wishes.is_empty() {
+        left.into_iter().rev().for_each(|request| job.requests.push_front(request));
+        if !job.requests.is_empty() {
             state.ready.push_back(tuning);
             self.0.changed.notify_one();
         }
@@ -126,10 +126,10 @@ impl Tuner {
 
 /// What the threads work with.
 trait Desk {
-    /// Nobody waits for answers to this tuning job's wishes any more.
+    /// Nobody waits for answers to this tuning job's requests any more.
     fn is_over(&self, tuning: &str) -> bool;
 
-    /// Answers wishes in order, with studies that are open or become so; what is left was not answered.
+    /// Answers requests in order, with studies that are open or become so; what is left was not answered.
     fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble>;
 
     /// Tells the core.
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// Panics over one tuning job's wishes, and takes all others for answered.
+    /// Panics over one tuning job's requests, and takes all others for answered.
     struct Fake(Mutex<mpsc::Sender<Said>>);
 
     #[derive(Debug, PartialEq)]
@@ -291,7 +291,7 @@ mod tests {
         }
 
         fn answer(&self, tuning: &str, _: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
-            assert!(tuning != "bad", "{} wishes too many", left.len());
+            assert!(tuning != "bad", "{} requests too many", left.len());
             left.clear();
             self.0.lock().unwrap().send(Said::Answered(tuning.to_owned())).unwrap();
             Ok(())
@@ -319,7 +319,7 @@ mod tests {
                 Said::Told(commands) => {
                     let [Command::SearchFailed { tuning: failed, seq, reason }] = &commands[..] else { panic!("{commands:?}") };
                     assert_eq!((failed.as_str(), tuning, *seq), ("bad", "bad", round as u64));
-                    assert!(reason.contains("(1 wishes too many)") && reason.contains("WarmStartConfig"), "{reason}");
+                    assert!(reason.contains("(1 requests too many)") && reason.contains("WarmStartConfig"), "{reason}");
                 }
             }
         }

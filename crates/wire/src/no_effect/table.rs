@@ -179,7 +179,7 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         operations: &["GetMetricData"],
         field: "MetricDataQueries[].Period",
         values: Any,
-        reason: "it is for metric math, which there is none of; the Period of MetricStat counts",
+        reason: "it is for metric math, which is not supported; the Period of MetricStat is used",
     },
     FieldWithoutEffect {
         service: Service::CloudWatch,
