@@ -114,7 +114,7 @@ impl Sessions {
     }
 
     /// The `Set-Cookie` of a new session for who brings a token of [`sign_in_token`] for the first time. Blocks on the disk.
-    /// No patience is asked for: nobody guesses 256 bits, and wrong tries at the form must not lock the owner out.
+    /// Not throttled: 128 bits cannot be guessed, and wrong attempts at the form must not lock the owner out.
     ///
     /// # Errors
     /// That the token was used cannot be written down; it can be used later.

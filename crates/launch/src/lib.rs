@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// What to start: `instances` processes, each `program args.. --host K` (K from 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationSpec {
-    /// Unique; the caller's attempt id. Also the name under which leftovers are found again.
+    /// Unique: the id of the data directory and of the attempt that it is started for. Leftovers are found by it.
     pub id: String,
     /// How many processes.
     pub instances: u32,

@@ -28,7 +28,7 @@ pub(crate) fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u3
         (InstanceReport::RankEnded { end, final_metrics }, Instance::Starting | Instance::Downloading | Instance::Running) => {
             Some(Fact::RankEnded { attempt, host, end: bounded(end), final_metrics: finite(final_metrics) })
         }
-        // What a program leaves that was to serve is of no use, and that it failed counts.
+        // The end of a program that was to serve is a failure, whatever it uploaded.
         (InstanceReport::Uploaded, Instance::Ended { .. }) if gang.spec.serves() && gang.stop.is_none() => None,
         (InstanceReport::Uploaded, Instance::Ended { .. }) => Some(Fact::InstanceUploaded { attempt, host }),
         // Stopped before it had started its program.

@@ -1,7 +1,7 @@
-//! In which order actions are done: one lane per attempt, whose actions run sequentially.
+//! The order of actions: one lane per attempt, whose actions run sequentially.
 //!
-//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every second, artifacts that were written
-//!   in vain ever more rarely.
+//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every second; for artifacts that found
+//!   no space the pause doubles.
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
@@ -65,7 +65,7 @@ enum State {
 
 #[derive(Debug)]
 struct Exit {
-    /// What is left then is stopped.
+    /// Agents that still run then are stopped.
     until: Mono,
     /// Next check; none while an answer is awaited.
     check: Option<Mono>,

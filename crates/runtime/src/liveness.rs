@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// An agent that has nothing else to send is to send a sign of life so many times within the silence that is allowed.
+/// Signs of life that an idle agent sends within the silence that is allowed.
 const SIGNS: u32 = 6;
 const MAX_SIGN_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_SIGN_INTERVAL: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ enum Connection {
     Signless,
     /// It sends signs of life.
     Open,
-    /// What arrived is being stored: nobody reads.
+    /// What arrived is being stored, and nothing is read meanwhile.
     Busy { signs: bool },
 }
 

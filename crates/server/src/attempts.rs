@@ -68,15 +68,15 @@ impl Plan {
         self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
-    /// Writes the plan: the server's end does not harm it. The machine's does before [`Attempt::sync_plan`], but that ends the agents, too, and
-    /// nobody has heard of them before.
+    /// Writes the plan. It survives the end of the server, and from [`Attempt::sync_plan`] on that of the machine, which ends the agents, too: nothing
+    /// that they reported is durable before.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
         let (path, temporary) = (run_dir.join(Self::FILE), run_dir.join("attempt.json.new"));
         fs::write(&temporary, serde_json::to_vec(self)?)?;
         fs::rename(&temporary, &path)
     }
 
-    /// Reads the plan, if there is one. One that the machine's end has kept from the disk is none.
+    /// Reads the plan, if there is one. One that was only partly on disk when the machine ended counts as none.
     pub(crate) fn read(run_dir: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(run_dir.join(Self::FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -264,7 +264,7 @@ impl Attempt {
 
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&self, host: u32, order: Order) {
-        // A host that the attempt has not is the core's error, not the lane's.
+        // An order for a host that does not exist is a fault of the core: no reason to panic here.
         if (1..=self.hosts.len()).contains(&(host as usize)) {
             self.handle(host, Event::Order(order));
         }

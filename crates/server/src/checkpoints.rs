@@ -155,7 +155,7 @@ impl Files<'_> {
         }
     }
 
-    /// Gives out the receipts, and answers.
+    /// Commits the receipts, then acknowledges the files.
     fn acknowledge(&mut self, sender: &AgentSender) -> io::Result<()> {
         if self.saved.is_empty() {
             return Ok(());

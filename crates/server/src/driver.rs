@@ -62,8 +62,8 @@ impl Machines {
     }
 }
 
-/// Has the tuner answer its requests and performs the actions, for as long as the server runs. `pending` is what a previous server may
-/// have left undone, `keys` are those of instances that run.
+/// Passes requests to the tuner and performs actions until the server stops. `pending`: what a previous server may have left undone. `keys`: the reuse
+/// key of each attempt that runs.
 pub(crate) async fn run(
     world: Arc<World>,
     tuner: Tuner,
@@ -210,7 +210,7 @@ impl Driver {
     }
 }
 
-/// The answer to a request of the pool that cannot be performed. An instance that cannot be cleared has none: it is never offered again.
+/// The answer to a request of the pool whose thread panicked. [`warm_pool::Io::Clear`] has none: an instance that may not be clear is not offered again.
 fn failure_of(io: &warm_pool::Io) -> Option<warm_pool::Event> {
     match io {
         warm_pool::Io::Check { allocation, .. } => {

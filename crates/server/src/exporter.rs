@@ -1,5 +1,5 @@
 //! `/metrics`: how the server does, in Prometheus's text format (version 0.0.4). Numbers only: no names of jobs, no keys, nothing of a
-//! request's content. Whoever asks from this machine may read them; others show the token of the data directory.
+//! request's content. Every reader shows the token in `metrics-token` of the data directory.
 
 mod format;
 mod histogram;

@@ -43,7 +43,7 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<String>) -> Vec<(String, St
     others.iter().filter(|name| !in_use.contains(*name)).for_each(|name| world.clear(name));
     world.trees.sweep();
     if let Err(error) = world.pools_of_before_end() {
-        tracing::error!("warm pools of before: {error}");
+        tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");
     }
     keys
 }

@@ -29,7 +29,7 @@ use crate::{
     plans::Prepared,
 };
 
-/// Instances of trials end soon after their tuning job, and before that if it has no use for them.
+/// How long an instance waits for another trial of its tuning job; it also ends when that job has ended.
 const IDLE_TRIALS: Duration = Duration::from_secs(30);
 
 /// What of a request two training jobs of their own must have in common, as at AWS.

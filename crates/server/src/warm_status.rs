@@ -26,7 +26,7 @@ fn has_status(policy: Option<&ReusePolicy>) -> bool {
 }
 
 impl World {
-    /// A job runs on instances that it is to keep; it has them from another job, which had kept them for so long.
+    /// A job with a keep-alive period runs. `from`: the job whose warm instances it got, and how long they had been idle.
     pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&str, Duration)>) {
         if !has_status(plan.reuse.as_ref()) {
             return;
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Its instances are no longer there, or will not be; they were kept for so long.
+    /// A job's warm instances end, or it leaves none. `kept`: how long they were idle.
     pub(crate) fn pool_ends(&self, policy: Option<&ReusePolicy>, job: &str, kept: Duration) {
         if has_status(policy) {
             self.put_pools(&[WarmPoolRow { retained_s: Some(kept.as_secs()), ..row(job, TERMINATED) }]);

@@ -1,4 +1,4 @@
-//! Doing what the core asks for, one task after the other for each attempt, as the server's effects do.
+//! Performs the core's actions, one after another for each attempt, as the server does.
 
 use shoal_launch::{AllocationStatus, Launcher, LauncherExt};
 use shoal_plane::{Action, Command, InstanceReport, JobStatus, SecondaryStatus, TunerRequest};
@@ -13,10 +13,10 @@ use crate::{
     world::{SimEvent, Simulation, Step, broken},
 };
 
-/// How long agents have to leave by themselves once released.
+/// How long released agents have to exit by themselves.
 const LEAVE_MS: u64 = 3000;
 const POLL_MS: u64 = 50;
-/// Between two tries to tell the core what it has to know.
+/// Delay before an outcome is submitted to the core again.
 const COMMIT_RETRY_MS: u64 = 1000;
 
 /// What is to be done next for an attempt or a tuning job.

@@ -95,7 +95,7 @@ fn growth(connection: &Connection, position: &SeriesPosition, points: u64) -> Re
         hosts.entry(host).or_default().push(Sample { step: *total, at_ms, value });
         found += 1;
     }
-    // The others lie before all that was looked at.
+    // If more are new than were found, the others lie before this range.
     Ok(if found == new { SeriesGrowth::Points { hosts, position: next } } else { SeriesGrowth::Changed })
 }
 

@@ -27,8 +27,8 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
     /// For [`Stored::raw`], which is stored apart.
     fn raw_mut(&mut self) -> &mut Map<String, Value>;
 
-    /// Reads a request that an earlier version stored as JSON alone, once, when its database gets the present format. All requests that were ever accepted are to be read: `tests/golden/raw` keeps
-    /// examples.
+    /// Reads a request that an earlier version stored as JSON alone; called once, when a database is converted to the present format. Every request that was ever accepted
+    /// must be readable: `tests/golden/raw` has examples.
     ///
     /// # Errors
     /// The first rule of creation that it breaks.

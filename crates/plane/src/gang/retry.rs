@@ -188,7 +188,7 @@ impl Gang {
         Some(before)
     }
 
-    /// The run time stands until [`Retry::started`] is set again.
+    /// Adds the attempt's run time to the sum; no time is counted until [`Retry::started`] is set again.
     pub(crate) fn count(&mut self, at: Time) -> &mut Retry {
         let ran_ms = self.attempt_start().map_or(0, |start| at.ms_since(start));
         let retry = self.retry.get_or_insert_default();

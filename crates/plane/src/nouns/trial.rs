@@ -62,10 +62,10 @@ pub struct TrialView {
     pub objective: Option<f64>,
     /// It makes room for others and may go on later.
     pub paused: bool,
-    /// It is in the queue: for instances, or for the leave to use those it holds.
+    /// It is in the queue: for instances, or to be resumed on those that it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
-    /// It ended while it rested, and nobody wanted it to go on.
+    /// It ended while it was paused: it was not promoted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub passed_over: bool,
 }

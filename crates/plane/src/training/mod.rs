@@ -37,7 +37,7 @@ pub(crate) struct TrainingJob {
     pub(crate) modified: Time,
     /// Of the present attempt.
     pub(crate) final_metrics: BTreeMap<String, MetricValue>,
-    /// Last values when the last attempt was over that another continues: that may report nothing more of some.
+    /// Last values of earlier attempts: the present one may report no value of some metrics.
     pub(crate) earlier_metrics: BTreeMap<String, MetricValue>,
     /// Whose trial it is.
     pub(crate) trial: Option<Box<Trial>>,

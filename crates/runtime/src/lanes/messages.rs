@@ -109,7 +109,7 @@ pub enum Step {
     Forget,
 }
 
-/// Whether artifacts are written that may find no space.
+/// When artifacts are written although there may be no space for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePolicy {
     /// Only if the job is being stopped: the last write failed recently.
