@@ -57,9 +57,9 @@ class Example:
 
     @property
     def instance_type(self):
-        """Types are those that the SDK allows for the distribution."""
+        """Types are those that the SDK allows for the framework and the distribution."""
         kind = next(iter(self.distribution))
-        if self.framework == PYTORCH and kind == "torch_distributed":
+        if self.framework == HUGGING_FACE or self.framework == PYTORCH and kind == "torch_distributed":
             return "ml.g5.xlarge"
         return "ml.p3.16xlarge" if self.distribution == DATA_PARALLEL else "ml.m5.large"
 
