@@ -36,24 +36,24 @@ class Case:
         step()
 
 
-def rank_of(case, function, place, to):
-    """A rank's process: writes the error that it got."""
+def rank_of(case, function, place, to, stays):
+    """A rank's process: writes the error that it got, and ends unless it `stays`."""
     os.environ.update(place)
     try:
         function(case)
         seen = {"kind": None, "text": "nothing was raised"}
     except BaseException as error:
         seen = {"kind": type(error).__name__, "text": str(error)}
-    os.write(to, json.dumps(seen).encode())
-    if case.fault == "order" and function.__name__ == "horovod":
-        # Each rank waits for its own operation until the deadline: the others must not hear of the end of the first one instead. All are killed in the end.
+    os.write(to, json.dumps(seen).encode() + b"\n")
+    if stays:
+        # It is killed once all have answered.
         time.sleep(TIMEOUT_S)
     # No cleaning up with ranks that are gone.
     os._exit(0)
 
 
-def ask(module, api, fault, port, settings):
-    """Forks the ranks; returns the errors of those that should get one."""
+def ask(module, api, fault, port, settings, stays):
+    """Forks the ranks; returns the errors of those that should get one. `stays`: no rank ends before all have one."""
     function = getattr(importlib.import_module(module), api)
     children = {}
     for rank in range(RANKS):
@@ -63,17 +63,14 @@ def ask(module, api, fault, port, settings):
         pid = os.fork()
         if pid == 0:
             os.close(mine)
-            rank_of(Case(fault, rank), function, place, theirs)
+            rank_of(Case(fault, rank), function, place, theirs, stays)
         os.close(theirs)
         children[rank] = (pid, mine)
     expected = [rank for rank in children if rank != FAULTY or fault not in ("killed", "hung")]
     errors, end = {}, time.monotonic() + TIMEOUT_S
     for rank in expected:
         read = children[rank][1]
-        text, ready = b"", True
-        while ready and (part := _part(read, end)) != b"":
-            ready = part is not None
-            text += part or b""
+        text, ready = _answer(read, end)
         errors[rank] = json.loads(text) if text else {"kind": None, "text": "no error within the timeout" if not ready else "it ended without an error"}
     for pid, read in children.values():
         with suppress(ProcessLookupError):
@@ -83,10 +80,16 @@ def ask(module, api, fault, port, settings):
     return errors
 
 
-def _part(read, end):
-    """What a pipe has, nothing at its end; `None` if it has nothing until then."""
-    ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
-    return os.read(read, 65536) if ready else None
+def _answer(read, end):
+    """A line of JSON from a pipe, or its beginning when the pipe or the time ends; and whether the time was enough."""
+    text = b""
+    while not text.endswith(b"\n"):
+        if not select.select([read], [], [], max(0, end - time.monotonic()))[0]:
+            return text, False
+        if not (part := os.read(read, 65536)):
+            break
+        text += part
+    return text, True
 
 
 if __name__ == "__main__":

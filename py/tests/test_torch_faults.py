@@ -79,9 +79,9 @@ class Forks:
         assert line, torch_ranks.said(self.process)
         return json.loads(line)
 
-    def ask(self, api, fault):
-        """The error of each rank that lives, by its number: its text and class."""
-        self.process.stdin.write(json.dumps([api, fault, torch_ranks.free_port(), SETTINGS]) + "\n")
+    def ask(self, api, fault, stays):
+        """The error of each rank that lives, by its number: its text and class. `stays`: no rank ends before all have one."""
+        self.process.stdin.write(json.dumps([api, fault, torch_ranks.free_port(), SETTINGS, stays]) + "\n")
         self.process.stdin.flush()
         return {int(rank): f"{seen['text']} ({seen['kind']})" for rank, seen in self.read().items()}
 
@@ -112,15 +112,16 @@ def test_every_rank_gets_the_error(forks, api, fault):
     if in_tensorflow and test_tensorflow.PYTHON is None:
         pytest.skip(test_tensorflow.WITHOUT)
     module, python = ("faults_tensorflow", test_tensorflow.PYTHON) if in_tensorflow else ("faults_torch", torch_ranks.PYTHON)
-    errors = forks(module, python).ask(api, fault)
+    # Operations with names wait each for its own, until it gives up: nobody is to hear instead that another rank gave up and ended.
+    is_by_name = fault == "order" and (api == "horovod" or in_tensorflow)
+    errors = forks(module, python).ask(api, fault, is_by_name)
     assert sorted(errors) == ([0, 2] if fault in GONE else [0, 1, 2])
     for rank, text in errors.items():
         words = ERRORS[api].get(fault, [])
         if (api, fault) == ("data_parallel", "shape"):
             # torch compares the shapes on each rank with those of rank 0, before anything of the gradients: the others see that rank 1 ends.
             words = ["[5, 3]"] if rank == 1 else ["rank 1 died"]
-        if fault == "order" and (api == "horovod" or in_tensorflow):
-            # Operations have names, so each waits for its own until it gives up.
+        if is_by_name:
             own = '"DistributedGradientTape' if in_tensorflow else '"allreduce.0.bias"'
             words = ["metric", "waiting for"] if rank == 1 else [own, "rank 1"]
         if (api, fault) == ("pipeline", "order"):

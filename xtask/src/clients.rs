@@ -3,14 +3,14 @@
 //! These tests watch and kill processes of a whole machine, so one may fail where the machine stood still for a moment. The few that fail are
 //! tried once more, alone; those that pass then are named in the end, so that nobody overlooks them.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::Result;
 
 use crate::{
-    frameworks,
     outcome::Outcome,
-    workspace::{TEST_TIMEOUT, Workspace, succeeds},
+    pytest::pytest,
+    workspace::{Workspace, succeeds},
 };
 
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
@@ -59,15 +59,9 @@ impl Pytest<'_> {
         if report.exists() {
             fs::remove_file(&report)?;
         }
-        let mut pytest = Command::new(python);
-        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=20", TEST_TIMEOUT]).args(what);
-        pytest.current_dir(self.workspace.root.join("tests/clients"));
+        let mut pytest = pytest(self.workspace, python, "tests/clients");
+        pytest.arg("--durations=20").args(what);
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
-        if frameworks::all_are_wanted() {
-            pytest.env("SHOAL_TEST_ALL", "1");
-        }
-        // What is imported is compiled once, and not into the checkout.
-        pytest.env("PYTHONPYCACHEPREFIX", self.workspace.target.join("pycache"));
         let success = succeeds(&mut pytest)?;
         let mut outcome = Outcome::default();
         if let Ok(bytes) = fs::read(&report) {

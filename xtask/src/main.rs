@@ -17,6 +17,7 @@ mod fuzz;
 mod gpu;
 mod instructions;
 mod outcome;
+mod pytest;
 mod python_package;
 mod rust_tests;
 mod skips;

@@ -10,9 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    frameworks,
     outcome::{Outcome, Skip},
-    workspace::{TEST_TIMEOUT, Workspace, shown, succeeds},
+    pytest::pytest,
+    workspace::{Workspace, shown, succeeds},
 };
 
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, ou
     if torches.is_empty() {
         torches.extend(torch.map(Path::to_owned));
     }
-    let mut tests = pytest(workspace, python);
+    let mut tests = package_tests(workspace, python);
     tests.arg("tests");
     let Some((first, others)) = torches.split_first() else {
         tests.env_remove("SHOAL_TORCH_PYTHON");
@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, ou
     }
     for interpreter in others {
         if let Some(label) = version(interpreter, outcome)? {
-            let mut tests = pytest(workspace, python);
+            let mut tests = package_tests(workspace, python);
             tests.args(of_torch(&folder)?).env("SHOAL_TORCH_PYTHON", interpreter);
             finish(tests, &label, outcome)?;
         }
@@ -75,14 +75,10 @@ pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<
     succeeds(&mut renew)
 }
 
-/// pytest in the package's folder; what to run is still to be said.
-fn pytest(workspace: &Workspace, python: &Path) -> Command {
-    let mut tests = Command::new(python);
-    tests.current_dir(workspace.root.join("py")).args(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", TEST_TIMEOUT]);
-    tests.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache")).stdout(Stdio::piped());
-    if frameworks::all_are_wanted() {
-        tests.env("SHOAL_TEST_ALL", "1");
-    }
+/// pytest in the package's folder, with a line for each test; the caller adds what to run.
+fn package_tests(workspace: &Workspace, python: &Path) -> Command {
+    let mut tests = pytest(workspace, python, "py");
+    tests.arg("-rA").stdout(Stdio::piped());
     tests
 }
 

@@ -8,9 +8,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// pytest's flag that ends a test which takes longer: several times what the slowest one takes on a loaded machine.
-pub(crate) const TEST_TIMEOUT: &str = "--timeout=600";
-
 /// The checkout that we are called in.
 pub(crate) struct Workspace {
     /// Repository's root.

@@ -1,7 +1,7 @@
 //! The order of actions: one lane per attempt, whose actions run sequentially.
 //!
-//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every second; for artifacts that found
-//!   no space the pause doubles.
+//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every second; artifacts that found
+//!   none are written again after pauses that double.
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.

@@ -132,9 +132,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.handle(Event::Closed(self.conn));
         let attempt = self.attempt.plan.attempt.clone();
-        self.machines.send(warm_pool::Event::AgentDisconnected { attempt, host: self.host, conn: self.conn });
+        self.machines.send(warm_pool::Event::AgentDisconnected { attempt: attempt.clone(), host: self.host, conn: self.conn });
         if self.attempt.connected() == 0 {
-            self.machines.send(lanes::Event::Disconnected { attempt: self.attempt.plan.attempt.clone() });
+            self.machines.send(lanes::Event::Disconnected { attempt });
         }
     }
 }

@@ -68,8 +68,8 @@ impl Plan {
         self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
-    /// Writes the plan. It survives the end of the server, and from [`Attempt::sync_plan`] on that of the machine, which ends the agents, too: nothing
-    /// that they reported is durable before.
+    /// Writes the plan. It survives the end of the server; that of the machine only after [`Attempt::sync_plan`], before which nothing that agents
+    /// report is durable.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
         let (path, temporary) = (run_dir.join(Self::FILE), run_dir.join("attempt.json.new"));
         fs::write(&temporary, serde_json::to_vec(self)?)?;
@@ -264,7 +264,7 @@ impl Attempt {
 
     /// Gives an order that stands until the attempt is released.
     pub(crate) fn order(&self, host: u32, order: Order) {
-        // An order for a host that does not exist is a fault of the core: no reason to panic here.
+        // A number of no host is a fault of the core, and no reason to panic here.
         if (1..=self.hosts.len()).contains(&(host as usize)) {
             self.handle(host, Event::Order(order));
         }

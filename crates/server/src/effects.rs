@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -338,25 +338,26 @@ impl World {
     pub(crate) fn clear(&self, attempt: &str) {
         // A crash may have come between the assignment of a warm instance and the release of the attempt for which it was started: its processes
         // and their directory are the other attempt's now.
-        if !self.serves_another(attempt) {
-            self.end_processes(attempt);
+        let is_shared = self.serves_another(attempt);
+        let dir = run_dir(&self.runs, attempt);
+        if !is_shared {
+            self.end_agents(attempt, &dir);
         }
         self.attempts.remove(attempt);
         self.trees.release(attempt);
+        if !is_shared && let Err(error) = (self.remove_tree)(&dir) {
+            tracing::error!("{}: {error}", dir.display());
+        }
         self.forget_reports(attempt);
     }
 
-    fn end_processes(&self, attempt: &str) {
-        let dir = run_dir(&self.runs, attempt);
-        let plan = Plan::read(&dir).ok().flatten();
+    fn end_agents(&self, attempt: &str, dir: &Path) {
+        let plan = Plan::read(dir).ok().flatten();
         // Without a plan no agent was started here, or it is that of a warm instance.
         let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
         let without_plan = || self.allocation(attempt, u32::try_from(started()).unwrap_or(u32::MAX));
         let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
         self.end_allocation(plan.as_ref().map_or(attempt, Plan::allocation_id), &allocation);
-        if let Err(error) = (self.remove_tree)(&dir) {
-            tracing::error!("{}: {error}", dir.display());
-        }
     }
 
     /// Removes the numbers up to which the server has an attempt's reports.

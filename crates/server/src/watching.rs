@@ -93,8 +93,8 @@ impl World {
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
             match status {
                 Ok(status) => {
-                    if let Some(command) = agents.queue_changed(&attempt.plan.attempt, &status) {
-                        is_complete &= self.report_queue(agents, command);
+                    if let Some(reason) = agents.queue_changed(&attempt.plan.attempt, &status) {
+                        is_complete &= self.report_queue(agents, &attempt.plan.attempt, reason);
                     }
                     // What is not started yet has no process to watch.
                     if matches!(status, AllocationStatus::Running { .. })
@@ -158,18 +158,15 @@ impl World {
     }
 
     /// Returns whether the core took it; if not, the next look reports it.
-    fn report_queue(&self, agents: &mut Agents, command: Command) -> bool {
-        let Command::LaunchQueued { attempt, reason } = &command else { return true };
-        let (attempt, reason) = (attempt.clone(), reason.clone());
-        match self.core.tell(command) {
-            Ok(()) => match reason {
-                Some(reason) => drop(agents.queued.insert(attempt, reason)),
-                None => drop(agents.queued.remove(&attempt)),
-            },
-            Err(refusal) => {
-                tracing::warn!("{refusal}");
-                return false;
-            }
+    fn report_queue(&self, agents: &mut Agents, attempt: &str, reason: Option<String>) -> bool {
+        let command = Command::LaunchQueued { attempt: attempt.to_owned(), reason: reason.clone() };
+        if let Err(refusal) = self.core.tell(command) {
+            tracing::warn!("{refusal}");
+            return false;
+        }
+        match reason {
+            Some(reason) => drop(agents.queued.insert(attempt.to_owned(), reason)),
+            None => drop(agents.queued.remove(attempt)),
         }
         true
     }
@@ -208,14 +205,13 @@ impl Agents {
         Ok(())
     }
 
-    /// What the core has to know of an attempt's place in a queue elsewhere.
-    fn queue_changed(&self, attempt: &str, status: &AllocationStatus) -> Option<Command> {
+    /// Why an attempt is queued elsewhere, or that it no longer is, unless the core knows.
+    fn queue_changed(&self, attempt: &str, status: &AllocationStatus) -> Option<Option<String>> {
         let known = self.queued.get(attempt);
-        let reason = match status {
-            AllocationStatus::Queued { reason } if known != Some(reason) => Some(reason.clone()),
-            AllocationStatus::Running { .. } if known.is_some() || self.is_first_look => None,
-            _ => return None,
-        };
-        Some(Command::LaunchQueued { attempt: attempt.to_owned(), reason })
+        match status {
+            AllocationStatus::Queued { reason } if known != Some(reason) => Some(Some(reason.clone())),
+            AllocationStatus::Running { .. } if known.is_some() || self.is_first_look => Some(None),
+            _ => None,
+        }
     }
 }

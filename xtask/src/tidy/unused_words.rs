@@ -117,13 +117,11 @@ mod tests {
     #[test]
     fn limits_fall_and_never_rise() {
         let sources = sources("told told for good");
-        for (allowed, expected, excesses) in [
-            ("", "1 for good\n0 tells\n2 told\n", 0),
-            ("3 for good\n1 tells\n1 told\n", "1 for good\n0 tells\n1 told\n", 1),
-            ("0 for good\n0 tells\n2 told\n", "0 for good\n0 tells\n2 told\n", 1),
-        ] {
-            assert_eq!(renewed(&sources, allowed), expected, "{allowed}");
-            assert_eq!(check(&sources, expected).len(), excesses, "{allowed}");
+        let limits = |[for_good, tells, told]: [u32; 3]| format!("{for_good} for good\n{tells} tells\n{told} told\n");
+        assert_eq!(renewed(&sources, ""), limits([1, 0, 2]), "words without a limit");
+        for (allowed, expected, excesses) in [([3, 1, 2], [1, 0, 2], 0), ([3, 1, 1], [1, 0, 1], 1), ([0, 0, 2], [0, 0, 2], 1)] {
+            assert_eq!(renewed(&sources, &limits(allowed)), limits(expected), "{allowed:?}");
+            assert_eq!(check(&sources, &limits(expected)).len(), excesses, "{allowed:?}");
         }
     }
 }

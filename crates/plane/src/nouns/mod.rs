@@ -7,11 +7,6 @@ mod trial_state;
 mod tuning;
 mod view;
 
-/// Leaves a field out of what is stored.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 pub use gang::{Form, GangSpec, InstanceGroup};
 pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition};
 pub use trial::{TrialLaunch, TrialStart, TrialView};
@@ -21,3 +16,8 @@ pub use tuning::{
     TuningStatus, TuningView,
 };
 pub use view::{JobView, PendingReason};
+
+/// For `skip_serializing_if`: the value that a field has where it is left out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -60,7 +60,8 @@ def create_distributed_optimizer(
         from horovod._keras.optimizer2 import Settings, wrap
 
         if rate_factor != 1.0:
-            raise ValueError("SHOAL_SIMULATE_RATE=by_size: not with an optimizer of tf_keras; multiply the rate by the number of simulated ranks, or use Keras 3")
+            what = "SHOAL_SIMULATE_RATE=by_size cannot be applied to an optimizer of tf_keras"
+            raise ValueError(f"{what}; use Keras 3, or unset it and multiply the rate by the number of simulated ranks")
     return wrap(optimizer, Settings(reducer, passes, average, count_passes, rate_factor))
 
 

@@ -120,8 +120,9 @@ def _copy(value):
 
 
 class _Agreement:
-    """What this worker reports before the next world: whether it would skip the synchronisation of the states, and who hung. The answer replaces the former."""
+    """What this worker reports to the launcher before it joins the next world."""
 
+    #: Whether it would skip the synchronisation of the states; after the report, whether all workers do.
     skip_sync = False
     #: Ranks of the present world that hung. The launcher itself learns of a process that ended, whether it was killed or has left.
     hung: list[int] = []
@@ -151,7 +152,7 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     why = str(error)
-                    # Not every error of an operation has a cause, and the launcher learns of ended processes itself.
+                    # The error itself may have no ranks: some operations of TensorFlow raise their own.
                     cause = error.__cause__
                     _agreement.hung = cause.ranks if isinstance(cause, PeerHung) else []
                     state.restore()

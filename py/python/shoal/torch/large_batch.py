@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from shoal.comm import ConfigError
 from shoal.torch import large_batch_ddp
-from shoal.torch.large_batch_passes import BatchStatistics, Passes, at_rates
+from shoal.torch.large_batch_passes import BatchStatistics, Passes
 from shoal.torch.large_batch_patches import install
 from shoal.torch.large_batch_sampler import LargeBatchSampler, check_samplers
 from shoal.torch.optimizer import _Exchange
@@ -60,8 +60,8 @@ class LargeBatch(torch.optim.Optimizer):
         install()
         is_ddp = isinstance(model, DistributedDataParallel)
         self._inner = optimizer
-        self._step = at_rates(optimizer, rate_factor, optimizer.step)
         self._shoal_passes = passes = Passes(simulate, model.process_group if is_ddp else group, batch_statistics)
+        passes.rate_factor = rate_factor
         parameters = [it for part in optimizer.param_groups for it in part["params"]]
         if is_ddp:
             its = set(map(id, model.parameters()))
@@ -120,7 +120,7 @@ class LargeBatch(torch.optim.Optimizer):
         """A pass is over; steps if it was the last of X / Y. `closure` is called in every pass."""
         if self._shoal_passes.steps == 0 and self._shoal_passes.now.communicates:
             check_samplers(self._shoal_passes.plan.workers)
-        return self._shoal_passes.attempt(self._step, closure)
+        return self._shoal_passes.attempt(self._inner, self._inner.step, closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients, unless a step's passes are being accumulated."""

@@ -18,7 +18,7 @@ from shoal.comm import ConfigError
 from shoal.parallel import Accumulation
 from shoal.torch.reach import all_reduce
 
-__all__ = ["BatchStatistics", "Passes", "at_rates", "inside", "of_model", "of_parameters"]
+__all__ = ["BatchStatistics", "Passes", "inside", "of_model", "of_parameters"]
 
 #: Which passes move running means and variances: all, or a rank's first one (rank 0's is worker 0, whose statistics X ranks would keep).
 BatchStatistics = Literal["every_pass", "worker_0"]
@@ -54,21 +54,17 @@ def inside() -> Iterator[bool]:
         _within.calls = before
 
 
-def at_rates(optimizer: torch.optim.Optimizer, factor: float, step: Callable[[], object]) -> Callable[[], object]:
-    """The step, with the optimizer's learning rates multiplied by the factor while it runs: schedules and checkpoints see the script's own."""
-
-    def scaled() -> object:
-        groups = optimizer.param_groups
-        rates = [group["lr"] for group in groups]
-        for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate * factor
-        try:
-            return step()
-        finally:
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = rate
-
-    return step if factor == 1.0 else scaled
+@contextmanager
+def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """Multiplies the optimizer's learning rates for a step; schedules and checkpoints see the script's own."""
+    rates = [(group, group["lr"]) for group in optimizer.param_groups] if factor != 1.0 else []
+    for group, rate in rates:
+        group["lr"] = rate * factor
+    try:
+        yield
+    finally:
+        for group, rate in rates:
+            group["lr"] = rate
 
 
 class Passes:
@@ -130,7 +126,7 @@ class Passes:
         elif self._statistics == "worker_0":
             raise ConfigError('batch_statistics="worker_0" wants model=, whose layers they are')
 
-    def attempt(self, step: Callable[[], object], closure: Callable[[], object] | None = None) -> object:
+    def attempt(self, optimizer: torch.optim.Optimizer, step: Callable[[], object], closure: Callable[[], object] | None = None) -> object:
         """The script steps: a pass is over. Runs `step` if it was the last of the optimizer's step."""
         loss = None
         if closure is not None:
@@ -139,7 +135,7 @@ class Passes:
         result = None
         if self.now.communicates:
             self.complete()
-            with inside():
+            with inside(), _scaled_rates(optimizer, self.rate_factor):
                 result = step()
         self.advance()
         return result if closure is None else loss

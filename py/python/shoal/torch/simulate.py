@@ -29,7 +29,7 @@ from shoal.comm import ConfigError
 from shoal.parallel import Invalid, simulated_rate_factor, simulated_world
 from shoal.parallel.simulated import rate_note
 from shoal.torch import large_batch_ddp, large_batch_patches
-from shoal.torch.large_batch_passes import Passes, at_rates, inside
+from shoal.torch.large_batch_passes import Passes, inside
 from shoal.torch.large_batch_sampler import LargeBatchSampler
 
 __all__ = ["adopt", "install", "simulated"]
@@ -165,8 +165,7 @@ def _step(original: Callable) -> Callable:
                     f"{_VARIABLE}: two optimizers, {names}, step parameters of one model in turns; use shoal.torch.LargeBatch for each, or one with two groups"
                 )
             passes.owner = self
-        whole = functools.partial(original, self, *arguments, **options)
-        return passes.attempt(at_rates(self, passes.rate_factor, whole), closure)
+        return passes.attempt(self, functools.partial(original, self, *arguments, **options), closure)
 
     step._shoal_counts = True
     return step
