@@ -18,8 +18,10 @@ pub enum Action {
         number: u32,
         /// What each instance may use, as placed.
         placement: crate::Placement,
-        /// How many.
+        /// How many there are.
         instances: u32,
+        /// Host numbers, from 1, of those to start: all at first, later those that are added to an attempt that runs.
+        hosts: Vec<u32>,
         /// The agents' lease: remaining MaxRuntime plus an hour.
         lease_s: u64,
         /// For a trial of a tuning job.
@@ -35,6 +37,34 @@ pub enum Action {
         grace_s: u32,
         /// For the log.
         reason: String,
+    },
+    /// Order these hosts to leave an attempt whose others continue: their programs have a notice, then SIGTERM and the grace. Answered by reports of
+    /// their ends.
+    InterruptInstances {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers.
+        hosts: Vec<u32>,
+        /// Seconds before SIGTERM.
+        notice_s: u32,
+        /// Seconds between SIGTERM and SIGKILL.
+        grace_s: u32,
+        /// For the log.
+        reason: String,
+    },
+    /// Remove what is left of these instances; the others continue. Answered by [`crate::Command::InstancesCleared`].
+    ClearInstances {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers.
+        hosts: Vec<u32>,
+    },
+    /// Report to each of these hosts that they are the attempt's present ones.
+    SetMembers {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers.
+        hosts: Vec<u32>,
     },
     /// Join the hosts' artifacts and store them; answered by [`crate::Command::ArtifactsStored`] or `ArtifactsFailed`.
     StoreArtifacts {
@@ -76,6 +106,9 @@ impl Action {
         match self {
             Action::Launch { attempt, .. }
             | Action::StopInstances { attempt, .. }
+            | Action::InterruptInstances { attempt, .. }
+            | Action::ClearInstances { attempt, .. }
+            | Action::SetMembers { attempt, .. }
             | Action::StoreArtifacts { attempt, .. }
             | Action::Release { attempt, .. }
             | Action::Freeze { attempt }

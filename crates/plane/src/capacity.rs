@@ -113,6 +113,14 @@ impl Resources {
         }
     }
 
+    pub(crate) fn times(&self, number: u32) -> Resources {
+        Resources {
+            memory_bytes: self.memory_bytes.saturating_mul(number.into()),
+            gpus: self.gpus.saturating_mul(number),
+            instances: self.instances.saturating_mul(number),
+        }
+    }
+
     /// Nothing is ever below zero: a capacity that was lowered under running jobs is simply used up.
     pub(crate) fn minus(&self, other: &Resources) -> Resources {
         Resources {
@@ -180,7 +188,7 @@ impl Placement {
     }
 }
 
-fn count(length: usize) -> u32 {
+pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 

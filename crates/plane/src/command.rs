@@ -41,6 +41,8 @@ pub enum Command {
     InterruptTrainingJob {
         /// Training job's name.
         name: String,
+        /// Take only this number of instances away; the others continue. None: one of a job that can live with fewer, else all.
+        instances: Option<u32>,
         /// As in `StopTrainingJob`.
         ended: Option<JobStatus>,
     },
@@ -146,6 +148,13 @@ pub enum Command {
         host: u32,
         /// What.
         report: InstanceReport,
+    },
+    /// Nothing is left of these instances of an attempt that runs.
+    InstancesCleared {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
     },
     /// `model.tar.gz` (and `output.tar.gz`) of an attempt are stored.
     ArtifactsStored {

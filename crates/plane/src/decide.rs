@@ -22,7 +22,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec.into(), *name_taken)?,
         Command::CreateService { name, uid, spec, name_taken } => decision.create(name, uid, spec.clone(), *name_taken)?,
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
-        Command::InterruptTrainingJob { name, ended } => decision.interrupt(name, *ended)?,
+        Command::InterruptTrainingJob { name, instances, ended } => decision.interrupt(name, *instances, *ended)?,
         Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
         Command::StopTuningJob { name, ended } => decision.stop_tuning(name, *ended)?,
         Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
@@ -61,6 +61,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::InstanceReported { attempt, host, report } => {
             decision.of_attempt(attempt, Stage::Running, |job, _| reported(state, job, attempt, *host, report));
         }
+        Command::InstancesCleared { attempt, hosts } => decision.cleared(attempt, hosts),
         Command::ArtifactsStored { attempt } => decision.of_attempt(attempt, Stage::Storing, |job, attempt| {
             Some(match job.gang.stop {
                 Some(_) => job.stopped(),
@@ -108,10 +109,21 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
-    fn interrupt(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
+    fn interrupt(&mut self, name: &str, instances: Option<u32>, ended: Option<JobStatus>) -> Result<(), Rejection> {
         let job = self.live(name, ended)?;
         if !job.gang.in_progress() {
             return Err(Rejection::AlreadyEnded(job.status().name()));
+        }
+        let dispensable = job.gang.attempt.as_ref().map_or(Vec::new(), |attempt| job.gang.dispensable(attempt));
+        let wanted = instances.unwrap_or(u32::from(!dispensable.is_empty())) as usize;
+        if wanted > dispensable.len() {
+            return Err(Rejection::NotDispensable { name: name.to_owned(), dispensable: dispensable.len(), wanted });
+        }
+        if let (1.., Some(attempt)) = (wanted, &job.gang.attempt) {
+            let hosts = Vec::from_iter(dispensable.into_iter().take(wanted).rev());
+            let message = messages::continues_without(attempt, &hosts, messages::INSTANCE_INTERRUPTED);
+            self.happens(job, Fact::InstancesInterrupted { attempt: attempt.id.clone(), hosts, message });
+            return Ok(());
         }
         if job.gang.spec.max_wait_s.is_none() {
             return Err(Rejection::NotSpot(name.to_owned()));
@@ -122,6 +134,18 @@ impl<'a> Decision<'a> {
         let message = messages::INTERRUPTED.to_owned();
         self.happens(job, Fact::AttemptInterrupted { attempt: attempt.id.clone(), message });
         Ok(())
+    }
+
+    fn cleared(&mut self, attempt: &str, hosts: &[u32]) {
+        let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
+        let Some(current) = job.gang.running() else { return };
+        let (lost, taken) = job.gang.cleared(current, hosts);
+        let until = job.gang.replaced_after(current, self.now);
+        for (hosts, until) in [(lost, Some(until)), (taken, None)] {
+            if !hosts.is_empty() {
+                self.happens(job, Fact::InstancesCleared { attempt: attempt.to_owned(), hosts, until });
+            }
+        }
     }
 
     fn tick(&mut self) {

@@ -162,6 +162,53 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
+    /// These instances are taken away, and the others continue: their programs receive SIGTERM after a notice.
+    InstancesInterrupted {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+        /// Status message.
+        message: String,
+    },
+    /// These instances were lost or have left, and the others continue: what is left of them is to be removed.
+    InstancesVacated {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+        /// Status message, where it changes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// Nothing is left of these instances, and their capacity is free.
+    InstancesCleared {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+        /// No others start in their places before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Time>,
+    },
+    /// Instances may start in these places again.
+    ReplacementAllowed {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+    },
+    /// New instances start in these places of an attempt that runs: they hold capacity from here.
+    InstancesAdded {
+        /// Attempt id.
+        attempt: String,
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+        /// GPU indexes of each.
+        gpus: Vec<Vec<u32>>,
+        /// Status message.
+        message: String,
+    },
     /// Nothing is awaited from the attempt's instances any more.
     ReleaseOrdered {
         /// Which attempt.
@@ -378,7 +425,15 @@ impl Event {
 
     /// Whether who waits or what is free has changed.
     pub(crate) fn moves_capacity(&self) -> bool {
-        matches!(self.fact, Fact::JobCreated { .. } | Fact::TrialPaused { .. } | Fact::TrialResumed { .. } | Fact::Released { .. })
+        matches!(
+            self.fact,
+            Fact::JobCreated { .. }
+                | Fact::TrialPaused { .. }
+                | Fact::TrialResumed { .. }
+                | Fact::InstancesCleared { .. }
+                | Fact::ReplacementAllowed { .. }
+                | Fact::Released { .. }
+        )
     }
 
     /// Whether the views of waiting jobs changed too: their places, or what is free.
@@ -390,6 +445,8 @@ impl Event {
                 | Fact::JobEnded { .. }
                 | Fact::TrialPaused { .. }
                 | Fact::TrialResumed { .. }
+                | Fact::InstancesCleared { .. }
+                | Fact::InstancesAdded { .. }
                 | Fact::Released { .. }
         )
     }

@@ -99,6 +99,7 @@ mod tests {
             max_wait_s: None,
             grace_s: 1,
             retries: 0,
+            min_instances: None,
         };
         TrainingJob::new(name, name, spec, 0, Time(0), "")
     }

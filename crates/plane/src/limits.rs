@@ -15,6 +15,11 @@ pub(crate) const UPLOAD_LIMIT_S: u64 = 3600;
 pub(crate) const PARK_UPLOAD_LIMIT_S: u64 = 300;
 /// From the launch, or from the last report that it is delayed, to the first report of any instance.
 pub(crate) const LAUNCH_LIMIT_S: u64 = 600;
+/// Between the news that an instance is taken away from a gang whose others continue and its SIGTERM: its ranks leave by themselves.
+pub(crate) const LEAVE_NOTICE_S: u32 = 5;
+/// From the loss of an instance to its replacement, at the first loss; twice as long at each further one.
+pub(crate) const REPLACE_PAUSE_S: u64 = 1;
+pub(crate) const MAX_REPLACE_PAUSE_S: u64 = 300;
 /// The agents' lease beyond the time that their programs may run.
 pub(crate) const LEASE_MARGIN_S: u64 = 3600;
 /// Longest text in a fact, in characters; AWS's limit of a `FailureReason`.

@@ -9,6 +9,9 @@
 //! Resource Fairness", 2011, section 4.1), where a training job of its own counts as one that holds nothing. So two tuning jobs share what there is,
 //! however many trials one of them has queued first, and a training job waits for no tuning job's whole queue.
 //!
+//! A job that can live with fewer instances gives some to the head of the queue, down to its least number, the youngest such job first. It gets
+//! instances again when no job waits for what is free.
+//!
 //! A trial that rests frozen holds its memory until the head of the queue lacks it: then the ones that rest for longest are ended.
 //!
 //! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
@@ -19,10 +22,10 @@ use std::{collections::BTreeSet, iter::Peekable};
 
 use crate::{
     Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
-    capacity::{Cut, Resources, cut_after, parallel_notice},
+    capacity::{Cut, Resources, count, cut_after, parallel_notice},
     gang::{
         Gang,
-        instances::{Attempt, Stage},
+        instances::{Attempt, Instance, Stage},
     },
     training::{TrainingJob, follow::failed, messages},
 };
@@ -149,7 +152,7 @@ fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
 /// Starts what may start.
 pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     let mut lines = lines(state);
-    if lines.is_empty() {
+    if lines.is_empty() && state.index.elastic.is_empty() {
         return Vec::new();
     }
     let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
@@ -188,8 +191,40 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             }
         }
     }
+    if round.head.is_none() {
+        events.append(&mut grow(state, &mut round.free, &mut free_gpus, now));
+    }
     share_cores(state, &mut events);
     events
+}
+
+/// Fills empty places of jobs that lost instances, in order of creation.
+fn grow(state: &State, free: &mut Resources, free_gpus: &mut Vec<u32>, now: Time) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (gang, attempt) in elastic(state) {
+        let each = attempt.of_each();
+        let (mut hosts, mut gpus) = (Vec::new(), Vec::new());
+        for host in gang.vacancies(attempt) {
+            if !free.covers(&each) || free_gpus.len() < each.gpus as usize {
+                break;
+            }
+            *free = free.minus(&each);
+            hosts.push(host);
+            gpus.push(free_gpus.drain(..each.gpus as usize).collect());
+        }
+        if !hosts.is_empty() {
+            let message = messages::joined(attempt, &hosts);
+            let fact = Fact::InstancesAdded { attempt: attempt.id.clone(), hosts, gpus, message };
+            events.push(Event { at: now, job: gang.name.clone(), fact });
+        }
+    }
+    events
+}
+
+/// Jobs on instances that can lose and gain some, in order of creation.
+fn elastic(state: &State) -> impl DoubleEndedIterator<Item = (&Gang, &Attempt)> {
+    let jobs = state.index.elastic.iter().filter_map(|(_, name)| state.jobs.get(name));
+    jobs.filter_map(|job| Some((&job.gang, job.gang.attempt.as_ref()?)))
 }
 
 /// Tells each attempt that starts its share of the cores, beside those that run and those that start with it.
@@ -214,11 +249,16 @@ fn share_cores(state: &State, events: &mut [Event]) {
     }
 }
 
-/// Ends trials that rest frozen, if that makes room for the head of the queue and what is leaving already does not.
+/// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that makes room for the head of the queue and what is
+/// leaving already does not.
 fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Vec<Event> {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
     let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
+    for (_, attempt) in elastic(state).filter(|(_, attempt)| !is_leaving(attempt)) {
+        let leaves = |instance: &Instance| matches!(instance, Instance::Leaving { .. } | Instance::Clearing { .. });
+        room = room.plus(&attempt.of_each().times(count(attempt.hosts(leaves).len())));
+    }
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
     frozen.sort_by_key(|(job, _)| (!job.gang.is_unwanted(), job.gang.rests_since(), job.gang.order));
@@ -231,6 +271,21 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
         let message = messages::PARKED_FOR_QUEUE.to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
         events.push(Event { at: now, job: job.gang.name.clone(), fact });
+    }
+    for (gang, attempt) in elastic(state).rev() {
+        let mut hosts = Vec::new();
+        for host in gang.dispensable(attempt) {
+            if room.covers(demand) {
+                break;
+            }
+            room = room.plus(&attempt.of_each());
+            hosts.insert(0, host);
+        }
+        if !hosts.is_empty() {
+            let message = messages::continues_without(attempt, &hosts, messages::GIVEN_UP);
+            let fact = Fact::InstancesInterrupted { attempt: attempt.id.clone(), hosts, message };
+            events.push(Event { at: now, job: gang.name.clone(), fact });
+        }
     }
     if room.covers(demand) { events } else { Vec::new() }
 }

@@ -27,6 +27,19 @@ pub enum Rejection {
         /// As AWS spells it.
         secondary: &'static str,
     },
+    /// `ValidationException`: the others would be too few.
+    #[error(
+        "{wanted} instances of the training job {name} cannot be interrupted now, but {dispensable}: it runs on no fewer than its tag \
+         shoal:min-instances says, and loses none before all of its programs run"
+    )]
+    NotDispensable {
+        /// Training job's name.
+        name: String,
+        /// So many can be.
+        dispensable: usize,
+        /// So many were to be.
+        wanted: usize,
+    },
     /// `ValidationException`: the catalogue has no such instance type.
     #[error("{0}")]
     UnknownInstanceType(String),

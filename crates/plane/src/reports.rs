@@ -13,7 +13,7 @@ use crate::{
 
 /// Its programs run, or are about to, and none has said how it ended.
 pub(crate) fn can_be_interrupted(gang: &Gang, attempt: &Attempt) -> bool {
-    attempt.failed.is_none() && !gang.is_frozen() && !attempt.any(Instance::over)
+    attempt.failed.is_none() && !gang.is_frozen() && !attempt.any(|instance| instance.is_member() && instance.over())
 }
 
 pub(crate) fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u32, report: &InstanceReport) -> Option<Fact> {
@@ -39,6 +39,10 @@ pub(crate) fn reported(state: &State, job: &TrainingJob, attempt: &str, host: u3
         (InstanceReport::Lost { .. }, Instance::Ended { end, .. }) if gang.is_failure(end) && gang.stop.is_none() => None,
         (InstanceReport::Lost { reason }, Instance::Starting | Instance::Downloading | Instance::Running | Instance::Ended { .. }) => {
             Some(Fact::InstanceLost { attempt, host, reason: first_characters(reason, MAX_TEXT) })
+        }
+        // Whatever becomes of an instance that is taken away.
+        (InstanceReport::RankEnded { .. } | InstanceReport::Uploaded | InstanceReport::Lost { .. }, Instance::Leaving { .. }) => {
+            Some(Fact::InstancesVacated { attempt, hosts: vec![host], message: None })
         }
         (InstanceReport::Objective { ordinal, value }, Instance::Starting | Instance::Downloading | Instance::Running) => {
             objective(state, job, attempt, host, *ordinal, *value)

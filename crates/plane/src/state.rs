@@ -36,6 +36,13 @@ pub struct State {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured(BTreeMap<String, u64>);
 
+impl Measured {
+    /// An attempt has lost instances: what it used before says nothing any more.
+    pub(crate) fn forget(&mut self, attempt: &str) {
+        self.0.remove(attempt);
+    }
+}
+
 impl PartialEq for Measured {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -54,6 +61,8 @@ pub(crate) struct Index {
     /// What they hold together.
     pub(crate) held: Resources,
     pub(crate) deadlines: BTreeSet<(Time, String)>,
+    /// Jobs on instances that can lose and gain some, in order of creation.
+    pub(crate) elastic: BTreeSet<(u64, String)>,
 }
 
 impl Index {
@@ -79,6 +88,9 @@ impl Index {
         if let Some(attempt) = &gang.attempt {
             self.attempts.insert(attempt.id.clone(), gang.name.clone());
             self.held = self.held.plus(&gang.holds(attempt));
+            if gang.spec.min_instances.is_some() {
+                self.elastic.insert((gang.order, gang.name.clone()));
+            }
         }
         if let Some(at) = gang.deadline() {
             self.deadlines.insert((at, gang.name.clone()));
@@ -101,6 +113,7 @@ impl Index {
         if let Some(attempt) = &gang.attempt {
             self.attempts.remove(&attempt.id);
             self.held = self.held.minus(&gang.holds(attempt));
+            self.elastic.remove(&(gang.order, gang.name.clone()));
         }
         if let Some(at) = gang.deadline() {
             self.deadlines.remove(&(at, gang.name.clone()));

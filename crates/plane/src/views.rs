@@ -6,7 +6,7 @@ impl State {
     /// All that is to be done as things stand, for a server that has just started.
     pub fn pending(&self) -> Effects {
         Effects {
-            actions: self.holders().filter_map(|(job, _)| job.pending_action()).collect(),
+            actions: self.holders().flat_map(|(job, _)| job.pending_actions()).collect(),
             requests: self.tunings.values().flat_map(|tuning| tuning.pending_requests()).collect(),
         }
     }

@@ -94,6 +94,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         max_wait_s: random.one_in(2).then_some(40 * 86_400),
         grace_s: 20,
         retries: random.pick(&[0, 1, 3]),
+        min_instances: None,
     };
     let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
     let definition = DefinitionSpec {

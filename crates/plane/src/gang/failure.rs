@@ -36,7 +36,8 @@ impl Gang {
 
     /// When the server learnt of the attempt's first failure.
     pub(crate) fn first_failure(&self, attempt: &Attempt) -> Option<Time> {
-        let failures = attempt.instances.iter().filter_map(|instance| match instance {
+        let counts = |(host, instance): (u32, _)| (!self.survives(attempt, host)).then_some(instance);
+        let failures = (1u32..).zip(&attempt.instances).filter_map(counts).filter_map(|instance| match instance {
             Instance::Ended { end, seen } if self.is_failure(end) => Some(*seen),
             Instance::Lost { seen, .. } => Some(*seen),
             _ => None,
@@ -48,6 +49,7 @@ impl Gang {
     pub(crate) fn failure<'a>(&self, attempt: &'a Attempt) -> Option<Failure<'a>> {
         let culprit = (1u32..)
             .zip(&attempt.instances)
+            .filter(|(host, _)| !self.survives(attempt, *host))
             .filter_map(|(host, instance)| self.blame(instance).map(|(rank, at)| (rank, at, host, instance)))
             .min_by_key(|(rank, at, host, _)| (*rank, *at, *host));
         match culprit? {

@@ -22,6 +22,10 @@ pub(crate) enum Step<'a> {
     Release,
     /// It was in the queue, and is gone from there.
     Released,
+    /// What is left of these instances is to be removed; the others continue.
+    Vacate { hosts: Vec<u32> },
+    /// Instances may start in these places.
+    Replace { hosts: Vec<u32> },
 }
 
 /// What ended a gang that was stopped.
@@ -73,7 +77,7 @@ impl Gang {
             return self.step_while_stopping(attempt, due);
         }
         if self.in_progress() && attempt.failed.is_none() {
-            return self.step_while_running(attempt, due);
+            return self.step_while_running(attempt, due, now);
         }
         // Its instances are only waited for.
         let is_awaited = self.in_progress() || self.end.is_some_and(|end| end.failed);
@@ -90,9 +94,13 @@ impl Gang {
         Some(Step::Release)
     }
 
-    fn step_while_running<'a>(&'a self, attempt: &'a Attempt, due: Option<Timer>) -> Option<Step<'a>> {
+    fn step_while_running<'a>(&'a self, attempt: &'a Attempt, due: Option<Timer>, now: Time) -> Option<Step<'a>> {
         if let Some(failure) = self.failure(attempt) {
             return (attempt.all_over() || due == Some(Timer::Settle)).then_some(Step::Failed(failure));
+        }
+        let gone = [self.losses(attempt), self.latecomers(attempt)].concat();
+        if !gone.is_empty() {
+            return Some(Step::Vacate { hosts: gone });
         }
         match due {
             Some(Timer::Launch) => return Some(Step::Failed(Failure::NotLaunched)),
@@ -103,9 +111,11 @@ impl Gang {
                 let hosts = attempt.hosts(|instance| matches!(instance, Instance::Ended { .. }));
                 return Some(Step::Failed(Failure::NotUploaded { hosts }));
             }
+            Some(Timer::Leave) => return Some(Step::Vacate { hosts: self.overdue(attempt, now) }),
+            Some(Timer::Replace) => return Some(Step::Replace { hosts: self.rested_places(attempt, now) }),
             _ => {}
         }
-        attempt.all(|instance| *instance == Instance::Uploaded).then_some(Step::Store)
+        attempt.all(|instance| *instance == Instance::Uploaded || !instance.is_member()).then_some(Step::Store)
     }
 
     fn step_while_stopping(&self, attempt: &Attempt, due: Option<Timer>) -> Option<Step<'_>> {

@@ -29,6 +29,12 @@ pub(crate) struct Attempt {
     /// Its launch waits in the queue of a compute target: the time to report does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) queued: bool,
+    /// Programs ran on all of its instances at the same time: from then on a gang that may can lose some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) complete: bool,
+    /// Instances that were lost while the others continued.
+    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
+    pub(crate) losses: u32,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -64,12 +70,29 @@ pub(crate) enum Instance {
         reason: String,
         seen: Time,
     },
+    /// It is taken away: its program has the grace of a stop, and nothing of it counts any more.
+    Leaving {
+        since: Time,
+    },
+    /// What is left of it is removed.
+    Clearing {
+        is_lost: bool,
+    },
+    /// There is no instance. A new one may start once `until` is over, if it is set.
+    Absent {
+        until: Option<Time>,
+    },
 }
 
 impl Instance {
-    /// Nothing runs there any more.
+    /// Nothing runs there any more that counts.
     pub(crate) fn over(&self) -> bool {
-        matches!(self, Instance::Ended { .. } | Instance::Uploaded | Instance::Lost { .. })
+        matches!(self, Instance::Ended { .. } | Instance::Uploaded | Instance::Lost { .. }) || !self.is_member()
+    }
+
+    /// The gang counts on it; otherwise it was taken away or lost while the others continued.
+    pub(crate) fn is_member(&self) -> bool {
+        !matches!(self, Instance::Leaving { .. } | Instance::Clearing { .. } | Instance::Absent { .. })
     }
 
     /// A program runs there, or is about to.

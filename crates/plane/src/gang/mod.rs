@@ -23,9 +23,11 @@
 //!   until the release. Then the gang stands in the queue again, as after a retry. An eviction, when the machine's memory runs short, is an
 //!   interruption with a grace of [`EVICTION_GRACE_S`](crate::limits::EVICTION_GRACE_S) at most.
 //! - A gang that rests makes room for others: frozen on its instances, or without any.
+//! - A gang that says how few instances it can live with loses and gains some while it runs ([`elastic`]).
 //!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents report before its first Tick.
 
+pub(crate) mod elastic;
 pub(crate) mod failure;
 pub(crate) mod follow;
 pub(crate) mod instances;
@@ -119,7 +121,7 @@ impl Gang {
 
     /// What it holds on instances. One that rests frozen holds its memory.
     pub(crate) fn holds(&self, attempt: &Attempt) -> Resources {
-        let holds = attempt.placement.holds();
+        let holds = attempt.held();
         if self.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
     }
 
@@ -141,6 +143,8 @@ impl Gang {
             evicted: false,
             parked: false,
             queued: false,
+            complete: false,
+            losses: 0,
         });
         true
     }

@@ -20,6 +20,10 @@ pub(crate) enum Timer {
     StopUpload,
     Upload,
     PeersUnanswered,
+    /// Instances that are taken away have not left.
+    Leave,
+    /// Instances may start in the places of lost ones.
+    Replace,
 }
 
 type Deadline = Option<(Time, Timer)>;
@@ -83,7 +87,7 @@ impl Gang {
             (Some(start), Some(left_ms)) => Some((start.plus_ms(left_ms), Timer::MaxRuntime)),
             (Some(_), None) => None,
         };
-        sooner(limit, self.max_wait())
+        sooner(sooner(limit, self.max_wait()), self.place_timer(attempt))
     }
 
     fn peers_end(&self, attempt: &Attempt, failed: Time) -> Deadline {

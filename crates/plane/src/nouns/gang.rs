@@ -25,6 +25,10 @@ pub struct GangSpec {
     /// How often an attempt that failed is followed by another.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
+    /// It continues with this number of instances, from 1 to `instances`, when it loses others; none: it needs all.
+    /// The first instance is never among the others, and there is one group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_instances: Option<u32>,
 }
 
 /// Whether a gang ends by itself.

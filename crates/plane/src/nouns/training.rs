@@ -27,15 +27,18 @@ pub struct TrainingSpec {
     /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
+    /// Tag `shoal:min-instances`: it continues with this number of instances when it loses others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_instances: Option<u32>,
 }
 
 /// A gang that ends, of the same instances and limits.
 impl From<&TrainingSpec> for GangSpec {
     fn from(spec: &TrainingSpec) -> Self {
-        let TrainingSpec { instance_type, instances, other_groups, max_runtime_s, max_pending_s, max_wait_s, grace_s, retries } =
-            spec.clone();
+        let TrainingSpec { instance_type, instances, other_groups, max_runtime_s, .. } = spec.clone();
+        let TrainingSpec { max_pending_s, max_wait_s, grace_s, retries, min_instances, .. } = *spec;
         let form = Form::Ends { max_runtime_s };
-        GangSpec { instance_type, instances, other_groups, form, max_pending_s, max_wait_s, grace_s, retries }
+        GangSpec { instance_type, instances, other_groups, form, max_pending_s, max_wait_s, grace_s, retries, min_instances }
     }
 }
 

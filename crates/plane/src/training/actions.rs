@@ -1,11 +1,35 @@
 //! What the shell is to do for a training job as things stand.
 
 use super::{TrainingJob, messages};
-use crate::{Action, gang::orders::Order};
+use crate::{
+    Action,
+    gang::{elastic::ElasticOrder, instances::Instance, orders::Order},
+    limits::LEAVE_NOTICE_S,
+};
 
 impl TrainingJob {
-    /// At most one action.
-    pub(crate) fn pending_action(&self) -> Option<Action> {
+    /// All that is to be done, in order.
+    pub(crate) fn pending_actions(&self) -> Vec<Action> {
+        let attempt = self.gang.attempt.as_ref().map(|attempt| attempt.id.clone()).unwrap_or_default();
+        let of_places = self.gang.elastic_orders().into_iter().map(|order| {
+            let attempt = attempt.clone();
+            match order {
+                ElasticOrder::Members { hosts } => Action::SetMembers { attempt, hosts },
+                ElasticOrder::Clear { hosts } => Action::ClearInstances { attempt, hosts },
+                ElasticOrder::Interrupt { hosts } => Action::InterruptInstances {
+                    attempt,
+                    hosts,
+                    notice_s: LEAVE_NOTICE_S,
+                    grace_s: self.gang.spec.grace_s,
+                    reason: messages::TAKEN_AWAY.to_owned(),
+                },
+            }
+        });
+        self.pending_action().into_iter().chain(of_places).collect()
+    }
+
+    /// What is to be done for the attempt as a whole.
+    fn pending_action(&self) -> Option<Action> {
         let gang = &self.gang;
         let current = gang.attempt.as_ref()?;
         let (job, attempt, number) = (gang.name.clone(), current.id.clone(), gang.number_of(current));
@@ -20,6 +44,7 @@ impl TrainingJob {
                 number,
                 placement: current.placement.clone(),
                 instances: gang.spec.instances,
+                hosts: current.hosts(|instance| *instance == Instance::Starting),
                 lease_s: current.lease_s,
                 trial: self.trial.as_ref().map(|trial| trial.launch()),
             },
@@ -30,5 +55,18 @@ impl TrainingJob {
             Order::Store { hosts } => Action::StoreArtifacts { job, attempt, number, hosts },
             Order::Release => Action::Release { job, attempt },
         })
+    }
+}
+
+/// An action of this kind was to be done already. How far a trial may run is another thing each time, and so is who is a member; what
+/// is to be done for instances is news where there are more of them.
+pub(super) fn is_repeated(before: &Action, action: &Action) -> bool {
+    let all_in = |before: &[u32], hosts: &[u32]| hosts.iter().all(|host| before.contains(host));
+    match (before, action) {
+        (Action::Launch { hosts: before, .. }, Action::Launch { hosts, .. })
+        | (Action::InterruptInstances { hosts: before, .. }, Action::InterruptInstances { hosts, .. })
+        | (Action::ClearInstances { hosts: before, .. }, Action::ClearInstances { hosts, .. }) => all_in(before, hosts),
+        (_, Action::Resume { .. } | Action::SetMembers { .. }) => before == action,
+        _ => std::mem::discriminant(before) == std::mem::discriminant(action),
     }
 }

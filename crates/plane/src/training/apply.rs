@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TrainingJob;
+use super::{TrainingJob, actions::is_repeated};
 use crate::{
     Action, Fact, InstancePhase, MetricValue, SecondaryStatus, Time,
     gang::{
@@ -17,13 +17,13 @@ const MAX_FINAL_METRICS: usize = 40;
 impl TrainingJob {
     /// Changes what is known. Facts about another attempt, or that come too late, change nothing. Returns what is to be done that was not to be
     /// done before.
-    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Option<Action> {
-        let before = self.pending_action();
+    pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
+        let before = self.pending_actions();
         if self.absorb(at, fact) {
             self.modified = at;
         }
-        let is_known = |action: &Action| before.as_ref().is_some_and(|before| is_repeated(before, action));
-        self.pending_action().filter(|action| !is_known(action))
+        let is_known = |action: &Action| before.iter().any(|before| is_repeated(before, action));
+        self.pending_actions().into_iter().filter(|action| !is_known(action)).collect()
     }
 
     /// Whether the job was modified.
@@ -59,6 +59,7 @@ impl TrainingJob {
                     InstancePhase::Training => Instance::Running,
                 };
                 self.set_instance(attempt, *host, next) && {
+                    self.note_completeness();
                     // After a rest that no status showed none will say that it runs again.
                     let is_going_on = self.gang.running().is_some_and(|attempt| attempt.failed.is_none());
                     if self.gang.retry.is_some() && self.secondary() == SecondaryStatus::Training && is_going_on {
@@ -113,6 +114,32 @@ impl TrainingJob {
             }
             Fact::AttemptEvicted { attempt, used_bytes, message } => {
                 self.gang.evict(at, attempt, *used_bytes) && self.enter_unless(false, SecondaryStatus::Interrupted, at, message)
+            }
+            Fact::InstancesInterrupted { attempt, hosts, message } => {
+                self.gang.interrupt_instances(at, attempt, hosts) && {
+                    self.set_message(message);
+                    true
+                }
+            }
+            Fact::InstancesVacated { attempt, hosts, message } => {
+                self.gang.vacate(attempt, hosts) && {
+                    message.iter().for_each(|message| self.set_message(message));
+                    message.is_some()
+                }
+            }
+            Fact::InstancesCleared { attempt, hosts, until } => {
+                self.gang.empty_places(attempt, hosts, *until);
+                false
+            }
+            Fact::ReplacementAllowed { attempt, hosts } => {
+                self.gang.end_pause(attempt, hosts);
+                false
+            }
+            Fact::InstancesAdded { attempt, hosts, gpus, message } => {
+                self.gang.fill_places(attempt, hosts, gpus) && {
+                    self.set_message(message);
+                    true
+                }
             }
             Fact::Released { attempt } => self.come_back(at, attempt.as_deref()),
             Fact::TrialPaused { attempt, frozen, message, stores, unseen } => {
@@ -224,6 +251,13 @@ impl TrainingJob {
         self.gang.current(attempt).is_some_and(|attempt| attempt.set_instance(host, next))
     }
 
+    /// From the moment at which all programs run a gang that may can lose instances.
+    fn note_completeness(&mut self) {
+        if let Some(attempt) = self.gang.attempt.as_mut().filter(|_| self.gang.spec.min_instances.is_some()) {
+            attempt.complete |= attempt.all(|instance| *instance == Instance::Running);
+        }
+    }
+
     /// The latest value of each metric, of all hosts; of two at the same time the one that came first.
     fn add_metrics(&mut self, metrics: &[MetricValue]) {
         for metric in metrics {
@@ -250,17 +284,5 @@ impl TrainingJob {
 fn bound(metrics: &mut BTreeMap<String, MetricValue>) {
     while metrics.len() > MAX_FINAL_METRICS {
         metrics.pop_last();
-    }
-}
-
-/// An action of this kind was to be done already. How far a trial may run is another thing each time.
-fn is_repeated(before: &Action, action: &Action) -> bool {
-    match action {
-        Action::Resume { .. } => before == action,
-        Action::Launch { .. }
-        | Action::StopInstances { .. }
-        | Action::StoreArtifacts { .. }
-        | Action::Release { .. }
-        | Action::Freeze { .. } => std::mem::discriminant(before) == std::mem::discriminant(action),
     }
 }

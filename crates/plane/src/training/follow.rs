@@ -28,6 +28,11 @@ impl TrainingJob {
             Step::Store => Fact::UploadsEnded { attempt: id() },
             Step::Release => Fact::ReleaseOrdered { attempt: id() },
             Step::Released => Fact::Released { attempt: None },
+            Step::Vacate { hosts } => {
+                let message = messages::lost_instances(attempt?, &hosts);
+                Fact::InstancesVacated { attempt: id(), hosts, message }
+            }
+            Step::Replace { hosts } => Fact::ReplacementAllowed { attempt: id(), hosts },
         })
     }
 

@@ -3,7 +3,12 @@
 use super::TrainingJob;
 use crate::{
     Rejection, SecondaryStatus, StopCause,
-    gang::{follow::Limit, orders::StopReason, retry::Retry},
+    gang::{
+        follow::Limit,
+        instances::{Attempt, Instance},
+        orders::StopReason,
+        retry::Retry,
+    },
     limits::MAX_TEXT,
     text::{first_characters, gib},
 };
@@ -15,6 +20,34 @@ pub(crate) const RESUMING: &str = "Resuming the training job";
 pub(crate) const RESUMED: &str = "Training resumed where it had paused";
 pub(crate) const PARKED_FOR_QUEUE: &str = "Paused; its memory is wanted, and it will go on from its checkpoint";
 pub(crate) const PARKED_FOR_MEMORY: &str = "Paused; the memory of the machine ran short, and it will go on from its checkpoint";
+
+pub(crate) const TAKEN_AWAY: &str = "the instance is taken away, and the others continue";
+pub(crate) const INSTANCE_INTERRUPTED: &str = "interrupted";
+pub(crate) const GIVEN_UP: &str = "needed by the training job at the head of the queue";
+
+/// Of a training job that continues without these instances, of which `why` says what became.
+pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> String {
+    let left = attempt.members().into_iter().filter(|host| !hosts.contains(host)).count();
+    let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
+    let are = if hosts.len() == 1 { "was" } else { "were" };
+    first_characters(&format!("Training on {left} of {} instances: {names} {are} {why}", attempt.instances.len()), MAX_TEXT)
+}
+
+/// The same where instances were lost; none if none of these was.
+pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String> {
+    let reason = hosts.iter().find_map(|host| match attempt.instance(*host) {
+        Some(Instance::Lost { reason, .. }) => Some(reason),
+        _ => None,
+    });
+    reason.map(|reason| continues_without(attempt, hosts, &format!("lost ({reason})")))
+}
+
+/// Of a training job that gets these instances.
+pub(crate) fn joined(attempt: &Attempt, hosts: &[u32]) -> String {
+    let (members, all) = (attempt.members().len() + hosts.len(), attempt.instances.len());
+    let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
+    format!("Training on {members} of {all} instances: {names} {} added", if hosts.len() == 1 { "was" } else { "were" })
+}
 
 /// Of a secondary status that follows the instances.
 pub(crate) fn moved(secondary: SecondaryStatus) -> &'static str {

@@ -231,6 +231,7 @@ fn reason(end: RankEnd) -> String {
         max_wait_s: None,
         grace_s: 120,
         retries: 0,
+        min_instances: None,
     };
     let create = Command::CreateTrainingJob { name: "a".into(), uid: "u".into(), spec, name_taken: false };
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };

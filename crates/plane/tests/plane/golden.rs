@@ -41,6 +41,7 @@ fn samples() -> Vec<Event> {
                 max_wait_s: None,
                 grace_s: 120,
                 retries: 0,
+                min_instances: None,
             }),
             message: text("Starting the training job"),
             trial: None,
@@ -122,6 +123,7 @@ fn tuned() -> Vec<Event> {
         max_wait_s: None,
         grace_s: 9,
         retries: 3,
+        min_instances: None,
     };
     let objectives = vec![Objective { metric: text("validation:auc"), direction: Direction::Maximize }];
     let spec = TuningSpec {
@@ -237,6 +239,7 @@ fn retried() -> Vec<Event> {
         max_wait_s: None,
         grace_s: 9,
         retries: 3,
+        min_instances: None,
     };
     let placement = Placement {
         cpus: 1,
@@ -285,6 +288,7 @@ fn interrupted() -> Vec<Event> {
         max_wait_s: Some(90),
         grace_s: 9,
         retries: 0,
+        min_instances: None,
     };
     let placement = Placement {
         cpus: 1,
@@ -348,6 +352,48 @@ fn evicted() -> Vec<Event> {
     ])
 }
 
+/// A job that can live with two instances of four: of the others one is absent, one starts again.
+fn elastic() -> Vec<Event> {
+    let text = |text: &str| text.to_owned();
+    let attempt = || text("5f1c-1");
+    let Some(Fact::JobCreated { spec, .. }) = interrupted().into_iter().map(|event| event.fact).nth(1) else { panic!("it is created") };
+    let spec = GangSpec { instances: 4, min_instances: Some(2), ..spec };
+    let placement = Placement {
+        cpus: 1,
+        cpu_weight: 200,
+        memory_bytes: 6 * GIB,
+        gpus: vec![vec![]; 4],
+        capped: None,
+        others: Vec::new(),
+        reserve_bytes: None,
+    };
+    let launched = Fact::AttemptLaunched { attempt: attempt(), placement, lease_s: 3660, message: text("Preparing") };
+    let training = |host| Fact::InstanceMoved { attempt: attempt(), host, phase: InstancePhase::Training };
+    let vacated = |hosts: &[u32]| Fact::InstancesVacated { attempt: attempt(), hosts: hosts.to_vec(), message: None };
+    let mut facts = vec![
+        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
+        launched,
+        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
+    ];
+    facts.extend((1..=4).map(training));
+    facts.extend([
+        Fact::InstancesInterrupted { attempt: attempt(), hosts: vec![4], message: text("Training on 3 of 4 instances") },
+        vacated(&[4]),
+        Fact::InstanceLost { attempt: attempt(), host: 3, reason: text("killed") },
+        vacated(&[3]),
+        Fact::InstancesCleared { attempt: attempt(), hosts: vec![3], until: Some(Time(1_700_000_001_000)) },
+        Fact::InstancesCleared { attempt: attempt(), hosts: vec![4], until: None },
+        Fact::ReplacementAllowed { attempt: attempt(), hosts: vec![3] },
+        Fact::InstancesAdded {
+            attempt: attempt(),
+            hosts: vec![4],
+            gpus: vec![vec![]],
+            message: text("Training on 3 of 4 instances: algo-4 was added"),
+        },
+    ]);
+    at_a_time(facts)
+}
+
 /// A service in its second attempt, which has failed after it had served.
 fn served() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
@@ -360,6 +406,7 @@ fn served() -> Vec<Event> {
         max_wait_s: None,
         grace_s: 9,
         retries: 3,
+        min_instances: None,
     };
     let Some(launched) = retried().into_iter().map(|event| event.fact).nth(2) else { panic!("it is launched") };
     let failed = |attempt: &str, replaced| Fact::AttemptFailed {
@@ -411,6 +458,16 @@ fn a_snapshot_of_an_evicted_job_is_read_as_it_once_was() {
 }
 
 #[test]
+fn a_snapshot_of_an_elastic_job_is_read_as_it_once_was() {
+    let mut state = State::new(laptop(), Catalog::default());
+    elastic().iter().for_each(|event| drop(apply(&mut state, event)));
+    let bytes = golden("snapshot_elastic", &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
+#[test]
 fn every_sample_is_read_and_written_as_it_once_was() {
     let mut seen = Vec::new();
     for event in samples()
@@ -418,6 +475,7 @@ fn every_sample_is_read_and_written_as_it_once_was() {
         .chain(retried())
         .chain(interrupted())
         .chain(evicted())
+        .chain(elastic())
         .chain(tuned().into_iter().filter(|event| !matches!(event.fact, Fact::JobCreated { .. })))
     {
         let kind = kind(&event);

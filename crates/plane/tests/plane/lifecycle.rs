@@ -254,7 +254,7 @@ fn pending_actions_are_those_not_answered_yet() {
             a algo-1 Downloading
             a Downloading: Downloading input data
         pending
-            -> launch ua-1 on 2
+            -> launch ua-1 [2]
         2 ua-1/2 downloading
             a algo-2 Downloading
         pending

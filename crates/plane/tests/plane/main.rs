@@ -1,6 +1,7 @@
 //! The control core from outside: scenarios as text, golden files, and random histories.
 
 mod blame;
+mod elastic;
 mod failures;
 mod golden;
 mod interruptions;

@@ -7,7 +7,7 @@ use std::{
 
 use shoal_plane::{
     Action, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport, JobStatus, MetricValue, Packing,
-    Placement, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
+    RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -73,9 +73,11 @@ struct World {
     /// Asked for and not done.
     todo: Vec<Action>,
     stored: BTreeSet<String>,
-    /// From launch to release, by job.
-    held: BTreeMap<String, Placement>,
+    /// Memory and GPUs of each instance, from launch to release, by job.
+    held: BTreeMap<String, BTreeMap<u32, (u64, usize)>>,
     created: u32,
+    /// Few jobs at the same time.
+    calm: bool,
     /// Names of those that serve: nothing but a stop ends them.
     services: BTreeSet<String>,
 }
@@ -84,7 +86,7 @@ impl World {
     fn new(seed: u64) -> World {
         let state = State::new(capacity(), Catalog::default());
         let (journal, agents, todo, stored, held, services) = Default::default();
-        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0, services }
+        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0, calm: seed.is_multiple_of(3), services }
     }
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {
@@ -94,7 +96,19 @@ impl World {
             assert!(effects.requests.is_empty(), "there is no tuning job");
             todo.extend(effects.actions);
             match &event.fact {
-                Fact::AttemptLaunched { placement, .. } => drop(held.insert(event.job.clone(), placement.clone())),
+                Fact::AttemptLaunched { placement, .. } => {
+                    let all = (1..).zip(&placement.gpus).map(|(host, gpus)| (host, (placement.share(host).memory_bytes, gpus.len())));
+                    held.insert(event.job.clone(), all.collect());
+                }
+                Fact::InstancesCleared { hosts, .. } => {
+                    let of_job = held.get_mut(&event.job).expect("it was launched");
+                    of_job.retain(|host, _| !hosts.contains(host));
+                }
+                Fact::InstancesAdded { hosts, gpus, .. } => {
+                    let of_job = held.get_mut(&event.job).expect("it was launched");
+                    let memory = of_job.values().next().expect("one at least").0;
+                    of_job.extend(hosts.iter().zip(gpus).map(|(host, gpus)| (*host, (memory, gpus.len()))));
+                }
                 Fact::Released { .. } => drop(held.remove(&event.job)),
                 _ => {}
             }
@@ -114,11 +128,9 @@ impl World {
                 assert!(answerable, "{action:?} was asked for, is not done, and is forgotten");
             }
         }
-        let mut held = (0, 0, 0);
-        for placement in self.held.values() {
-            held.0 += placement.shares().map(|share| share.memory_bytes * u64::from(share.instances)).sum::<u64>();
-            held.1 += placement.gpus.concat().len();
-            held.2 += placement.gpus.len() as u64;
+        let mut held = (0, 0, 0_u64);
+        for (memory_bytes, gpus) in self.held.values().flat_map(|instances| instances.values()) {
+            held = (held.0 + memory_bytes, held.1 + gpus, held.2 + 1);
         }
         let Capacity { memory_bytes, gpus, instances, .. } = capacity();
         assert!(held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances), "{held:?} are held");
@@ -143,6 +155,10 @@ impl World {
     }
 
     fn create(&mut self) {
+        // With a short queue, and while programs run for long, jobs that lost instances get others.
+        if self.calm && self.state.jobs().count() > 1 {
+            return;
+        }
         self.created += 1;
         let kinds = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.p3.8xlarge", "ml.none"];
         let instances = u32::try_from(self.random.below(9)).expect("small");
@@ -151,6 +167,8 @@ impl World {
             let of_group = 1 + u32::try_from(self.random.below(u64::from(instances) - 1)).expect("small");
             other_groups.push(InstanceGroup { instance_type: (*self.random.pick(&kinds)).to_owned(), instances: of_group });
         }
+        let is_elastic = instances > 1 && other_groups.is_empty() && self.random.one_in(2);
+        let min_instances = is_elastic.then(|| 1 + u32::try_from(self.random.below(u64::from(instances))).expect("small"));
         let spec = TrainingSpec {
             instance_type: (*self.random.pick(&kinds)).to_owned(),
             instances,
@@ -160,12 +178,13 @@ impl World {
             max_wait_s: self.random.one_in(2).then_some(self.random.below(3000)),
             grace_s: 20,
             retries: [0, 0, 1, 3][self.random.below(4) as usize],
+            min_instances,
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
         let (uid, name_taken) = (format!("u{}", self.created), self.random.one_in(20));
         let create = if self.random.one_in(6) {
             self.services.insert(name.clone());
-            let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
+            let spec = GangSpec { form: Form::Serves, min_instances: None, ..GangSpec::from(&spec) };
             Command::CreateService { name, uid, spec, name_taken }
         } else {
             Command::CreateTrainingJob { name, uid, spec, name_taken }
@@ -181,7 +200,8 @@ impl World {
 
     fn interrupt(&mut self) {
         let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
-        let _ = self.say(&Command::InterruptTrainingJob { name, ended: Some(JobStatus::Stopped) });
+        let instances = [None, None, Some(1), Some(2)][self.random.below(4) as usize];
+        let _ = self.say(&Command::InterruptTrainingJob { name, instances, ended: Some(JobStatus::Stopped) });
     }
 
     /// All that is not durable is gone: what was asked for and not done is asked for again.
@@ -211,15 +231,23 @@ impl World {
             Action::Launch { attempt, .. } if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), 1)) => {
                 self.say(&Command::LaunchFailed { attempt, reason: "no".to_owned() }).expect("never refused");
             }
-            Action::Launch { attempt, instances, .. } => {
+            Action::Launch { attempt, hosts, .. } => {
                 // Launches are done once, and not after the release.
                 if self.state.job_of(&attempt).is_some() {
-                    for host in 1..=instances {
+                    for host in hosts {
                         self.agents.entry((attempt.clone(), host)).or_insert(Agent::Starting);
                     }
                 }
             }
-            Action::StopInstances { .. } | Action::Freeze { .. } | Action::Resume { .. } => {}
+            Action::StopInstances { .. }
+            | Action::InterruptInstances { .. }
+            | Action::SetMembers { .. }
+            | Action::Freeze { .. }
+            | Action::Resume { .. } => {}
+            Action::ClearInstances { attempt, hosts } => {
+                self.agents.retain(|(of, host), _| *of != attempt || !hosts.contains(host));
+                self.say(&Command::InstancesCleared { attempt, hosts }).expect("never refused");
+            }
             Action::StoreArtifacts { attempt, .. } => {
                 self.stored.insert(attempt.clone());
                 let command = if self.random.one_in(8) {
@@ -245,7 +273,7 @@ impl World {
         let agent = self.agents[&(attempt.clone(), host)];
         let (next, report) = match agent {
             _ if self.random.one_in(25) => (Agent::Silent, InstanceReport::Lost { reason: "agent died".to_owned() }),
-            Agent::Training if self.random.one_in(3) => {
+            Agent::Training if self.random.one_in(3) || self.calm && !self.random.one_in(40) => {
                 (agent, InstanceReport::CheckpointSaved { path: "a/b".to_owned(), bytes: self.random.below(9), sha256: "0".repeat(64) })
             }
             Agent::Starting => (Agent::Downloading, InstanceReport::Downloading),
@@ -316,7 +344,7 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
             }
         }
     });
-    assert_eq!(kinds.len(), 15, "the histories show only {kinds:?}");
+    assert_eq!(kinds.len(), 20, "the histories show only {kinds:?}");
 }
 
 #[test]

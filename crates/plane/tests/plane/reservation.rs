@@ -109,6 +109,7 @@ impl Simulation {
             max_wait_s: None,
             grace_s: GRACE_S,
             retries: 0,
+            min_instances: None,
         };
         let name = format!("job-{number}");
         self.specs.insert(name.clone(), spec.clone());

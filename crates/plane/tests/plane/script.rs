@@ -96,7 +96,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [taken]`, `serve` likewise without `max_runtime`, `stop NAME [ended]`, `interrupt NAME [ended]`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [taken]`, `serve` likewise without `max_runtime`, `stop NAME [ended]`, `interrupt NAME [INSTANCES] [ended]`, `cleared ATTEMPT HOST ..`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `queued ATTEMPT [REASON]`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
@@ -115,6 +115,7 @@ fn command(words: &[&str]) -> Command {
                 max_wait_s: option("max_wait="),
                 grace_s: 120,
                 retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
+                min_instances: option("min=").map(|min| u32::try_from(min).expect("few")),
             };
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
             if *verb == "serve" {
@@ -128,6 +129,7 @@ fn command(words: &[&str]) -> Command {
         }
         ["interrupt", name, ended @ ..] => Command::InterruptTrainingJob {
             name: (*name).to_owned(),
+            instances: ended.first().and_then(|instances| instances.parse().ok()),
             ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
         },
         ["tick"] => Command::Tick,
@@ -136,6 +138,9 @@ fn command(words: &[&str]) -> Command {
             let of_attempt =
                 |word: &&str| word.split_once('=').map(|(attempt, used)| (attempt.to_owned(), gib(used))).expect("ATTEMPT=GIB");
             Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking: gib(lacking) }
+        }
+        ["cleared", _, hosts @ ..] => {
+            Command::InstancesCleared { attempt, hosts: hosts.iter().map(|host| host.parse().expect("a host number")).collect() }
         }
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
@@ -218,6 +223,11 @@ fn show_event(event: &Event) -> String {
         Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
         Fact::AttemptEvicted { used_bytes, .. } => format!("evicted, using {} GiB", used_bytes / GIB),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
+        Fact::InstancesInterrupted { hosts, message, .. } => format!("interrupted {hosts:?}: {message}"),
+        Fact::InstancesVacated { hosts, message, .. } => format!("vacated {hosts:?}: {}", message.as_deref().unwrap_or("left")),
+        Fact::InstancesCleared { hosts, until, .. } => format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0)),
+        Fact::ReplacementAllowed { hosts, .. } => format!("replacement of {hosts:?}"),
+        Fact::InstancesAdded { hosts, gpus, message, .. } => format!("added {hosts:?}, GPUs {gpus:?}: {message}"),
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
         other => crate::tuning_script::show_fact(other),
@@ -231,7 +241,15 @@ fn show_effects(effects: &Effects) -> impl Iterator<Item = String> {
 
 fn show_action(action: &Action) -> String {
     match action {
-        Action::Launch { attempt, instances, .. } => format!("-> launch {attempt} on {instances}"),
+        Action::Launch { attempt, instances, hosts, .. } if hosts.len() == *instances as usize => {
+            format!("-> launch {attempt} on {instances}")
+        }
+        Action::Launch { attempt, hosts, .. } => format!("-> launch {attempt} {hosts:?}"),
+        Action::InterruptInstances { attempt, hosts, notice_s, grace_s, .. } => {
+            format!("-> interrupt {attempt} {hosts:?} after {notice_s} s within {grace_s} s")
+        }
+        Action::ClearInstances { attempt, hosts } => format!("-> clear {attempt} {hosts:?}"),
+        Action::SetMembers { attempt, hosts } => format!("-> members of {attempt} are {hosts:?}"),
         Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),

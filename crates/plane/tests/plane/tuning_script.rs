@@ -139,6 +139,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             max_wait_s: None,
             grace_s: 120,
             retries: 1,
+            min_instances: None,
         },
         checkpoints: options.contains(&"checkpoints"),
         pause: if options.contains(&"parks") { Pause::Park } else { Pause::Freeze },

@@ -44,6 +44,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
             max_wait_s: None,
             grace_s: 120,
             retries: 0,
+            min_instances: None,
         };
         let name = format!("training-job-{number:06}");
         let uid = format!("{number:012x}");

@@ -69,6 +69,7 @@ async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
         max_wait_s: None,
         grace_s: 120,
         retries: 0,
+        min_instances: None,
     };
     let uid = format!("uid-{name}");
     let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
@@ -259,6 +260,7 @@ async fn time_does_not_go_back_over_a_snapshot() {
         max_wait_s: None,
         grace_s: 120,
         retries: 0,
+        min_instances: None,
     };
     let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "uid-a".to_owned(), spec, name_taken: false };
     turn.take(&mut state, &command, later).unwrap();

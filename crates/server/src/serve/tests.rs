@@ -192,6 +192,7 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
         max_wait_s: None,
         grace_s: 1,
         retries: 0,
+        min_instances: None,
     };
     let request = serde_json::json!({
         "TrainingJobName": "a",

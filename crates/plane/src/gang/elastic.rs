@@ -1,0 +1,237 @@
+//! A gang that loses and gains instances while the others run.
+//!
+//! - It says with how few it can continue ([`GangSpec::min_instances`](crate::GangSpec::min_instances)). Until programs have run on all instances
+//!   at the same time it needs all of them, and the first one always: ranks meet there.
+//! - An instance that is lost, or taken away (by an interruption, or for the head of the queue), is no *member* any more: its end means
+//!   nothing, and nothing of it is stored. One that is taken away has the grace of a stop. What is left of it is removed,
+//!   and then its capacity is free.
+//! - When no job waits for what is free, instances start in the empty places. After a loss that takes
+//!   [`REPLACE_PAUSE_S`], and twice as long after each further one, so that a machine that loses every instance is not kept busy.
+//! - When the first instance's program has ended well the training is done: what joined too late to take part is removed, however it ended.
+//! - The members are told who they are after each change.
+
+use super::{
+    Gang,
+    instances::{Attempt, Instance, Stage},
+    timers::Timer,
+};
+use crate::{
+    Time,
+    capacity::Resources,
+    limits::{LEAVE_NOTICE_S, MAX_REPLACE_PAUSE_S, REPLACE_PAUSE_S, UNANSWERED_S},
+};
+
+/// What is to be done for a gang that loses and gains instances, besides [`Order`](super::orders::Order).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ElasticOrder {
+    /// Their programs are to end, after a notice.
+    Interrupt { hosts: Vec<u32> },
+    /// What is left of these instances is to be removed.
+    Clear { hosts: Vec<u32> },
+    /// The present members, for each of them.
+    Members { hosts: Vec<u32> },
+}
+
+impl Attempt {
+    /// What it holds: of its placement, what its instances that are there hold.
+    pub(crate) fn held(&self) -> Resources {
+        let holds = self.placement.holds();
+        let absent = self.instances.iter().filter(|instance| matches!(instance, Instance::Absent { .. })).count();
+        let absent = u32::try_from(absent).unwrap_or(u32::MAX).min(holds.instances);
+        // GPUs of absent instances are not in the placement.
+        let Resources { memory_bytes, instances, .. } = self.of_each().times(absent);
+        holds.minus(&Resources { memory_bytes, gpus: 0, instances })
+    }
+
+    /// What each instance holds, where there is one group, with the GPUs of the first.
+    pub(crate) fn of_each(&self) -> Resources {
+        let holds = self.placement.holds();
+        let gpus = self.placement.gpus.first().map_or(0, |gpus| u32::try_from(gpus.len()).unwrap_or(u32::MAX));
+        Resources { memory_bytes: holds.memory_bytes / u64::from(holds.instances.max(1)), gpus, instances: 1 }
+    }
+
+    /// Numbers of the instances that count.
+    pub(crate) fn members(&self) -> Vec<u32> {
+        self.hosts(Instance::is_member)
+    }
+}
+
+impl Gang {
+    /// How few members it continues with, if it runs so that it can lose others.
+    fn least(&self, attempt: &Attempt) -> Option<u32> {
+        let runs = self.in_progress() && attempt.stage == Stage::Running && attempt.failed.is_none() && attempt.complete;
+        self.spec.min_instances.filter(|_| runs)
+    }
+
+    /// Members that are lost, if the others are enough.
+    pub(crate) fn losses(&self, attempt: &Attempt) -> Vec<u32> {
+        let Some(least) = self.least(attempt) else { return Vec::new() };
+        let lost = attempt.hosts(|instance| matches!(instance, Instance::Lost { .. }));
+        let left = attempt.members().len() - lost.len();
+        if lost.contains(&1) || left < least as usize { Vec::new() } else { lost }
+    }
+
+    /// Members of no use any more: the first instance's program has ended well, and theirs failed or has not started.
+    pub(crate) fn latecomers(&self, attempt: &Attempt) -> Vec<u32> {
+        if !self.is_done(attempt) {
+            return Vec::new();
+        }
+        attempt.hosts(|instance| match instance {
+            Instance::Starting | Instance::Downloading => true,
+            Instance::Ended { end, .. } => self.is_failure(end),
+            _ => false,
+        })
+    }
+
+    fn is_done(&self, attempt: &Attempt) -> bool {
+        let has_ended_well = |instance: &Instance| match instance {
+            Instance::Ended { end, .. } => !self.is_failure(end),
+            instance => *instance == Instance::Uploaded,
+        };
+        self.least(attempt).is_some() && attempt.instance(1).is_some_and(has_ended_well)
+    }
+
+    /// Whether the gang survives that this instance failed or was lost.
+    pub(crate) fn survives(&self, attempt: &Attempt, host: u32) -> bool {
+        self.losses(attempt).contains(&host) || self.latecomers(attempt).contains(&host)
+    }
+
+    /// Members that can be taken away, the youngest places first: none of them has ended.
+    pub(crate) fn dispensable(&self, attempt: &Attempt) -> Vec<u32> {
+        let Some(least) = self.least(attempt) else { return Vec::new() };
+        let members = attempt.members();
+        if attempt.any(|instance| instance.is_member() && instance.over()) {
+            return Vec::new();
+        }
+        let dispensable = members.len().saturating_sub((least as usize).max(1));
+        members.into_iter().rev().take(dispensable).collect()
+    }
+
+    /// Empty places in which instances may start.
+    pub(crate) fn vacancies(&self, attempt: &Attempt) -> Vec<u32> {
+        if self.least(attempt).is_none() || attempt.any(|instance| instance.is_member() && instance.over()) {
+            return Vec::new();
+        }
+        attempt.hosts(|instance| *instance == Instance::Absent { until: None })
+    }
+
+    /// Of these instances, those that are being removed and were lost, and those that were taken away.
+    pub(crate) fn cleared(&self, attempt: &Attempt, hosts: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let is = |host: u32, lost: bool| attempt.instance(host) == Some(&Instance::Clearing { is_lost: lost });
+        let those = |lost: bool| hosts.iter().copied().filter(|host| is(*host, lost)).collect();
+        (those(true), those(false))
+    }
+
+    /// Until when the place of a lost instance stays empty.
+    pub(crate) fn replaced_after(&self, attempt: &Attempt, now: Time) -> Time {
+        let doubled = REPLACE_PAUSE_S << attempt.losses.saturating_sub(1).min(16);
+        now.plus_s(doubled.min(MAX_REPLACE_PAUSE_S))
+    }
+
+    /// The next deadline of its places.
+    pub(crate) fn place_timer(&self, attempt: &Attempt) -> Option<(Time, Timer)> {
+        self.least(attempt)?;
+        let of_place = |instance: &Instance| match instance {
+            Instance::Leaving { since } => Some((self.leave_deadline(*since), Timer::Leave)),
+            Instance::Absent { until: Some(until) } => Some((*until, Timer::Replace)),
+            _ => None,
+        };
+        attempt.instances.iter().filter_map(of_place).min_by_key(|(at, _)| *at)
+    }
+
+    fn leave_deadline(&self, since: Time) -> Time {
+        since.plus_s(u64::from(LEAVE_NOTICE_S) + u64::from(self.spec.grace_s) + UNANSWERED_S)
+    }
+
+    /// Instances that have not left in time.
+    pub(crate) fn overdue(&self, attempt: &Attempt, now: Time) -> Vec<u32> {
+        attempt.hosts(|instance| matches!(instance, Instance::Leaving { since } if self.leave_deadline(*since) <= now))
+    }
+
+    /// Empty places whose pause is over.
+    pub(crate) fn rested_places(&self, attempt: &Attempt, now: Time) -> Vec<u32> {
+        attempt.hosts(|instance| matches!(instance, Instance::Absent { until: Some(until) } if *until <= now))
+    }
+
+    /// Besides [`Gang::order`].
+    pub(crate) fn elastic_orders(&self) -> Vec<ElasticOrder> {
+        let Some((attempt, _)) = self.attempt.as_ref().and_then(|attempt| Some((attempt, self.least(attempt)?))) else {
+            return Vec::new();
+        };
+        let mut orders = vec![ElasticOrder::Members { hosts: attempt.members() }];
+        let leaving = attempt.hosts(|instance| matches!(instance, Instance::Leaving { .. }));
+        let clearing = attempt.hosts(|instance| matches!(instance, Instance::Clearing { .. }));
+        if !leaving.is_empty() {
+            orders.push(ElasticOrder::Interrupt { hosts: leaving });
+        }
+        if !clearing.is_empty() {
+            orders.push(ElasticOrder::Clear { hosts: clearing });
+        }
+        orders
+    }
+
+    /// These instances are to leave. Returns whether any of them was a member.
+    pub(crate) fn interrupt_instances(&mut self, at: Time, attempt: &str, hosts: &[u32]) -> bool {
+        self.move_instances(attempt, hosts, |instance| instance.is_member().then_some(Instance::Leaving { since: at }))
+    }
+
+    /// What is left of these instances is removed. Returns whether any of them was there.
+    pub(crate) fn vacate(&mut self, attempt: &str, hosts: &[u32]) -> bool {
+        let Some(current) = self.current(attempt) else { return false };
+        let lost = current.hosts(|instance| matches!(instance, Instance::Lost { .. }));
+        let newly_lost = hosts.iter().filter(|host| lost.contains(host)).count();
+        current.losses = current.losses.saturating_add(u32::try_from(newly_lost).unwrap_or(u32::MAX));
+        self.move_instances(attempt, hosts, |instance| match instance {
+            Instance::Lost { .. } => Some(Instance::Clearing { is_lost: true }),
+            Instance::Clearing { .. } | Instance::Absent { .. } => None,
+            _ => Some(Instance::Clearing { is_lost: false }),
+        })
+    }
+
+    /// Nothing is left of these instances. Returns whether they were being removed.
+    pub(crate) fn empty_places(&mut self, attempt: &str, hosts: &[u32], until: Option<Time>) -> bool {
+        let moved = self.move_instances(attempt, hosts, |instance| match instance {
+            Instance::Clearing { .. } => Some(Instance::Absent { until }),
+            _ => None,
+        });
+        if let Some(current) = self.current(attempt) {
+            for index in 0..current.instances.len() {
+                if matches!(current.instances[index], Instance::Absent { .. }) {
+                    current.placement.gpus[index].clear();
+                }
+            }
+        }
+        moved
+    }
+
+    /// Instances may start in these places from now on.
+    pub(crate) fn end_pause(&mut self, attempt: &str, hosts: &[u32]) -> bool {
+        self.move_instances(attempt, hosts, |instance| match instance {
+            Instance::Absent { until: Some(_) } => Some(Instance::Absent { until: None }),
+            _ => None,
+        })
+    }
+
+    /// New instances start in these places. `gpus` has a list for each.
+    pub(crate) fn fill_places(&mut self, attempt: &str, hosts: &[u32], gpus: &[Vec<u32>]) -> bool {
+        let is_free = |instance: &Instance| matches!(instance, Instance::Absent { .. });
+        let Some(current) = self.current(attempt) else { return false };
+        for (host, gpus) in hosts.iter().zip(gpus) {
+            if current.instance(*host).is_some_and(is_free) {
+                current.placement.gpus[*host as usize - 1].clone_from(gpus);
+            }
+        }
+        self.move_instances(attempt, hosts, |instance| is_free(instance).then_some(Instance::Starting))
+    }
+
+    fn move_instances(&mut self, attempt: &str, hosts: &[u32], next: impl Fn(&Instance) -> Option<Instance>) -> bool {
+        let Some(current) = self.current(attempt) else { return false };
+        let mut moved = false;
+        for host in hosts {
+            if let Some(instance) = current.instance(*host).and_then(&next) {
+                moved |= current.set_instance(*host, instance);
+            }
+        }
+        moved
+    }
+}
