@@ -209,6 +209,12 @@ impl HostLink {
         self.orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
     }
 
+    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that it sent is still to be read. Otherwise the
+    /// next check for lost agents finds it.
+    pub fn is_end_news(&self) -> bool {
+        !self.is_stopping() && self.connected().is_none()
+    }
+
     /// Time has passed in which the server read; returns how long the agent has been silent.
     pub fn elapse(&mut self, time: Duration) -> Duration {
         self.liveness.elapse(time)

@@ -236,9 +236,9 @@ impl Attempt {
         self.all_hosts().filter(|host| host.link.connected().is_some()).count()
     }
 
-    /// Whether a host's agent has a connection.
-    pub(crate) fn is_connected(&self, host: u32) -> bool {
-        self.host(host).link.connected().is_some()
+    /// Whether the end of a host's process is reported at once.
+    pub(crate) fn is_end_news(&self, host: u32) -> bool {
+        self.host(host).link.is_end_news()
     }
 
     /// Notes whether a host's reports cannot be stored; returns whether that is news.
