@@ -92,6 +92,8 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
         Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
     let link = Link { machines: world.machines.clone(), attempt, host: hello.host, conn };
+    // An attempt that waits for a warm instance admits no agent before all are here.
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt.clone(), host: hello.host, conn });
     link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.plan.assignments[hello.host as usize - 1].clone();
@@ -99,7 +101,6 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
-    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt.clone(), host: hello.host, conn });
     stream.set_read_timeout(None)?;
     let ingestion = Ingestion::new(hello.attempt, hello.host, acked);
     Connection { world, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()

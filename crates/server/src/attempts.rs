@@ -182,12 +182,19 @@ impl Attempt {
 
     /// One that waits for a warm instance.
     pub(crate) fn awaiting_instance(self) -> Self {
-        Self { awaits_instance: AtomicBool::new(true), ..self }
+        let hosts = self.hosts.iter().map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() })).collect();
+        Self { hosts, awaits_instance: AtomicBool::new(true), ..self }
     }
 
-    /// Its warm instance has connected.
+    /// Its warm instance has connected: its agents are served.
     pub(crate) fn instance_connected(&self) {
         self.awaits_instance.store(false, Ordering::Release);
+        self.all_hosts().for_each(|mut host| host.handle(Event::InstanceConnected));
+    }
+
+    /// Its warm instance has not connected: its agents are served no more.
+    pub(crate) fn instance_given_up(&self) {
+        self.all_hosts().for_each(|mut host| host.handle(Event::InstanceGivenUp));
     }
 
     /// Whether it waits for a warm instance.
