@@ -45,6 +45,10 @@ pub enum Event {
     Processed(ConnId),
     /// The connection has ended, and what it delivered is stored.
     Closed(ConnId),
+    /// All agents of the warm instance that is to serve the attempt have connected.
+    InstanceConnected,
+    /// They have not, and another instance is to serve it.
+    InstanceGivenUp,
     /// The core orders it; the order stands until the attempt is released.
     Order(Order),
     /// The agent has opened a connection for files of this kind.
@@ -120,6 +124,9 @@ struct Mirror {
 #[derive(Debug, Default)]
 pub struct HostLink {
     turn: Turn,
+    /// Until all agents of a warm instance have connected none is served: otherwise a program would run, and its reports would be stored, of an
+    /// attempt that another instance may yet have to serve.
+    awaits_instance: bool,
     /// The served connection has been welcomed; whether its agent has visits.
     welcomed: Option<bool>,
     orders: Vec<Order>,
@@ -128,17 +135,33 @@ pub struct HostLink {
 }
 
 impl HostLink {
+    /// The link of an attempt that waits for the agents of a warm instance.
+    #[must_use]
+    pub fn awaiting_instance() -> Self {
+        Self { awaits_instance: true, ..Self::default() }
+    }
+
     /// What follows from an event.
     pub fn handle(&mut self, event: Event, now: Now) -> Vec<Io> {
         match event {
-            Event::Hello(conn) => return self.turn.hello(conn),
+            Event::Hello(conn) => {
+                let io = self.turn.hello(conn);
+                return self.unless_awaiting(io);
+            }
+            Event::InstanceConnected => {
+                if std::mem::take(&mut self.awaits_instance) {
+                    return self.turn.serving.map(Io::Admit).into_iter().collect();
+                }
+            }
+            Event::InstanceGivenUp => return [self.turn.serving, self.turn.next].into_iter().flatten().map(Io::Close).collect(),
             Event::Welcomed { conn, has_visits } => return self.on_welcomed(conn, has_visits),
             Event::Closed(conn) => {
                 if self.turn.serving == Some(conn) {
                     self.welcomed = None;
                     self.liveness.disconnected();
                 }
-                return self.turn.closed(conn);
+                let io = self.turn.closed(conn);
+                return self.unless_awaiting(io);
             }
             Event::Order(order) => return self.on_order(order),
             Event::Received(conn) if self.connected() == Some(conn) => self.liveness.received(),
@@ -164,6 +187,11 @@ impl HostLink {
             }
         }
         Vec::new()
+    }
+
+    fn unless_awaiting(&self, mut io: Vec<Io>) -> Vec<Io> {
+        io.retain(|io| !(self.awaits_instance && matches!(io, Io::Admit(_))));
+        io
     }
 
     fn on_welcomed(&mut self, conn: ConnId, has_visits: bool) -> Vec<Io> {
@@ -207,6 +235,12 @@ impl HostLink {
     /// Whether the host was ordered to stop or may exit.
     pub fn is_stopping(&self) -> bool {
         self.orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
+    }
+
+    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that it sent is still to be read. Otherwise the
+    /// next check for lost agents finds it.
+    pub fn is_end_news(&self) -> bool {
+        !self.is_stopping() && self.connected().is_none()
     }
 
     /// Time has passed in which the server read; returns how long the agent has been silent.

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use shoal_link::Order;
 use shoal_plane::{Action, Command};
 
 pub use messages::{Event, Io, Outcome, Step, WritePolicy};
@@ -292,6 +293,20 @@ impl Lanes {
         };
         lane.state = State::Performing(action.clone());
         Some(Io::Perform { action, write: WritePolicy::IfSpace })
+    }
+}
+
+/// The orders to hosts that an action consists of, of an attempt with so many.
+#[must_use]
+pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
+    let all = |order: Order| (1..=instances).map(|host| (host, order.clone())).collect();
+    match action {
+        Action::StopInstances { hosts, grace_s, reason, .. } => {
+            hosts.iter().map(|host| (*host, Order::Stop { grace_s: *grace_s, reason: reason.clone() })).collect()
+        }
+        Action::Freeze { .. } => all(Order::Freeze),
+        Action::Resume { until, .. } => all(Order::Thaw { until: until.map(u64::from) }),
+        Action::Launch { .. } | Action::StoreArtifacts { .. } | Action::Release { .. } => Vec::new(),
     }
 }
 

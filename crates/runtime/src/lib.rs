@@ -5,13 +5,18 @@
 //! `deadline()` is when the machine wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs
 //! and brings the answers as events. Every event is legal in every state; one that is too late is ignored.
 
+pub mod file_receiver;
 pub mod host_link;
+pub mod ingestion;
 pub mod lanes;
 mod liveness;
 mod now;
+pub mod recovery;
 pub mod warm_pool;
 
+pub use file_receiver::FileReceiver;
 pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
-pub use liveness::{Liveness, sign_interval};
+pub use ingestion::Ingestion;
+pub use liveness::{Liveness, Loss, losses, sign_interval};
 pub use now::{Mono, Now};
 pub use warm_pool::WarmPool;

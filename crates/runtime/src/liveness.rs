@@ -16,6 +16,25 @@ pub fn sign_interval(allowed: Duration) -> Duration {
     (allowed / SIGNS).clamp(MIN_SIGN_INTERVAL, MAX_SIGN_INTERVAL)
 }
 
+/// Why an instance is taken for lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Its process has ended.
+    Ended,
+    /// Its agent has been silent for this long.
+    Silent(Duration),
+}
+
+/// Which hosts are taken for lost, of those whose silence is known. `ended`: those whose process has ended.
+#[must_use]
+pub fn losses(silences: &[(u32, Duration)], ended: &[u32], allowed: Duration) -> Vec<(u32, Loss)> {
+    let loss = |(host, silence): &(u32, Duration)| match ended.contains(host) {
+        true => Some((*host, Loss::Ended)),
+        false => (*silence >= allowed).then_some((*host, Loss::Silent(*silence))),
+    };
+    silences.iter().filter_map(loss).collect()
+}
+
 /// How long one agent has been silent.
 #[derive(Debug, Default)]
 pub struct Liveness {

@@ -1,7 +1,7 @@
 //! The agents' side of the server: one connection per agent on a Unix socket in the data directory, one thread per connection.
 //!
-//! Reports are handled in order and acknowledged when durable: log lines and metric points together with their number in one
-//! transaction; facts through the core first, then their number (the core drops repeats); artifact parts in their file first.
+//! Reports are handled in the order that [`Ingestion`] decides and acknowledged when durable: log lines and metric points together with
+//! their number in one transaction; facts through the core first (it drops repeats); artifact parts in their file first.
 
 mod strangers;
 
@@ -18,9 +18,14 @@ use std::{
     time::Duration,
 };
 
-use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, Phase, RankOutcome, Report, ReportBody, ToAgent, ToServer};
-use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
-use shoal_runtime::{ConnId, MirrorKind, host_link::Event, lanes, sign_interval, warm_pool};
+use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer};
+use shoal_plane::{Command, InstanceReport};
+use shoal_runtime::{
+    ConnId, Ingestion, MirrorKind,
+    host_link::Event,
+    ingestion::{self, Batch, Io, Line},
+    lanes, sign_interval, warm_pool,
+};
 use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
 use crate::{
@@ -87,6 +92,8 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
         Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
     let link = Link { machines: world.machines.clone(), attempt, host: hello.host, conn };
+    // An attempt that waits for a warm instance admits no agent before all are here.
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt.clone(), host: hello.host, conn });
     link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.plan.assignments[hello.host as usize - 1].clone();
@@ -94,9 +101,9 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
-    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt, host: hello.host, conn });
     stream.set_read_timeout(None)?;
-    Connection { world, link, stream, sender, decoder, acked, parts: HashMap::new(), no_space: false }.run()
+    let ingestion = Ingestion::new(hello.attempt, hello.host, acked);
+    Connection { world, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
 fn mirror(
@@ -146,6 +153,7 @@ struct Connection<'a> {
     stream: UnixStream,
     sender: AgentSender,
     decoder: Decoder,
+    ingestion: Ingestion,
     acked: u64,
     parts: HashMap<Artifact, PartsWriter>,
     /// Parts are no longer stored: the job is being stopped and there is no space for them.
@@ -160,11 +168,7 @@ impl Connection<'_> {
             while let Some(frame) = self.decoder.next::<ToServer>().map_err(io::Error::other)? {
                 frames.push(frame);
             }
-            let before = self.acked;
             self.take(frames)?;
-            if self.acked > before {
-                self.sender.send(ToAgent::Ack { seq: self.acked })?;
-            }
             self.link.handle(Event::Processed(self.link.conn));
             match read_some(&mut self.stream, &mut self.decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -174,84 +178,55 @@ impl Connection<'_> {
         }
     }
 
-    /// Adds lines of the program, or of the agent and this server, to those of a report.
-    fn add_lines(&self, all: &mut Vec<LogLines>, is_own: bool, lines: impl IntoIterator<Item = (u64, String)>) {
-        match all.last_mut() {
-            Some(last) if last.is_own == is_own => last.lines.extend(lines),
-            _ => all.push(LogLines { stream: self.stream_name(), lines: Vec::from_iter(lines), is_own }),
-        }
-    }
-
-    /// Persists a batch of frames in order; all facts of a batch are committed in one transaction.
+    /// Persists a batch of frames in the steps that [`Ingestion`] requests.
     fn take(&mut self, frames: Vec<Frame<ToServer>>) -> io::Result<()> {
-        let mut lines = Vec::new();
-        let mut points = Vec::new();
-        let mut facts = Vec::new();
-        let mut has_parts = false;
-        let mut last = self.acked;
-        for frame in frames {
-            match frame {
-                Frame::Part { seq, artifact, bytes } => {
-                    if seq > last {
-                        // Where there is no room for it, the core hears that after what came before.
-                        self.tell(&mut facts)?;
+        let mut event = Some(ingestion::Event::Arrived(frames));
+        while let Some(next) = event.take() {
+            for io in self.ingestion.handle(next) {
+                event = match io {
+                    Io::Sign => {
+                        self.link.handle(Event::SignReceived(self.link.conn));
+                        continue;
+                    }
+                    Io::Commit(facts) => {
+                        self.tell(facts)?;
+                        Some(ingestion::Event::Done)
+                    }
+                    Io::Part { seq, artifact, bytes } => {
                         self.part(artifact, seq, &bytes)?;
-                        has_parts = true;
-                        last = seq;
+                        Some(ingestion::Event::Done)
                     }
-                }
-                Frame::Message(ToServer::Report(report)) if report.seq > last => {
-                    last = report.seq;
-                    match report.body {
-                        ReportBody::Logs { lines: new } => {
-                            self.add_lines(&mut lines, false, new.into_iter().map(|line| (line.at_ms, line.text)));
-                        }
-                        ReportBody::Metrics { points: new } => {
-                            points.extend(new.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value }));
-                        }
-                        ReportBody::Note { text } => self.add_lines(&mut lines, true, [(report.at_ms, format!("[shoal] {text}"))]),
-                        ReportBody::ArtifactSent { .. } => {}
-                        // A scheduler waits for it: the lines around it may come later.
-                        body @ ReportBody::Objective { .. } => facts.extend(self.command(Report { body, ..report })),
-                        body => {
-                            if has_parts || !lines.is_empty() || !points.is_empty() {
-                                // A reader who sees the job ended must find its last lines, and who stores its artifacts must not have their parts
-                                // sent anew: they become durable first. Their number says that all before them is.
-                                self.tell(&mut facts)?;
-                                self.ingest(report.seq - 1, &mut lines, &mut points)?;
-                                has_parts = false;
-                            }
-                            facts.extend(self.command(Report { body, ..report }));
-                        }
+                    Io::Store(batch) => Some(ingestion::Event::Stored(self.ingest(batch)?)),
+                    Io::Acknowledge(seq) => {
+                        self.sender.send(ToAgent::Ack { seq })?;
+                        continue;
                     }
-                }
-                Frame::Message(ToServer::Report(_)) => {}
-                Frame::Message(ToServer::Alive) => self.link.handle(Event::SignReceived(self.link.conn)),
-                _ => return Err(io::Error::other("only reports and parts come on this connection")),
+                    Io::Read => None,
+                    Io::Refuse => return Err(io::Error::other("only reports and parts come on this connection")),
+                };
             }
-        }
-        self.tell(&mut facts)?;
-        if last > self.acked || !lines.is_empty() || !points.is_empty() {
-            self.ingest(last, &mut lines, &mut points)?;
         }
         Ok(())
     }
 
     /// Tells the core, which answers when all of it is durable.
-    fn tell(&self, facts: &mut Vec<Command>) -> io::Result<()> {
-        if facts.is_empty() {
-            return Ok(());
-        }
+    fn tell(&self, mut facts: Vec<Command>) -> io::Result<()> {
         // What the next server is to know of the attempt comes before what it knows of it.
         self.link.attempt.sync_plan()?;
-        self.world.core.tell_all(std::mem::take(facts)).map_err(io::Error::other)
+        for fact in &mut facts {
+            if let Command::InstanceReported { report: InstanceReport::Lost { reason }, .. } = fact {
+                *reason = self.world.without_paths(reason);
+            }
+        }
+        self.world.core.tell_all(facts).map_err(io::Error::other)
     }
 
-    /// Log lines, metric points and the number up to which all is durable, in one transaction.
-    fn ingest(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> io::Result<()> {
+    /// Log lines, metric points and the number up to which all is durable, in one transaction; returns that number.
+    fn ingest(&mut self, batch: Batch) -> io::Result<u64> {
         self.link.attempt.sync_plan()?;
         self.sync_parts()?;
-        let stored = match self.store(seq, lines, points) {
+        let seq = batch.seq;
+        let stored = match self.store(batch) {
             Err(StoreError::Full(_)) if self.link.attempt.is_stopping(self.link.host) => self.store_without_lines(seq),
             stored => stored,
         };
@@ -259,73 +234,42 @@ impl Connection<'_> {
         match (&stored, self.link.attempt.waits_for_disk(host, stored.is_err())) {
             // The connection ends, and the agent says it again; once told is enough.
             (Err(error), true) => tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}"),
-            (Ok(()), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
+            (Ok(_), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
             (_, false) => {}
         }
         stored.map_err(io::Error::other)
     }
 
     /// The number alone: a job that is stopped on a full disk must end, and its end comes after its last lines.
-    fn store_without_lines(&mut self, seq: u64) -> Result<(), StoreError> {
+    fn store_without_lines(&mut self, seq: u64) -> Result<u64, StoreError> {
         let (job, host) = (&self.link.attempt.plan.job, self.link.host);
         tracing::warn!("training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped");
-        self.store(seq, &mut Vec::new(), &mut Vec::new())
+        self.store(Batch { seq, ..Batch::default() })
     }
 
-    fn store(&mut self, seq: u64, lines: &mut Vec<LogLines>, points: &mut Vec<MetricPoint>) -> Result<(), StoreError> {
+    fn store(&mut self, batch: Batch) -> Result<u64, StoreError> {
+        let mut logs: Vec<LogLines> = Vec::new();
+        for Line { is_own, at_ms, text } in batch.lines {
+            match logs.last_mut() {
+                Some(last) if last.is_own == is_own => last.lines.push((at_ms, text)),
+                _ => logs.push(LogLines { stream: self.stream_name(), lines: vec![(at_ms, text)], is_own }),
+            }
+        }
+        let points = batch.points.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value });
         let ingest = Ingest {
             attempt: self.link.attempt.plan.attempt.clone(),
             host: self.link.host,
-            seq,
+            seq: batch.seq,
             job: self.link.attempt.plan.job.clone(),
-            logs: std::mem::take(lines),
-            points: std::mem::take(points),
+            logs,
+            points: points.collect(),
             quota: Some(self.quota()),
         };
         let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
         self.acked = self.world.telemetry.ingest(&ingest)?.max(self.acked);
         self.world.exporter.ingested(new_lines, new_points);
         self.world.job_changes.grown(&ingest.job, new_lines, new_points);
-        Ok(())
-    }
-
-    /// What the core wants to know of a report, if anything.
-    fn command(&self, report: Report) -> Option<Command> {
-        let at = Time(report.at_ms);
-        let report = match report.body {
-            ReportBody::Phase { phase: Phase::Downloading } => InstanceReport::Downloading,
-            ReportBody::Phase { phase: Phase::Training } => InstanceReport::Training,
-            ReportBody::RankEnded { end, final_metrics } => InstanceReport::RankEnded {
-                end: RankEnd {
-                    code: match end.outcome {
-                        RankOutcome::Exited(code) => Some(code),
-                        RankOutcome::Signaled(_) => None,
-                    },
-                    signal: match end.outcome {
-                        RankOutcome::Exited(_) => None,
-                        RankOutcome::Signaled(signal) => Some(signal),
-                    },
-                    out_of_memory: end.out_of_memory,
-                    crowded_out: end.crowded_out,
-                    failure_file: end.failure_file,
-                    stderr_tail: end.stderr_tail,
-                    at,
-                },
-                final_metrics: final_metrics
-                    .into_iter()
-                    .map(|it| MetricValue { name: it.name, value: it.value, at: Time(it.at_ms) })
-                    .collect(),
-            },
-            ReportBody::Objective { ordinal, value } => InstanceReport::Objective { ordinal, value },
-            ReportBody::Uploaded => InstanceReport::Uploaded,
-            ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason: self.world.without_paths(&reason) },
-            ReportBody::Phase { phase: Phase::Uploading }
-            | ReportBody::Logs { .. }
-            | ReportBody::Metrics { .. }
-            | ReportBody::Note { .. }
-            | ReportBody::ArtifactSent { .. } => return None,
-        };
-        Some(Command::InstanceReported { attempt: self.link.attempt.plan.attempt.clone(), host: self.link.host, report })
+        Ok(self.acked)
     }
 
     /// Stores a part. On a full disk the agent sends it again until there is room or the core's limit for uploads is over; a job that is being stopped

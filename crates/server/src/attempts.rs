@@ -182,12 +182,19 @@ impl Attempt {
 
     /// One that waits for a warm instance.
     pub(crate) fn awaiting_instance(self) -> Self {
-        Self { awaits_instance: AtomicBool::new(true), ..self }
+        let hosts = self.hosts.iter().map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() })).collect();
+        Self { hosts, awaits_instance: AtomicBool::new(true), ..self }
     }
 
-    /// Its warm instance has connected.
+    /// Its warm instance has connected: its agents are served.
     pub(crate) fn instance_connected(&self) {
         self.awaits_instance.store(false, Ordering::Release);
+        self.all_hosts().for_each(|mut host| host.handle(Event::InstanceConnected));
+    }
+
+    /// Its warm instance has not connected: its agents are served no more.
+    pub(crate) fn instance_given_up(&self) {
+        self.all_hosts().for_each(|mut host| host.handle(Event::InstanceGivenUp));
     }
 
     /// Whether it waits for a warm instance.
@@ -236,9 +243,9 @@ impl Attempt {
         self.all_hosts().filter(|host| host.link.connected().is_some()).count()
     }
 
-    /// Whether a host's agent has a connection.
-    pub(crate) fn is_connected(&self, host: u32) -> bool {
-        self.host(host).link.connected().is_some()
+    /// Whether the end of a host's process is reported at once.
+    pub(crate) fn is_end_news(&self, host: u32) -> bool {
+        self.host(host).link.is_end_news()
     }
 
     /// Notes whether a host's reports cannot be stored; returns whether that is news.

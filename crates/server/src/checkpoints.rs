@@ -1,14 +1,17 @@
 //! Files that agents bring while their program runs: checkpoints, and the intermediate output.
 //!
-//! A file becomes an object first, then (of checkpoints) its receipt an event and a row, then the agent hears that it is saved. Whatever
-//! dies in between, the agent sends what it did not hear of again: the object is replaced by an equal one, and there is a receipt for it.
+//! Performs what [`FileReceiver`] requests: the object, then (of checkpoints) its receipt, then the agent's answer.
 
 use std::{io, os::unix::net::UnixStream, sync::Arc};
 
 use sha2::{Digest, Sha256};
-use shoal_link::{Decoder, Frame, Hello, ToAgent, ToServer};
+use shoal_link::{Decoder, Hello, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport};
-use shoal_runtime::{ConnId, MirrorKind, host_link::Event};
+use shoal_runtime::{
+    ConnId, FileReceiver, MirrorKind,
+    file_receiver::{Event, Io},
+    host_link,
+};
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
 use shoal_wire::S3Uri;
 
@@ -49,24 +52,21 @@ pub(crate) fn receive(
     // Whatever ends this, the host's next connection is not kept waiting.
     let _closing = Closing { attempt, host: hello.host, kind, conn };
     (|| {
-        attempt.admit(hello.host, conn, sender, Event::MirrorHello(kind, conn))?;
-        let mut files = Files { world, attempt, host: hello.host, kind, place, incoming: None, saved: Vec::new() };
+        attempt.admit(hello.host, conn, sender, host_link::Event::MirrorHello(kind, conn))?;
+        let files = FileReceiver::new(kind == MirrorKind::Checkpoints);
+        let mut files = Files { world, attempt, host: hello.host, kind, place, sender, files, incoming: None, stored: Vec::new() };
         sender.send(ToAgent::Ready)?;
         stream.set_read_timeout(None)?;
         loop {
             while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
-                if let Some(refusal) = files.take(frame)? {
-                    // Answers come in the order of the files.
-                    files.acknowledge(sender)?;
-                    sender.send(refusal)?;
-                }
+                files.handle(Event::Arrived(frame))?;
             }
-            files.acknowledge(sender)?;
+            files.handle(Event::Drained)?;
             match read_some(&mut stream, &mut decoder) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             }
-            attempt.handle(hello.host, Event::MirrorReceived(kind, conn));
+            attempt.handle(hello.host, host_link::Event::MirrorReceived(kind, conn));
         }
     })()
 }
@@ -81,7 +81,7 @@ struct Closing<'a> {
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.attempt.handle(self.host, Event::MirrorClosed(self.kind, self.conn));
+        self.attempt.handle(self.host, host_link::Event::MirrorClosed(self.kind, self.conn));
     }
 }
 
@@ -102,33 +102,44 @@ struct Files<'a> {
     kind: MirrorKind,
     /// S3 bucket and prefix.
     place: &'a (String, String),
+    sender: &'a AgentSender,
+    files: FileReceiver,
     incoming: Option<Incoming>,
-    /// Stored, and not answered so far.
-    saved: Vec<InstanceReport>,
+    /// Receipts that are not submitted so far.
+    stored: Vec<InstanceReport>,
 }
 
 impl Files<'_> {
-    /// Takes the next frame; what is returned is to be answered.
-    fn take(&mut self, frame: Frame<ToServer>) -> io::Result<Option<ToAgent>> {
-        match (frame, &mut self.incoming) {
-            (Frame::Message(ToServer::FileBegins { path, is_last }), None) => {
-                self.incoming = Some(self.begin(path, is_last));
-                Ok(None)
+    /// Performs all that follows from an event.
+    fn handle(&mut self, event: Event) -> io::Result<()> {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            for io in self.files.handle(event) {
+                match io {
+                    Io::Begin { path, is_last } => self.incoming = Some(self.begin(path, is_last)),
+                    Io::Append(bytes) => {
+                        if let Some(file) = &mut self.incoming {
+                            file.append(&bytes);
+                        }
+                    }
+                    Io::Drop => self.incoming = None,
+                    Io::Store => {
+                        let stored = self.incoming.take().ok_or_else(|| io::Error::other("no file has begun"))?;
+                        next = Some(Event::Stored(self.end(stored)));
+                    }
+                    // The receiver names those files whose receipts are here.
+                    Io::Commit(_) => {
+                        self.commit()?;
+                        next = Some(Event::Committed);
+                    }
+                    Io::Send(answer) => self.sender.send(answer)?,
+                    // The caller reads.
+                    Io::Read => {}
+                    Io::Refuse => return Err(io::Error::other("this message is not part of a file")),
+                }
             }
-            (Frame::Chunk(bytes), Some(file)) => {
-                file.append(&bytes);
-                Ok(None)
-            }
-            (Frame::Message(ToServer::FileDropped), incoming) => {
-                *incoming = None;
-                Ok(None)
-            }
-            (Frame::Message(ToServer::FileEnds { bytes }), incoming) => match incoming.take() {
-                Some(file) if file.bytes == bytes || file.writer.is_err() => Ok(self.end(file)),
-                Some(_) | None => Err(io::Error::other("FileEnds without FileBegins, or with the wrong length")),
-            },
-            _ => Err(io::Error::other("this message is not part of a file")),
         }
+        Ok(())
     }
 
     fn begin(&self, path: String, is_last: bool) -> Incoming {
@@ -143,35 +154,20 @@ impl Files<'_> {
         Incoming { path, key, writer, digest: Sha256::new(), bytes: 0 }
     }
 
-    fn end(&mut self, file: Incoming) -> Option<ToAgent> {
+    fn end(&mut self, file: Incoming) -> Result<(), String> {
         let (path, digest) = (file.path, file.digest.finalize());
-        let stored = file.writer.and_then(|writer| store(&self.world.objects, writer, &self.place.0, &file.key, &digest));
-        match stored {
-            Ok(()) => {
-                self.saved.push(InstanceReport::CheckpointSaved { path, bytes: file.bytes, sha256: hex(&digest) });
-                None
-            }
-            Err(reason) => Some(ToAgent::FileRefused { path, reason }),
-        }
-    }
-
-    /// Commits the receipts, then acknowledges the files.
-    fn acknowledge(&mut self, sender: &AgentSender) -> io::Result<()> {
-        if self.saved.is_empty() {
-            return Ok(());
-        }
-        self.attempt.sync_plan()?;
-        let saved = std::mem::take(&mut self.saved);
-        let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+        store(&self.world.objects, file.writer?, &self.place.0, &file.key, &digest)?;
         if self.kind == MirrorKind::Checkpoints {
-            self.world.core.tell_all(saved.iter().cloned().map(command).collect()).map_err(io::Error::other)?;
-        }
-        for report in saved {
-            if let InstanceReport::CheckpointSaved { path, .. } = report {
-                sender.send(ToAgent::FileSaved { path })?;
-            }
+            self.stored.push(InstanceReport::CheckpointSaved { path, bytes: file.bytes, sha256: hex(&digest) });
         }
         Ok(())
+    }
+
+    fn commit(&mut self) -> io::Result<()> {
+        self.attempt.sync_plan()?;
+        let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+        let receipts = std::mem::take(&mut self.stored).into_iter().map(command).collect();
+        self.world.core.tell_all(receipts).map_err(io::Error::other)
     }
 }
 

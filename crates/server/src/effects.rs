@@ -14,7 +14,8 @@ use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_runtime::{
-    lanes::{Outcome, Step, WritePolicy},
+    lanes::{self, Outcome, Step, WritePolicy},
+    recovery::{KnownPlan, Relaunch, relaunch, serves_another},
     warm_pool::Grant,
 };
 use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
@@ -93,22 +94,13 @@ impl World {
             Action::Launch { job, attempt, number, placement, instances, lease_s, trial } => {
                 self.launch(&Launch { job, attempt, number, placement, instances, lease_s, trial })
             }
-            Action::StopInstances { attempt, hosts, grace_s, reason } => {
-                if let Some(running) = self.attempts.get(&attempt) {
-                    for host in hosts {
-                        running.order(host, Order::Stop { grace_s, reason: reason.clone() });
-                    }
-                }
-                Outcome::Done
-            }
             Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
             Action::Release { attempt, .. } => self.release(attempt),
-            Action::Freeze { attempt } => {
-                self.order_all(&attempt, &Order::Freeze);
-                Outcome::Done
-            }
-            Action::Resume { attempt, until } => {
-                self.order_all(&attempt, &Order::Thaw { until: until.map(u64::from) });
+            action => {
+                if let Some(running) = self.attempts.get(action.attempt()) {
+                    let orders = lanes::orders(&action, running.allocation.instances);
+                    orders.into_iter().for_each(|(host, order)| running.order(host, order));
+                }
                 Outcome::Done
             }
         }
@@ -165,14 +157,16 @@ impl World {
         let dir = run_dir(&self.runs, attempt);
         let in_dir = |error: std::io::Error| format!("{}: {error}", dir.display());
         let known = Plan::read(&dir).map_err(in_dir)?;
-        if let Some(plan) = known.as_ref().filter(|plan| !self.has_begun(plan)) {
-            self.end_allocation(plan.allocation_id(), &self.allocation_of(plan));
-            self.attempts.remove(attempt);
-        } else if let Some(plan) = known {
-            let is_warm = plan.allocation_id.is_some();
-            self.adopt(plan.clone());
-            // Agents that a crash in the middle of the first submission left unstarted start now; none starts twice.
-            return if is_warm { Ok(Outcome::Done) } else { self.submit(&plan).map(|()| Outcome::Done) };
+        match (relaunch(known.as_ref().map(|plan| self.known(plan))), known) {
+            (Relaunch::Adopt { submit }, Some(plan)) => {
+                self.adopt(plan.clone());
+                return if submit { self.submit(&plan).map(|()| Outcome::Done) } else { Ok(Outcome::Done) };
+            }
+            (Relaunch::Replace, Some(plan)) => {
+                self.end_allocation(plan.allocation_id(), &self.allocation_of(&plan));
+                self.attempts.remove(attempt);
+            }
+            (Relaunch::Anew, _) | (_, None) => {}
         }
         fs::create_dir_all(&dir).map_err(in_dir)?;
         let plan = self.plan(request, launch)?;
@@ -233,13 +227,14 @@ impl World {
         self.prepared.lock().expect("no holder of this lock panics")
     }
 
-    /// Whether an attempt that has a plan has agents, or had. Those of a warm instance exit with a server that was killed before it could
-    /// assign them the attempt.
-    fn has_begun(&self, plan: &Plan) -> bool {
+    /// What a plan on disk, its agents and their reports say.
+    fn known(&self, plan: &Plan) -> KnownPlan {
         let mut hosts = (1..).take(plan.assignments.len());
-        plan.allocation_id.is_none()
-            || self.is_complete(&self.allocation_of(plan))
-            || hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0))
+        KnownPlan {
+            is_warm: plan.allocation_id.is_some(),
+            is_complete: self.is_complete(&self.allocation_of(plan)),
+            has_reports: hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0)),
+        }
     }
 
     /// Takes an attempt that runs already into the tables (after a restart).
@@ -329,16 +324,11 @@ impl World {
         Outcome::Commit(Command::Released { attempt })
     }
 
-    /// Whether the instance that was started for an attempt runs another one.
-    fn serves_another(&self, attempt: &str) -> bool {
-        self.attempts.all().iter().any(|other| other.plan.attempt != attempt && other.plan.allocation_id() == attempt)
-    }
-
     /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
     pub(crate) fn clear(&self, attempt: &str) {
-        // A crash may have come between the assignment of a warm instance and the release of the attempt for which it was started: its processes
-        // and their directory are the other attempt's now.
-        let is_shared = self.serves_another(attempt);
+        let running = self.attempts.all();
+        // Then its processes and their directory are the other attempt's now.
+        let is_shared = serves_another(attempt, running.iter().map(|it| (&*it.plan.attempt, it.plan.allocation_id())));
         let dir = run_dir(&self.runs, attempt);
         if !is_shared {
             self.end_agents(attempt, &dir);

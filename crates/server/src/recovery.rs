@@ -1,8 +1,15 @@
 //! Restart recovery: adopts running attempts and removes orphaned directories.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use shoal_plane::State;
+use shoal_runtime::{
+    recovery::{Found, FoundPlan, recover},
+    warm_pool::AllocationId,
+};
 
 use crate::{attempts::Plan, effects::World};
 
@@ -21,29 +28,26 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<String>) -> Vec<(String, St
             return Vec::new();
         }
     };
-    let (mut in_use, mut others, mut keys) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (mut found, mut plans) = (Vec::new(), BTreeMap::new());
     for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let plan = Plan::read(&entry.path());
-        match plan {
-            Ok(Some(plan)) if live.contains(&name) => {
-                in_use.insert(plan.allocation_id().to_owned());
-                keys.extend(plan.reuse.as_ref().map(|policy| (name, policy.key.clone())));
-                world.adopt(plan);
-            }
-            Ok(None) if live.contains(&name) => {}
-            Ok(_) => others.push(name),
-            Err(error) => {
-                tracing::error!("{}: {error}", entry.path().display());
-                others.push(name);
-            }
-        }
+        let attempt = entry.file_name().to_string_lossy().into_owned();
+        let plan = Plan::read(&entry.path()).unwrap_or_else(|error| {
+            tracing::error!("{}: {error}", entry.path().display());
+            None
+        });
+        let known = plan.as_ref().map(|plan| FoundPlan {
+            allocation: AllocationId(plan.allocation_id().to_owned()),
+            key: plan.reuse.as_ref().map(|policy| policy.key.clone()),
+        });
+        plans.extend(plan.map(|plan| (attempt.clone(), plan)));
+        found.push(Found { attempt, plan: known });
     }
-    // A directory whose attempt is over may be that of an instance that serves another one now.
-    others.iter().filter(|name| !in_use.contains(*name)).for_each(|name| world.clear(name));
+    let recovery = recover(live, found);
+    recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)).for_each(|plan| world.adopt(plan));
+    recovery.clear.iter().for_each(|attempt| world.clear(attempt));
     world.trees.sweep();
     if let Err(error) = world.pools_of_before_end() {
         tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");
     }
-    keys
+    recovery.keys
 }

@@ -125,6 +125,9 @@ impl World {
             }
             Io::Unassign { attempt, instance } => {
                 tracing::warn!("the warm instance {} does not answer: attempt {attempt} gets a new one", instance.allocation.0);
+                if let Some(running) = self.attempts.get(&attempt) {
+                    running.instance_given_up();
+                }
                 self.attempts.remove(&attempt);
                 self.end_warm(&[instance]);
                 self.forget_reports(&attempt);

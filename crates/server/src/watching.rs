@@ -9,6 +9,7 @@ use std::{
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Watch};
 use shoal_plane::{Command, InstanceReport};
+use shoal_runtime::{Loss, losses};
 use tokio::{
     sync::mpsc,
     time::{sleep, sleep_until},
@@ -121,8 +122,7 @@ impl World {
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {
             let Ok(status) = status else { continue };
             for host in lost(attempt, &status) {
-                // One that still has a connection is found by the next look.
-                if !attempt.is_stopping(host) && !attempt.is_connected(host) {
+                if attempt.is_end_news(host) {
                     self.lose_ended(attempt, host);
                 }
             }
@@ -134,14 +134,14 @@ impl World {
         if matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. }) {
             return;
         }
-        let lost = lost(attempt, status);
-        for (host, silent) in attempt.elapse(passed) {
-            if lost.contains(&host) {
-                self.lose_ended(attempt, host);
-            } else if silent >= self.silence {
-                let seconds = silent.as_secs();
-                let what = "it was stopped, or its machine hangs, and what runs there is ended";
-                self.lose(attempt, host, format!("the agent of algo-{host} was silent for {seconds} s: {what}"));
+        for (host, loss) in losses(&attempt.elapse(passed), &lost(attempt, status), self.silence) {
+            match loss {
+                Loss::Ended => self.lose_ended(attempt, host),
+                Loss::Silent(silence) => {
+                    let seconds = silence.as_secs();
+                    let what = "it was stopped, or its machine hangs, and what runs there is ended";
+                    self.lose(attempt, host, format!("the agent of algo-{host} was silent for {seconds} s: {what}"));
+                }
             }
         }
     }

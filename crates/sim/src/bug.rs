@@ -1,6 +1,6 @@
-//! Errors that a shell could have, planted on request: a simulation that does not find them finds nothing.
+//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds nothing.
 
-/// What the fake shell does wrong.
+/// What the simulated server does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// A turn now and then is not journalled.
@@ -11,18 +11,40 @@ pub enum Bug {
     EarlyAcknowledgement,
     /// A report that comes again is taken again.
     RepeatedReport,
+    /// A new connection is served while what the older one delivered is still being stored.
+    TwoServed,
     /// After a restart a launch starts agents that run already.
     DoubleLaunch,
     /// A stop is told to connected agents only, and does not stand.
     LostStop,
     /// After a restart nothing is done that was left undone.
     ForgottenActions,
+    /// After a restart attempts that run are not adopted.
+    ForgottenAttempts,
+    /// After a restart the directories of attempts that are over stay.
+    ForgottenDirectories,
+    /// After a restart an attempt that is over is cleared away though its instance serves another one.
+    SharedInstanceCleared,
     /// What an action led to is told once, though the journal may refuse it.
     OutcomeToldOnce,
     /// A release now and then is not told to the core: its capacity stays held.
     CapacityKept,
     /// A release is told before the agents are gone.
     EarlyRelease,
+    /// A release does not wait for its agents to exit.
+    ImpatientRelease,
+    /// A release does not end the agents that have not exited.
+    LeftRunning,
+    /// An attempt's release is told before its instance is clear.
+    EarlyRetained,
+    /// A warm instance that does not connect for its attempt is not ended.
+    LateInstance,
+    /// What is left of a warm instance that is given up stays.
+    WarmInstanceLeft,
+    /// A checkpoint's receipt is committed before it is an object.
+    EarlyReceipt,
+    /// An agent is told that its checkpoint is saved before the receipt is durable.
+    EarlySaved,
     /// A snapshot stands for one event more than it holds.
     SnapshotAhead,
     /// Only the row of a turn's last job is written.
@@ -41,17 +63,28 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 17] = [
+    pub const ALL: [Bug; 28] = [
         Bug::SkippedAppend,
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
         Bug::RepeatedReport,
+        Bug::TwoServed,
         Bug::DoubleLaunch,
         Bug::LostStop,
         Bug::ForgottenActions,
+        Bug::ForgottenAttempts,
+        Bug::ForgottenDirectories,
+        Bug::SharedInstanceCleared,
         Bug::OutcomeToldOnce,
         Bug::CapacityKept,
         Bug::EarlyRelease,
+        Bug::ImpatientRelease,
+        Bug::LeftRunning,
+        Bug::EarlyRetained,
+        Bug::LateInstance,
+        Bug::WarmInstanceLeft,
+        Bug::EarlyReceipt,
+        Bug::EarlySaved,
         Bug::SnapshotAhead,
         Bug::StaleRows,
         Bug::RefusalForgotten,

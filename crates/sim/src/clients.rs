@@ -5,7 +5,7 @@ use shoal_plane::{Command, Form, GangSpec, Rejection};
 use crate::{
     Bug,
     scenario::{Job, Kind},
-    shell::Refusal,
+    server::Refusal,
     world::{SimEvent, Simulation, Step, broken},
 };
 

@@ -3,8 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_plane::{Event, JobView, StudyRecord, TuningView, Turn};
+use shoal_runtime::warm_pool::ReusePolicy;
 
-use crate::launcher::Key;
+/// A host of an attempt.
+pub(crate) type Host = (String, u32);
+
+/// What the run directory of an attempt says of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) job: String,
+    pub(crate) attempt: String,
+    pub(crate) instances: u32,
+    /// The attempt that its instance was started for.
+    pub(crate) allocation: String,
+    pub(crate) reuse: Option<ReusePolicy>,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
@@ -16,13 +29,17 @@ pub(crate) struct Disk {
     /// Records of tuning jobs' studies.
     pub(crate) records: BTreeMap<String, Vec<StudyRecord>>,
     /// Highest stored report number.
-    pub(crate) acked: BTreeMap<Key, u64>,
-    /// Lines of a host, by attempt, as they were stored.
-    pub(crate) lines: BTreeMap<Key, Vec<u32>>,
+    pub(crate) acked: BTreeMap<Host, u64>,
+    /// Lines of a host, as they were stored.
+    pub(crate) lines: BTreeMap<Host, Vec<u32>>,
     /// Parts of a host's model that have come.
-    pub(crate) parts: BTreeMap<Key, BTreeSet<u32>>,
-    /// Instances of attempts that have a plan in their run directory.
-    pub(crate) plans: BTreeMap<String, u32>,
+    pub(crate) parts: BTreeMap<Host, BTreeSet<u32>>,
+    /// Run directories, by attempt.
+    pub(crate) dirs: BTreeSet<String>,
+    /// What is in them of attempts.
+    pub(crate) plans: BTreeMap<String, Plan>,
+    /// Checkpoint files that are objects.
+    pub(crate) objects: BTreeSet<(Host, String)>,
     /// The attempt and the hosts whose model a job has.
     pub(crate) models: BTreeMap<String, (String, Vec<u32>)>,
 }
@@ -41,20 +58,28 @@ impl Disk {
     }
 
     /// Lines and their number in one transaction, unless the number is stored already; gives the highest number.
-    pub(crate) fn ingest(&mut self, key: &Key, seq: u64, lines: &mut Vec<u32>) -> u64 {
-        let acked = self.acked.entry(key.clone()).or_default();
-        let lines = std::mem::take(lines);
+    pub(crate) fn ingest(&mut self, host: &Host, seq: u64, lines: Vec<u32>) -> u64 {
+        let acked = self.acked.entry(host.clone()).or_default();
         if seq > *acked {
             *acked = seq;
-            self.lines.entry(key.clone()).or_default().extend(lines);
+            self.lines.entry(host.clone()).or_default().extend(lines);
         }
         *acked
     }
 
-    /// Removes an attempt's directory and numbers; its lines stay.
-    pub(crate) fn remove_run(&mut self, attempt: &str) {
-        self.plans.remove(attempt);
+    /// The numbers of an attempt's reports; its lines stay.
+    pub(crate) fn forget_reports(&mut self, attempt: &str) {
         self.acked.retain(|(of, _), _| of != attempt);
+    }
+
+    /// What of an attempt is in its directory.
+    pub(crate) fn remove_plan(&mut self, attempt: &str) {
+        self.plans.remove(attempt);
         self.parts.retain(|(of, _), _| of != attempt);
+    }
+
+    pub(crate) fn remove_dir(&mut self, attempt: &str) {
+        self.remove_plan(attempt);
+        self.dirs.remove(attempt);
     }
 }

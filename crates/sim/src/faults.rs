@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Cut,
     /// An agent is killed with its program.
     KillAgent,
+    /// An agent's process stands still for so many milliseconds.
+    Stall(u64),
     /// The instances of a managed spot training are taken away.
     Interrupt,
     /// The clock of the machine jumps, in milliseconds.
@@ -83,12 +85,14 @@ impl Faults {
         }
         let lethal = self.severity == Severity::Lethal;
         for _ in 0..self.random.between(4, 12) {
-            let fault = match self.random.below(if lethal { 10 } else { 7 }) {
+            let fault = match self.random.below(if lethal { 12 } else { 7 }) {
                 0 | 1 => Fault::KillServer,
                 2..=4 => Fault::Cut,
                 5 => Fault::Jump(i64::try_from(self.random.below(6000)).expect("small") - 3000),
                 6 => Fault::Full(self.random.between(10, 4000)),
                 7 => Fault::Jump(i64::try_from(self.random.below(7_200_000)).expect("small") - 3_600_000),
+                8 => Fault::Stall(self.random.between(1000, 200_000)),
+                9 => Fault::Stall(self.random.between(1000, 10_000)),
                 _ => Fault::KillAgent,
             };
             timed.push((self.random.below(60_000), fault));

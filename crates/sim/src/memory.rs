@@ -1,7 +1,7 @@
 //! Memory that attempts use: it grows from nothing, and together they may come to use more than the machine has. The same for an attempt's
 //! name whatever goes wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_plane::{Command, Event, Fact, SecondaryStatus, Time};
 
@@ -77,12 +77,12 @@ impl Simulation {
 
     /// The server measures what attempts use, and reports it with what the machine lacks.
     pub(crate) fn measure_memory(&mut self, passed_ms: u64) -> Step {
-        let alive = self.launcher.alive();
+        let alive: BTreeSet<&str> = self.agents.values().filter(|agent| !agent.is_gone()).filter_map(|it| it.attempt.as_deref()).collect();
         let used: BTreeMap<String, u64> = self
             .memory
             .launched
             .iter()
-            .filter(|it| alive.iter().any(|(of, _)| *of == it.attempt))
+            .filter(|it| alive.contains(&*it.attempt))
             .map(|it| (it.attempt.clone(), uses(&it.attempt, self.now.saturating_sub(it.since_ms), it.instances)))
             .collect();
         let lacking = used.values().sum::<u64>().saturating_sub(scenario::capacity().memory_bytes);

@@ -25,6 +25,8 @@ pub(crate) struct Job {
     pub(crate) follows: Option<usize>,
     /// When its client asks to stop it, from the acknowledgement of its creation on.
     pub(crate) stop_after_ms: Option<u64>,
+    /// Its instances are retained for so long.
+    pub(crate) keep_alive_s: Option<u32>,
 }
 
 /// What is to become of a job.
@@ -83,6 +85,10 @@ pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     }
     let starving = kinds.len() - 1;
     let mut jobs: Vec<_> = (0..).zip(kinds).map(|(index, kind)| job(&mut random, index, kind, starving)).collect();
+    let mut random = Random::new(seed, 7);
+    for job in jobs.iter_mut().filter(|_| random.one_in(2)) {
+        job.keep_alive_s = Some(u32::try_from(1 + 3 * (job.at_ms % 20)).expect("less than a minute"));
+    }
     jobs.push(service(seed, jobs.len()));
     jobs
 }
@@ -113,6 +119,7 @@ fn service(seed: u64, index: usize) -> Job {
         at_ms: random.below(30_000),
         follows: None,
         stop_after_ms: Some(random.between(60_000, 240_000)),
+        keep_alive_s: None,
     }
 }
 
@@ -163,6 +170,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             Kind::Races => Some(random.between(1, 12_000)),
             Kind::Completes | Kind::Fails | Kind::Outruns | Kind::Overstays | Kind::Starves | Kind::Serves => None,
         },
+        keep_alive_s: None,
     }
 }
 

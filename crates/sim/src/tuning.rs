@@ -1,4 +1,6 @@
-//! Tuning jobs of a scenario, and the tuner's part of the fake shell: real studies, rebuilt from what is stored.
+//! Tuning jobs of a scenario, and their tuner: real studies, rebuilt from what is stored.
+
+use std::collections::VecDeque;
 
 use shoal_plane::{
     Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest, TuningSpec,
@@ -12,13 +14,15 @@ use shoal_tuner::{
 use crate::{
     Bug,
     coverage::Point,
-    effects::Task,
     faults::Severity,
     random::Random,
     scenario::{End, Program},
+    server::Refusal,
     world::{SimEvent, Simulation, Step, broken},
 };
 
+/// Delay before an answer is submitted to the core again.
+const COMMIT_RETRY_MS: u64 = 1000;
 /// Units of resource of a trial that runs to its end.
 const UNITS: u32 = 9;
 
@@ -42,6 +46,13 @@ pub(crate) struct Tuning {
 pub(crate) enum Change {
     Parallel(u32),
     StopTrial,
+}
+
+/// What the tuner of a tuning job does next.
+#[derive(Debug)]
+pub(crate) enum TunerTask {
+    Answer(TunerRequest),
+    Commit(Command),
 }
 
 /// What a tuning job's client knows.
@@ -194,9 +205,9 @@ impl Simulation {
         let result = self.execute(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
         match result.answer {
             Ok(()) => {}
-            Err(crate::shell::Refusal::Rejected(shoal_plane::Rejection::TuningNameTaken(_))) if had_asked => {}
-            Err(crate::shell::Refusal::Journal) => return Ok(()),
-            Err(crate::shell::Refusal::Rejected(rejection)) => return broken(format!("{name} was refused: {rejection}")),
+            Err(Refusal::Rejected(shoal_plane::Rejection::TuningNameTaken(_))) if had_asked => {}
+            Err(Refusal::Journal) => return Ok(()),
+            Err(Refusal::Rejected(rejection)) => return broken(format!("{name} was refused: {rejection}")),
         }
         self.tuners[index].created = true;
         if let Some(ms) = stop_after_ms {
@@ -247,17 +258,53 @@ impl Simulation {
         let name = self.tunings[index].name.clone();
         let ended = self.disk.tunings.get(&name).filter(|view| view.ended.is_some()).map(|view| view.status);
         match self.execute(&Command::StopTuningJob { name, ended }, true)?.answer {
-            Ok(()) | Err(crate::shell::Refusal::Rejected(shoal_plane::Rejection::TuningAlreadyEnded(_))) => {
+            Ok(()) | Err(Refusal::Rejected(shoal_plane::Rejection::TuningAlreadyEnded(_))) => {
                 self.tuners[index].stopped = true;
             }
-            Err(crate::shell::Refusal::Journal) => {}
-            Err(crate::shell::Refusal::Rejected(rejection)) => return broken(format!("a stop was refused: {rejection}")),
+            Err(Refusal::Journal) => {}
+            Err(Refusal::Rejected(rejection)) => return broken(format!("a stop was refused: {rejection}")),
+        }
+        Ok(())
+    }
+
+    /// Requests of one tuning job are answered sequentially.
+    pub(crate) fn queue_request(&mut self, request: TunerRequest) {
+        let tuning = request.tuning().to_owned();
+        let queue = self.server().requests.entry(tuning.clone()).or_default();
+        queue.push_back(TunerTask::Answer(request));
+        if queue.len() == 1 {
+            let (pause, epoch) = (self.faults.latency(), self.epoch);
+            self.after(pause, SimEvent::TunerDue { epoch, tuning });
+        }
+    }
+
+    pub(crate) fn run_tuner(&mut self, tuning: String) -> Step {
+        let Some(task) = self.server().requests.get_mut(&tuning).and_then(VecDeque::pop_front) else { return Ok(()) };
+        let (mut pause, mut next) = (self.faults.latency(), None);
+        match task {
+            TunerTask::Answer(request) => (pause, next) = (1, Some(TunerTask::Commit(self.answer(request)?))),
+            TunerTask::Commit(command) => {
+                let result = self.execute(&command, true)?;
+                if result.answer.is_ok() {
+                    self.check_study(&command)?;
+                } else if matches!(result.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce) {
+                    (pause, next) = (COMMIT_RETRY_MS, Some(TunerTask::Commit(command)));
+                }
+            }
+        }
+        let epoch = self.epoch;
+        let Some(queue) = self.server().requests.get_mut(&tuning) else { return Ok(()) };
+        next.into_iter().for_each(|task| queue.push_front(task));
+        if queue.is_empty() {
+            self.server().requests.remove(&tuning);
+        } else {
+            self.after(pause, SimEvent::TunerDue { epoch, tuning });
         }
         Ok(())
     }
 
     /// Asks or tells the study; gives what the core has to know.
-    pub(crate) fn run_tuner(&mut self, request: TunerRequest) -> Step<Task> {
+    fn answer(&mut self, request: TunerRequest) -> Step<Command> {
         let (name, kind) = match &request {
             TunerRequest::Ask { tuning, .. } => (tuning.clone(), "suggestions_wanted"),
             TunerRequest::Tell { tuning, what: Observation::Reported { .. }, .. } => (tuning.clone(), "objective_reported"),
@@ -306,7 +353,7 @@ impl Simulation {
         };
         self.server().studies.insert(name, study);
         self.passes(&[kind], Point::AfterAction)?;
-        Ok(Task::Execute(command))
+        Ok(command)
     }
 
     /// The study of what is stored.
@@ -323,7 +370,7 @@ impl Simulation {
     }
 
     /// What the tuner said is durable: its live study must be that of the records.
-    pub(crate) fn check_study(&mut self, command: &Command) -> Step {
+    fn check_study(&mut self, command: &Command) -> Step {
         let (Command::Suggested { tuning, .. } | Command::Judged { tuning, .. }) = command else { return Ok(()) };
         // Nobody listens to it any more once the tuning job ends.
         let has_say = self.mirror.tuning(tuning).is_some_and(|view| view.status == TuningStatus::InProgress);

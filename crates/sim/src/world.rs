@@ -9,14 +9,15 @@ use crate::{
     agent::{Agent, Down, Up},
     clients::Client,
     coverage::{Point, kind},
-    disk::Disk,
+    disk::{Disk, Host},
+    driver::{MachineEvent, MachineIo},
     faults::{Fault, Faults, Severity},
-    launcher::{FakeLauncher, Key},
-    links::Connection,
     memory::Memory,
+    network::Connection,
     outcome::{self, Outcome},
+    processes::{Process, Processes},
     scenario::{self, Job},
-    shell::Server,
+    server::Server,
     tuning::{self, Change, Tuner, Tuning},
 };
 
@@ -39,6 +40,8 @@ pub struct SimRun {
     pub events: usize,
     /// Attempts of services that had served and were replaced.
     pub replaced: u32,
+    /// Attempts that a warm instance has served.
+    pub reused: u32,
     /// Where it was cut.
     pub coverage: Coverage,
 }
@@ -75,10 +78,42 @@ pub(crate) enum SimEvent {
         epoch: u64,
         timer: u64,
     },
-    /// The next task of an attempt's queue.
-    NextTask {
+    /// A machine's deadline; stale if another one was set since.
+    MachinesDue {
         epoch: u64,
-        attempt: String,
+        at: u64,
+        number: u64,
+    },
+    /// What a machine has requested is performed.
+    Perform {
+        epoch: u64,
+        io: MachineIo,
+    },
+    /// And it is notified of that.
+    Completed {
+        epoch: u64,
+        event: MachineEvent,
+    },
+    /// The tuner of a tuning job goes on.
+    TunerDue {
+        epoch: u64,
+        tuning: String,
+    },
+    /// The launcher reports the end of a process.
+    ProcessEnded {
+        epoch: u64,
+        allocation: String,
+        host: u32,
+    },
+    /// The server reads from a connection that it has not read from for a while.
+    Served {
+        epoch: u64,
+        connection: u64,
+    },
+    /// A checkpoint file is an object at last, by [`Bug::EarlyReceipt`].
+    Written {
+        epoch: u64,
+        file: (Host, String),
     },
     /// The server looks whether agents live.
     CheckAgents {
@@ -89,12 +124,20 @@ pub(crate) enum SimEvent {
         version: usize,
         bytes: Vec<u8>,
     },
-    Connect(Key),
+    Connect(Process),
+    /// An agent has files to send.
+    ConnectFiles(Process),
     /// An agent continues what it does; stale if it does something else since.
     AgentStep {
-        key: Key,
+        process: Process,
         step: u64,
     },
+    /// An agent shows that it lives.
+    Sign {
+        connection: u64,
+    },
+    /// An agent's process stands still no longer.
+    Continued(Process),
     Up {
         connection: u64,
         message: Up,
@@ -126,14 +169,18 @@ pub(crate) struct Simulation {
     owners: BTreeMap<String, String>,
     /// Attempts that had served and were replaced.
     replaced: u32,
+    /// Attempts that a warm instance has served.
+    pub(crate) reused: u32,
     /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
     pub(crate) frozen: BTreeSet<String>,
     /// By tuning job, how many of its trials may run.
     pub(crate) parallel: BTreeMap<String, u32>,
     pub(crate) disk: Disk,
-    pub(crate) launcher: FakeLauncher,
+    /// Checkpoint files that have a receipt in the journal.
+    pub(crate) receipts: BTreeSet<(Host, String)>,
+    pub(crate) processes: Processes,
     pub(crate) memory: Memory,
-    pub(crate) agents: BTreeMap<Key, Agent>,
+    pub(crate) agents: BTreeMap<Process, Agent>,
     pub(crate) connections: BTreeMap<u64, Connection>,
     /// Counts connections.
     pub(crate) called: u64,
@@ -166,6 +213,7 @@ pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool)
                 outcomes,
                 events: world.disk.events.len(),
                 replaced: world.replaced,
+                reused: world.reused,
                 coverage: world.coverage,
             })
         }
@@ -197,7 +245,9 @@ impl Simulation {
             parallel: BTreeMap::new(),
             jobs,
             disk: Disk::default(),
-            launcher: FakeLauncher::default(),
+            receipts: BTreeSet::new(),
+            processes: Processes::default(),
+            reused: 0,
             memory: Memory::default(),
             agents: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -237,10 +287,11 @@ impl Simulation {
             self.now = at;
             match self.handle(next).and_then(|()| self.check()) {
                 Ok(()) => {}
-                Err(Halt::Crash) => {
-                    self.crash();
-                    self.check_agents()?;
-                }
+                Err(Halt::Crash) => match self.crash() {
+                    Ok(()) => self.check_agents()?,
+                    Err(Halt::Broken(what)) => return Err(what),
+                    Err(Halt::Crash) => return Err("the server has crashed twice".to_owned()),
+                },
                 Err(Halt::Broken(what)) => return Err(what),
             }
         }
@@ -250,7 +301,8 @@ impl Simulation {
         self.check_tunings()
     }
 
-    fn handle(&mut self, event: SimEvent) -> Step {
+    pub(crate) fn handle(&mut self, event: SimEvent) -> Step {
+        let Some(event) = self.unless_stalled(event) else { return Ok(()) };
         match event {
             SimEvent::Create(index) => self.create_job(index),
             SimEvent::Stop(index) => self.stop_job(index),
@@ -260,23 +312,51 @@ impl Simulation {
             SimEvent::Fault(fault) => self.fault(fault),
             SimEvent::ServerStart => self.start_server(),
             SimEvent::Timeout { epoch, timer } if self.serves(epoch) => self.time_out(timer),
-            SimEvent::NextTask { epoch, attempt } if self.serves(epoch) => self.run_task(&attempt),
+            SimEvent::MachinesDue { epoch, at, number } if self.serves(epoch) => {
+                self.machines_due(at, number);
+                Ok(())
+            }
+            SimEvent::Perform { epoch, io } if self.serves(epoch) => self.perform(io),
+            SimEvent::Completed { epoch, event } if self.serves(epoch) => {
+                self.happens(event);
+                Ok(())
+            }
+            SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
             SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
-            SimEvent::SnapshotWritten { epoch, version, bytes } => {
-                if self.serves(epoch) && self.disk.snapshot.as_ref().is_none_or(|(before, _)| *before <= version) {
+            SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => self.process_ended(&allocation, host),
+            SimEvent::Served { epoch, connection } if self.serves(epoch) => self.serve(connection),
+            SimEvent::Written { epoch, file } if self.serves(epoch) => {
+                self.disk.objects.insert(file);
+                Ok(())
+            }
+            SimEvent::SnapshotWritten { epoch, version, bytes } if self.serves(epoch) => {
+                if self.disk.snapshot.as_ref().is_none_or(|(before, _)| *before <= version) {
                     self.disk.snapshot = Some((version, bytes));
                 }
                 Ok(())
             }
-            SimEvent::Timeout { .. } | SimEvent::NextTask { .. } | SimEvent::CheckAgents { .. } => Ok(()),
-            SimEvent::Connect(key) => {
-                self.connects(&key);
+            // Of a server that has crashed since.
+            SimEvent::Timeout { .. }
+            | SimEvent::MachinesDue { .. }
+            | SimEvent::Perform { .. }
+            | SimEvent::Completed { .. }
+            | SimEvent::TunerDue { .. }
+            | SimEvent::CheckAgents { .. }
+            | SimEvent::ProcessEnded { .. }
+            | SimEvent::Served { .. }
+            | SimEvent::Written { .. }
+            | SimEvent::SnapshotWritten { .. } => Ok(()),
+            SimEvent::Connect(process) => self.connects(&process),
+            SimEvent::ConnectFiles(process) => {
+                self.connects_files(&process);
                 Ok(())
             }
-            SimEvent::AgentStep { key, step } => {
-                self.step_agent(&key, step);
+            SimEvent::AgentStep { process, step } => self.step_agent(&process, step),
+            SimEvent::Sign { connection } => {
+                self.signs(connection);
                 Ok(())
             }
+            SimEvent::Continued(process) => self.continues(&process),
             SimEvent::Up { connection, message } => self.up(connection, message),
             SimEvent::Down { connection, message } => self.down(connection, message),
         }
@@ -295,17 +375,19 @@ impl Simulation {
                 if !open.is_empty() {
                     let connection = self.faults.random.pick(&open);
                     self.say(|| format!("connection {connection} breaks"));
-                    self.cut(connection);
+                    return self.cut(connection);
                 }
             }
             Fault::KillAgent => {
-                let alive = self.launcher.alive();
-                if !alive.is_empty() {
-                    let index = self.faults.random.below(alive.len() as u64);
-                    let key = alive[usize::try_from(index).expect("an index")].clone();
-                    self.say(|| format!("agent {key:?} is killed"));
-                    self.touch(&key.0);
-                    self.agent_ends(&key);
+                if let Some(process) = self.any_agent() {
+                    self.say(|| format!("agent {process:?} is killed"));
+                    return self.agent_ends(&process);
+                }
+            }
+            Fault::Stall(ms) => {
+                if let Some(process) = self.any_agent() {
+                    self.say(|| format!("agent {process:?} stands still for {ms} ms"));
+                    self.stall(&process, ms);
                 }
             }
             Fault::Interrupt => return self.interrupt_job(),
@@ -322,6 +404,20 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// One of those that run; whatever follows is something that its job's outcome may depend on.
+    fn any_agent(&mut self) -> Option<Process> {
+        let alive: Vec<_> = self.processes.alive().cloned().collect();
+        let process = alive.get(usize::try_from(self.faults.random.below(alive.len().max(1) as u64)).expect("an index"))?.clone();
+        self.touch_agent(&process);
+        Some(process)
+    }
+
+    pub(crate) fn touch_agent(&mut self, process: &Process) {
+        if let Some(attempt) = self.agents.get(process).and_then(|agent| agent.attempt.clone()) {
+            self.touch(&attempt);
+        }
     }
 
     /// Something has happened to an attempt that its job's outcome may depend on.
@@ -372,15 +468,16 @@ impl Simulation {
         if self.strikes(kinds, point) { Err(Halt::Crash) } else { Ok(()) }
     }
 
-    fn crash(&mut self) {
+    fn crash(&mut self) -> Step {
         self.say(|| "the server is gone".to_owned());
         self.server = None;
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
-            self.cut(connection);
+            self.cut(connection)?;
         }
         let downtime = self.faults.downtime();
         self.away |= downtime >= LONG_MS;
         self.after(downtime, SimEvent::ServerStart);
+        Ok(())
     }
 
     /// The journal has these events now: they are folded one by one, and the state is checked after each.
@@ -393,6 +490,13 @@ impl Simulation {
             self.last_event = event.at;
             if let Fact::AttemptLaunched { attempt, .. } = &event.fact {
                 self.owners.insert(attempt.clone(), event.job.clone());
+            }
+            if let Fact::CheckpointSaved { attempt, host, path, .. } = &event.fact {
+                let file = ((attempt.clone(), *host), path.clone());
+                if !self.disk.objects.contains(&file) {
+                    return broken(format!("{path} of {:?} has a receipt and is not an object", file.0));
+                }
+                self.receipts.insert(file);
             }
             self.replaced += u32::from(matches!(event.fact, Fact::AttemptFailed { replaced: true, .. }));
             apply(&mut self.mirror, event);
@@ -427,13 +531,17 @@ impl Simulation {
     }
 
     fn check_agents(&self) -> Result<(), String> {
-        let alive = self.launcher.alive();
-        let room = scenario::capacity().instances as usize;
-        if alive.len() > room && alive.iter().filter(|(attempt, _)| !self.frozen.contains(attempt)).count() > room {
-            return Err(format!("{} instances run, and there is room for {room}", alive.len()));
-        }
         let mut attempts = BTreeMap::<&str, &str>::new();
-        for (attempt, _) in &alive {
+        let (mut hosts, mut running) = (BTreeSet::new(), 0);
+        for ((allocation, host), agent) in &self.agents {
+            if agent.twins > 0 {
+                return Err(format!("host {host} of {allocation} was started twice"));
+            }
+            let Some(attempt) = agent.attempt.as_deref().filter(|_| !agent.is_gone()) else { continue };
+            running += usize::from(!self.frozen.contains(attempt));
+            if !hosts.insert((attempt, *host)) {
+                return Err(format!("host {host} of {attempt} runs twice"));
+            }
             let Some(job) = self.owner(attempt) else { continue };
             if let Some(other) = attempts.insert(job, attempt)
                 && other != attempt
@@ -441,10 +549,8 @@ impl Simulation {
                 return Err(format!("attempts {other} and {attempt} of one job run"));
             }
         }
-        match self.agents.iter().find(|(_, agent)| agent.twins > 0) {
-            Some(((attempt, host), _)) => Err(format!("host {host} of {attempt} was started twice")),
-            None => Ok(()),
-        }
+        let room = scenario::capacity().instances as usize;
+        if running > room { Err(format!("{running} instances run, and there is room for {room}")) } else { Ok(()) }
     }
 
     fn is_over(&self) -> bool {
@@ -454,7 +560,8 @@ impl Simulation {
             && tuned
             && self.mirror.tunings().next().is_none()
             && self.mirror.jobs().next().is_none()
-            && self.launcher.alive().is_empty()
+            && self.processes.alive().next().is_none()
+            && self.disk.dirs.is_empty()
             && self.disk.plans.is_empty()
             && self.server.is_some()
     }
@@ -463,7 +570,7 @@ impl Simulation {
         let live: Vec<_> = self.mirror.jobs().filter_map(|job| Some((job, self.mirror.view(job)?.transitions.pop()?))).collect();
         let unanswered: BTreeSet<_> =
             self.clients.iter().zip(&self.jobs).filter(|(client, job)| !client.is_done(job)).map(|(_, job)| &job.name).collect();
-        let (alive, plans) = (self.launcher.alive(), &self.disk.plans);
+        let (alive, plans): (Vec<_>, _) = (self.processes.alive().collect(), (&self.disk.dirs, &self.disk.plans));
         let tunings: Vec<_> = self.mirror.tunings().map(|name| (name, self.mirror.tuning(name))).collect();
         format!("tuning jobs {tunings:?}, jobs {live:?}, clients of {unanswered:?}, agents {alive:?}, plans {plans:?}")
     }

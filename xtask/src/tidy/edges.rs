@@ -49,7 +49,7 @@ const EDGES: [(&str, &[&str]); 22] = [
     // Not shipped: the command line's client, and what a server is composed of beside it; it speaks as agents do.
     ("bench", &["cli", "algos", "comm", "environments", "launch", "link", "plane", "sandbox", "server", "store", "tuner", "wire"]),
     // For tests only.
-    ("sim", &["plane", "tuner", "launch"]),
+    ("sim", &["plane", "tuner", "link", "runtime"]),
     // The Python package.
     ("py", &["comm", "parallel", "tuner"]),
     ("xtask", &[]),

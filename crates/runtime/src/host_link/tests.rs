@@ -38,6 +38,22 @@ fn a_new_connection_is_served_when_what_the_older_one_delivered_is_stored() {
 }
 
 #[test]
+fn no_agent_of_a_warm_instance_is_served_before_all_are_connected() {
+    let mut link = HostLink::awaiting_instance();
+    assert_eq!(link.handle(Event::Hello(OLD), at(0)), []);
+    assert_eq!(link.handle(Event::Hello(NEW), at(0)), [Io::Close(OLD)]);
+    assert_eq!(link.handle(Event::Closed(OLD), at(0)), []);
+    assert_eq!(link.handle(Event::InstanceConnected, at(1)), [Io::Admit(NEW)]);
+    assert_eq!(link.handle(Event::InstanceConnected, at(1)), []);
+    assert_eq!(link.handle(Event::Hello(NEWEST), at(2)), [Io::Close(NEW)]);
+    assert_eq!(link.handle(Event::Closed(NEW), at(2)), [Io::Admit(NEWEST)]);
+
+    let mut link = HostLink::awaiting_instance();
+    link.handle(Event::Hello(OLD), at(0));
+    assert_eq!(link.handle(Event::InstanceGivenUp, at(2)), [Io::Close(OLD)]);
+}
+
+#[test]
 fn standing_orders_are_sent_to_each_new_connection_and_only_the_latest_pace() {
     let stop = || Order::Stop { grace_s: 1, reason: "requested".to_owned() };
     let mut link = link([Event::Hello(OLD), welcomed(OLD)]);

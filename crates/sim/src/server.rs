@@ -1,17 +1,24 @@
-//! The fake server's loop: commands to events, the journal first, then actions and answers; and its start.
+//! The simulated server's core: commands to events, the journal first, then effects and answers; and its start.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use shoal_plane::{Action, Catalog, Command, Effects, Event, Rejection, State, Time, Turn, apply};
-
+use shoal_plane::{Catalog, Command, Event, Rejection, State, Time, Turn, apply};
+use shoal_runtime::{
+    WarmPool,
+    lanes::Lanes,
+    recovery::{Found, FoundPlan, recover},
+    warm_pool::AllocationId,
+};
 use shoal_tuner::Study;
 
 use crate::{
     Bug,
+    attempts::Attempt,
+    connections::{ServerEnd, WATCH_MS},
     coverage::{Point, kind},
-    effects::Task,
-    links::Running,
+    disk::Plan,
     scenario,
+    tuning::TunerTask,
     world::{Halt, SimEvent, Simulation, Step, broken},
 };
 
@@ -21,8 +28,6 @@ const RECONNECT_GRACE_MS: u64 = 3000;
 const LONGEST_SLEEP_MS: u64 = 60_000;
 /// Before a deadline is looked at again that the journal did not let through.
 const REFUSED_PAUSE_MS: u64 = 500;
-/// Between two looks at whether agents live.
-pub(crate) const WATCH_MS: u64 = 500;
 
 /// What a server has in memory.
 pub(crate) struct Server {
@@ -32,8 +37,19 @@ pub(crate) struct Server {
     /// Numbers timeouts, so that one that was set anew is known to be stale.
     timer: u64,
     pub(crate) turns: u64,
-    pub(crate) attempts: BTreeMap<String, Running>,
-    pub(crate) queues: BTreeMap<String, VecDeque<Task>>,
+    pub(crate) lanes: Lanes,
+    pub(crate) pool: WarmPool,
+    /// When they are due, and a number that tells a timer that was set anew.
+    pub(crate) machines_wake: Option<(u64, u64)>,
+    pub(crate) attempts: BTreeMap<String, Attempt>,
+    /// Launches between their preparation and their start, by attempt.
+    pub(crate) prepared: BTreeMap<String, Plan>,
+    /// Attempts whose launch is to end early.
+    pub(crate) cancelled: BTreeSet<String>,
+    /// Connections of agents, by number.
+    pub(crate) ends: BTreeMap<u64, ServerEnd>,
+    /// By tuning job, what its tuner is to do.
+    pub(crate) requests: BTreeMap<String, VecDeque<TunerTask>>,
     /// As far as they were needed.
     pub(crate) studies: BTreeMap<String, Study>,
 }
@@ -58,20 +74,30 @@ impl Simulation {
 
     /// One turn. Somebody waits for the answer if it was asked.
     pub(crate) fn execute(&mut self, command: &Command, asked: bool) -> Step<CommandResult> {
+        self.execute_all(std::slice::from_ref(command), asked)
+    }
+
+    /// The same of these together; the answer is that of the last one that was refused.
+    pub(crate) fn execute_all(&mut self, commands: &[Command], asked: bool) -> Step<CommandResult> {
         let (wall, bug) = (self.wall(), self.bug);
         let server = self.server();
         server.last = server.last.max(wall);
         server.turns += 1;
         let is_odd_turn = server.turns.is_multiple_of(37);
-        let (mut turn, now) = (Turn::default(), server.last);
-        if let Err(rejection) = turn.take(&mut server.state, command, now) {
-            return Ok(CommandResult { answer: Err(Refusal::Rejected(rejection)), kinds: Vec::new() });
+        let (mut turn, now, mut answer) = (Turn::default(), server.last, Ok(()));
+        for command in commands {
+            if let Err(rejection) = turn.take(&mut server.state, command, now) {
+                answer = Err(Refusal::Rejected(rejection));
+            }
+        }
+        if answer.is_err() && turn.events.is_empty() {
+            return Ok(CommandResult { answer, kinds: Vec::new() });
         }
         let kinds: Vec<_> = turn.events.iter().map(|event| kind(&event.fact)).collect();
         if !turn.events.is_empty() {
             self.passes(&kinds, Point::BeforeAppend)?;
             if self.strikes(&kinds, Point::Refused) || self.now < self.full_until {
-                self.say(|| format!("refused: {command:?}"));
+                self.say(|| format!("refused: {commands:?}"));
                 if bug != Some(Bug::RefusalForgotten) {
                     self.server().state = self.fold()?;
                 }
@@ -97,7 +123,7 @@ impl Simulation {
         if asked {
             self.passes(&kinds, Point::BeforeReply)?;
         }
-        Ok(CommandResult { answer: Ok(()), kinds })
+        Ok(CommandResult { answer, kinds })
     }
 
     fn append(&mut self, turn: &Turn) -> Step {
@@ -167,22 +193,44 @@ impl Simulation {
         self.say(|| "a server starts".to_owned());
         let state = self.fold()?;
         let pending = state.pending();
+        let live: BTreeSet<String> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
+        let found = |attempt: &String| Found {
+            attempt: attempt.clone(),
+            plan: self.disk.plans.get(attempt).map(|plan| FoundPlan {
+                allocation: AllocationId(plan.allocation.clone()),
+                key: plan.reuse.as_ref().map(|policy| policy.key.clone()),
+            }),
+        };
+        let mut recovery = recover(&live, self.disk.dirs.iter().map(found).collect());
+        match self.bug {
+            Some(Bug::ForgottenAttempts) => recovery.adopt.clear(),
+            Some(Bug::ForgottenDirectories) => recovery.clear.clear(),
+            Some(Bug::SharedInstanceCleared) => recovery.clear = self.disk.dirs.difference(&live).cloned().collect(),
+            _ => {}
+        }
         self.server = Some(Server {
             state,
             last: Time(0),
             listening_until: Some(self.now + RECONNECT_GRACE_MS),
             timer: 0,
             turns: 0,
+            lanes: Lanes::default(),
+            pool: WarmPool::restore(recovery.keys),
+            machines_wake: None,
             attempts: BTreeMap::new(),
-            queues: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            requests: BTreeMap::new(),
             studies: BTreeMap::new(),
         });
-        for (attempt, instances) in self.disk.plans.clone() {
-            if self.server().state.job_of(&attempt).is_some() {
-                self.server().attempts.insert(attempt, Running::new(instances));
-            } else {
-                self.clear(&attempt);
+        for attempt in recovery.adopt {
+            if let Some(plan) = self.disk.plans.get(&attempt).cloned() {
+                self.insert_attempt(Attempt::new(plan));
             }
+        }
+        for attempt in recovery.clear {
+            self.clear(&attempt)?;
         }
         if self.bug != Some(Bug::ForgottenActions) {
             self.dispatch(pending);
@@ -190,27 +238,5 @@ impl Simulation {
         self.set_timer(0);
         self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         Ok(())
-    }
-
-    fn dispatch(&mut self, effects: Effects) {
-        for action in effects.actions {
-            if let Action::Launch { attempt, trial: Some(trial), .. } = &action {
-                self.launches.entry(attempt.clone()).or_insert((trial.from, trial.to));
-            }
-            self.queue_up(action.attempt().to_owned(), Task::Do(action));
-        }
-        for request in effects.requests {
-            self.queue_up(request.tuning().to_owned(), Task::Answer(request));
-        }
-    }
-
-    fn queue_up(&mut self, of: String, task: Task) {
-        self.say(|| format!("  -> {task:?}"));
-        let queue = self.server().queues.entry(of.clone()).or_default();
-        queue.push_back(task);
-        if queue.len() == 1 {
-            let pause = self.faults.latency();
-            self.after(pause, SimEvent::NextTask { epoch: self.epoch, attempt: of });
-        }
     }
 }

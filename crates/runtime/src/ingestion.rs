@@ -1,0 +1,214 @@
+//! The reports of one agent's connection: what becomes durable in which order before they are acknowledged.
+//!
+//! Steps are sequential. Facts go through the core first, then the number up to which everything is stored; a reader who sees the job
+//! ended must find its last lines, and parts that are stored must not be sent again, so both become durable before a fact that follows
+//! them. All facts of a batch that nothing separates share a commit. Reports that come again are ignored.
+
+use std::collections::VecDeque;
+
+use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, ToServer};
+use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// These arrived together.
+    Arrived(Vec<Frame<ToServer>>),
+    /// The core has the facts, or the part is written.
+    Done,
+    /// Reports are durable up to this number.
+    Stored(u64),
+}
+
+/// What the driver does. If it fails, the connection ends, and the agent sends again what was not acknowledged.
+#[derive(Debug, PartialEq)]
+pub enum Io {
+    /// A sign of life was among what arrived; not answered.
+    Sign,
+    /// Submit these in one transaction; answered by [`Event::Done`].
+    Commit(Vec<Command>),
+    /// Write a part of an artifact; answered by [`Event::Done`].
+    Part {
+        /// The report's number.
+        seq: u64,
+        /// Which artifact.
+        artifact: Artifact,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Make the parts durable, then all of this in one transaction; answered by [`Event::Stored`].
+    Store(Batch),
+    /// Send that everything up to this number is durable; not answered.
+    Acknowledge(u64),
+    /// Read from the connection: what arrived is handled. Answered by [`Event::Arrived`].
+    Read,
+    /// End the connection: this is not what agents send on it.
+    Refuse,
+}
+
+/// Lines and points, and the number up to which all reports are durable with them.
+#[derive(Debug, Default, PartialEq)]
+pub struct Batch {
+    /// The report's number.
+    pub seq: u64,
+    /// Log lines.
+    pub lines: Vec<Line>,
+    /// Metric points.
+    pub points: Vec<MetricPoint>,
+}
+
+/// A log line.
+#[derive(Debug, PartialEq)]
+pub struct Line {
+    /// It is the agent's own, not the program's.
+    pub is_own: bool,
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Without its line end.
+    pub text: String,
+}
+
+/// The receiving end of a connection for reports.
+#[derive(Debug)]
+pub struct Ingestion {
+    attempt: String,
+    host: u32,
+    /// Everything up to here is durable.
+    acked: u64,
+    /// What the agent knows of that.
+    acknowledged: u64,
+    steps: VecDeque<Io>,
+}
+
+impl Ingestion {
+    /// For an agent whose reports up to this number are durable, as it was informed.
+    pub fn new(attempt: String, host: u32, acked: u64) -> Self {
+        Self { attempt, host, acked, acknowledged: acked, steps: VecDeque::new() }
+    }
+
+    /// What follows from an event.
+    pub fn handle(&mut self, event: Event) -> Vec<Io> {
+        let mut io = Vec::new();
+        match event {
+            Event::Arrived(frames) => match self.plan(frames) {
+                Some(has_sign) => io.extend(has_sign.then_some(Io::Sign)),
+                None => return vec![Io::Refuse],
+            },
+            Event::Done => {}
+            Event::Stored(acked) => self.acked = self.acked.max(acked),
+        }
+        match self.steps.pop_front() {
+            Some(step) => io.push(step),
+            None => {
+                if self.acked > self.acknowledged {
+                    self.acknowledged = self.acked;
+                    io.push(Io::Acknowledge(self.acked));
+                }
+                io.push(Io::Read);
+            }
+        }
+        io
+    }
+
+    /// Divides what arrived into steps; returns whether there was a sign of life, or nothing if it must not come on this connection.
+    fn plan(&mut self, frames: Vec<Frame<ToServer>>) -> Option<bool> {
+        let (mut last, mut batch, mut facts) = (self.acked, Batch::default(), Vec::new());
+        let (mut has_parts, mut has_sign) = (false, false);
+        for frame in frames {
+            match frame {
+                Frame::Part { seq, artifact, bytes } => {
+                    if seq > last {
+                        // If there is no room for it, the core learns that after what came before.
+                        self.commit(&mut facts);
+                        self.steps.push_back(Io::Part { seq, artifact, bytes });
+                        has_parts = true;
+                        last = seq;
+                    }
+                }
+                Frame::Message(ToServer::Report(report)) if report.seq > last => {
+                    last = report.seq;
+                    match report.body {
+                        ReportBody::Logs { lines } => {
+                            batch.lines.extend(lines.into_iter().map(|it| Line { is_own: false, at_ms: it.at_ms, text: it.text }));
+                        }
+                        ReportBody::Metrics { points } => batch.points.extend(points),
+                        ReportBody::Note { text } => {
+                            batch.lines.push(Line { is_own: true, at_ms: report.at_ms, text: format!("[shoal] {text}") });
+                        }
+                        ReportBody::ArtifactSent { .. } => {}
+                        // A scheduler waits for it: the lines around it may become durable later.
+                        body @ ReportBody::Objective { .. } => facts.extend(self.fact(Report { body, ..report })),
+                        body => {
+                            if has_parts || !batch.lines.is_empty() || !batch.points.is_empty() {
+                                self.commit(&mut facts);
+                                self.store(report.seq - 1, &mut batch);
+                                has_parts = false;
+                            }
+                            facts.extend(self.fact(Report { body, ..report }));
+                        }
+                    }
+                }
+                Frame::Message(ToServer::Report(_)) => {}
+                Frame::Message(ToServer::Alive) => has_sign = true,
+                _ => return None,
+            }
+        }
+        self.commit(&mut facts);
+        if last > self.acked {
+            self.store(last, &mut batch);
+        }
+        Some(has_sign)
+    }
+
+    fn commit(&mut self, facts: &mut Vec<Command>) {
+        if !facts.is_empty() {
+            self.steps.push_back(Io::Commit(std::mem::take(facts)));
+        }
+    }
+
+    fn store(&mut self, seq: u64, batch: &mut Batch) {
+        self.steps.push_back(Io::Store(Batch { seq, ..std::mem::take(batch) }));
+    }
+
+    /// What the core is to know of a report, if anything.
+    fn fact(&self, report: Report) -> Option<Command> {
+        let at = Time(report.at_ms);
+        let report = match report.body {
+            ReportBody::Phase { phase: Phase::Downloading } => InstanceReport::Downloading,
+            ReportBody::Phase { phase: Phase::Training } => InstanceReport::Training,
+            ReportBody::RankEnded { end, final_metrics } => InstanceReport::RankEnded {
+                end: RankEnd {
+                    code: match end.outcome {
+                        RankOutcome::Exited(code) => Some(code),
+                        RankOutcome::Signaled(_) => None,
+                    },
+                    signal: match end.outcome {
+                        RankOutcome::Exited(_) => None,
+                        RankOutcome::Signaled(signal) => Some(signal),
+                    },
+                    out_of_memory: end.out_of_memory,
+                    crowded_out: end.crowded_out,
+                    failure_file: end.failure_file,
+                    stderr_tail: end.stderr_tail,
+                    at,
+                },
+                final_metrics: final_metrics
+                    .into_iter()
+                    .map(|it| MetricValue { name: it.name, value: it.value, at: Time(it.at_ms) })
+                    .collect(),
+            },
+            ReportBody::Objective { ordinal, value } => InstanceReport::Objective { ordinal, value },
+            ReportBody::Uploaded => InstanceReport::Uploaded,
+            ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason },
+            ReportBody::Phase { phase: Phase::Uploading }
+            | ReportBody::Logs { .. }
+            | ReportBody::Metrics { .. }
+            | ReportBody::Note { .. }
+            | ReportBody::ArtifactSent { .. } => return None,
+        };
+        Some(Command::InstanceReported { attempt: self.attempt.clone(), host: self.host, report })
+    }
+}
+
+#[cfg(test)]
+mod tests;
